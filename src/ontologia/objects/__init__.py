@@ -1,0 +1,41 @@
+"""Where bytes live: one interface over S3, GCS, a directory and memory, with conditional puts, leases and a cache.
+
+Nothing here knows about ontologies, frames or graphs. Nothing above here talks to storage in another way.
+"""
+
+from ontologia.objects.backend import Blob, Info
+from ontologia.objects.cache import FileCache
+from ontologia.objects.clock import SYSTEM_CLOCK, Clock, SystemClock, pauses
+from ontologia.objects.conditional import Committed, Rejected, conditional_put, new_writer_id
+from ontologia.objects.failures import ConditionFailed, ObjectNotFound, is_transient, may_be_applied
+from ontologia.objects.lease import Lease
+from ontologia.objects.lease_record import LeaseRecord
+from ontologia.objects.opening import open_objects
+from ontologia.objects.proof import prove_conditions
+from ontologia.objects.requests import Request, RequestCount
+from ontologia.objects.store import Objects
+
+__all__ = [
+    "SYSTEM_CLOCK",
+    "Blob",
+    "Clock",
+    "Committed",
+    "ConditionFailed",
+    "FileCache",
+    "Info",
+    "Lease",
+    "LeaseRecord",
+    "ObjectNotFound",
+    "Objects",
+    "Rejected",
+    "Request",
+    "RequestCount",
+    "SystemClock",
+    "conditional_put",
+    "is_transient",
+    "may_be_applied",
+    "new_writer_id",
+    "open_objects",
+    "pauses",
+    "prove_conditions",
+]

@@ -1,0 +1,145 @@
+"""S3 and what speaks its protocol: where settings and credentials come from.
+
+Credentials, the first that is found:
+
+1. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with AWS_SESSION_TOKEN if there is one;
+2. the profile AWS_PROFILE (or `default`) of the shared credentials and config files: static keys are read here;
+   a profile with roles, SSO or a process needs boto3 installed, which then resolves it;
+3. what obstore finds by itself: web identity (EKS), container credentials (ECS), instance metadata (EC2).
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ontologia.errors import StorageBackendError
+from ontologia.objects.remote import RemoteBackend, client_options, retry_config
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+_NEEDS_BOTO = ("role_arn", "sso_session", "sso_start_url", "credential_process", "source_profile")
+
+
+def s3_backend(
+    bucket: str,
+    *,
+    region: str | None,
+    endpoint_url: str | None,
+    request_timeout_s: float,
+    allow_http: bool | None,
+) -> RemoteBackend:
+    """A bucket; what is not given comes from the environment now, credentials when the first request is sent."""
+    endpoint = (
+        endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    )
+    if allow_http is None:
+        allow_http = _is_true("AWS_ALLOW_HTTP") or (endpoint is not None and _is_loopback(endpoint))
+    connector = S3Connector(
+        bucket=bucket,
+        region=region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        endpoint=endpoint,
+        # Servers behind an endpoint of their own rarely have a DNS name per bucket, and a certificate of AWS does
+        # not cover bucket names with dots.
+        path_style=_is_true("AWS_S3_FORCE_PATH_STYLE") or endpoint is not None or "." in bucket,
+        allow_http=allow_http,
+        request_timeout_s=request_timeout_s,
+    )
+    return RemoteBackend(f"s3://{bucket}", f"s3://{bucket} at {endpoint or 'AWS'}", connector)
+
+
+@dataclass(frozen=True)
+class S3Connector:
+    """The settings of a bucket, without secrets: those are looked up where the client is made."""
+
+    bucket: str
+    region: str | None
+    endpoint: str | None
+    path_style: bool
+    allow_http: bool
+    request_timeout_s: float
+
+    def __call__(self, *, retries: bool) -> S3Store:
+        from obstore.store import S3Store
+
+        found = _credentials()
+        config: dict[str, Any] = {"virtual_hosted_style_request": not self.path_style, **found}
+        config["region"] = self.region or found.get("region") or _profile().get("region") or "us-east-1"
+        if self.endpoint is not None:
+            # Both names, because obstore lets AWS_ENDPOINT_URL_S3 of the environment win over `endpoint`.
+            config |= {"endpoint": self.endpoint, "aws_endpoint_url_s3": self.endpoint}
+        return S3Store(
+            self.bucket,
+            client_options=client_options(
+                self.request_timeout_s, retries=retries, allow_http=self.allow_http
+            ),
+            retry_config=retry_config(self.request_timeout_s, retries=retries),
+            **config,
+        )
+
+
+def _credentials() -> dict[str, Any]:
+    if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
+        return {}  # obstore reads these itself, with the session token
+    profile = _profile()
+    if "aws_access_key_id" in profile and "aws_secret_access_key" in profile:
+        found = {
+            "access_key_id": profile["aws_access_key_id"],
+            "secret_access_key": profile["aws_secret_access_key"],
+        }
+        return found | ({"session_token": token} if (token := profile.get("aws_session_token")) else {})
+    if any(name in profile for name in _NEEDS_BOTO):
+        return {"credential_provider": _boto_provider()}
+    return {}
+
+
+def _boto_provider() -> Any:
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise StorageBackendError(
+            f"the AWS profile {_profile_name()!r} uses a role, SSO or a process, which boto3 resolves: "
+            "pip install boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from None
+    return Boto3CredentialProvider()
+
+
+def _profile_name() -> str:
+    return os.environ.get("AWS_PROFILE") or "default"
+
+
+def _profile() -> Mapping[str, str]:
+    """The profile as both shared files say it; the credentials file has the last word, as in the AWS tools."""
+    name = _profile_name()
+    section = name if name == "default" else f"profile {name}"
+    home = Path("~/.aws").expanduser()
+    config = _section(os.environ.get("AWS_CONFIG_FILE") or home / "config", section)
+    return config | _section(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials", name)
+
+
+def _section(file: str | Path, section: str) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(Path(file).expanduser(), encoding="utf-8")
+    except configparser.Error as error:
+        raise StorageBackendError(f"cannot read the AWS settings in {file}: {error}") from error
+    return dict(parser[section]) if parser.has_section(section) else {}
+
+
+def _is_true(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = urlsplit(endpoint).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,248 @@
+"""One bounded cache of immutable files on local disk, for every engine over an object store.
+
+Several processes may share a directory. A file gets into place by one rename under a name that tells what it is (a
+hash of its URL, its size, its suffix), so there is no index to keep, and a file cut short by a crash of the machine is
+known by its size. The least recently used go first; use is kept in the access time, set here, not by the mount.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from ontologia.errors import StorageBackendError
+from ontologia.objects.failures import ObjectNotFound
+from ontologia.objects.pins import Pins
+from ontologia.objects.store import Objects
+
+CHUNK_BYTES = 8 << 20  #: what is asked for at once; larger files come in several requests side by side
+PART = ".part-"
+_STALE_PART_S = 3600.0
+
+
+class _Entry(NamedTuple):
+    used: int
+    size: int
+    path: Path
+
+
+class FileCache:
+    """Local copies of objects that never change.
+
+        cache = FileCache(directory, max_bytes=2 << 30)
+        with cache.pinned(objects, keys) as paths:      # for readers that open by path, as DuckDB does
+            duckdb.read_parquet([str(path) for path in paths])
+
+    The bound is for what is not pinned. One process keeps it; each further one may exceed it by an eighth, because the
+    directory is measured again after so many new bytes, not after every file. Stores that are directories are not copied: their own files are returned.
+    """
+
+    def __init__(self, directory: str | Path, max_bytes: int) -> None:
+        if max_bytes <= 0:
+            raise ValueError(f"a cache needs room: max_bytes must be above 0, not {max_bytes}")
+        self.directory = Path(directory).expanduser().absolute()
+        self.max_bytes = max_bytes
+        self._pins = Pins(self.directory)
+        self._lock = threading.Lock()
+        self._downloads: dict[str, threading.Lock] = {}
+        self._unmeasured = max_bytes  # bytes added since the directory was last measured: at first, unknown
+
+    def path(self, objects: Objects, key: str, *, size: int | None = None) -> Path:
+        """A local file with the bytes of the object, downloaded if need be. Raises `ObjectNotFound`.
+
+        Good for opening at once: an open file survives eviction. Who opens later or again needs `pinned`. `size`, if
+        known (a manifest has it), saves a look into the directory and catches an object that is not what was written.
+        """
+        local = objects.local_path(key)
+        if local is not None:
+            if not local.is_file():
+                raise ObjectNotFound(objects.url(key))
+            return local
+        name = _name(objects, key)
+        found = self._find(name, size)
+        if found is None:
+            with self._downloading(name):
+                found = self._find(name, size) or self._download(objects, key, name, size)
+            self._make_room(for_=name)
+        return found
+
+    @contextmanager
+    def pinned(
+        self, objects: Objects, keys: Iterable[str], *, sizes: Mapping[str, int] | None = None
+    ) -> Iterator[list[Path]]:
+        """Local files for all keys, in order, that stay where they are while in the block. Misses come side by side."""
+        wanted = list(keys)
+        known = sizes or {}
+        if not wanted or objects.local_path(wanted[0]) is not None:
+            yield [self.path(objects, key) for key in wanted]
+            return
+        with self._pins.pin(_name(objects, key).partition(".")[0] for key in wanted):
+            yield objects.map(lambda key: self.path(objects, key, size=known.get(key)), wanted)
+
+    def contains(self, objects: Objects, key: str) -> bool:
+        """Whether a whole copy is here now. Planners ask this to send work where the files are."""
+        return (
+            objects.local_path(key) is not None
+            or self._find(_name(objects, key), None, touch=False) is not None
+        )
+
+    def used_bytes(self) -> int:
+        return sum(entry.size for entry in self._entries())
+
+    def evict(self, down_to: int | None = None) -> int:
+        """Remove the least recently used files that nobody has pinned until `down_to` bytes remain; bytes removed."""
+        return self._evict(self.max_bytes if down_to is None else down_to, frozenset())
+
+    def _evict(self, target: int, keep: frozenset[str]) -> int:
+        removed = 0
+        with self._pins.sweeping() as pinned:
+            if pinned is None:
+                return 0  # another process is at it
+            stay = pinned | keep
+            entries = sorted(self._entries())
+            total = sum(entry.size for entry in entries)
+            for entry in entries:
+                if total - removed <= target:
+                    break
+                if entry.path.name.partition("-")[0] not in stay:
+                    entry.path.unlink(missing_ok=True)
+                    removed += entry.size
+        return removed
+
+    # --- finding ----------------------------------------------------------------------------------------------
+
+    def _find(self, name: str, size: int | None, *, touch: bool = True) -> Path | None:
+        stem, _, suffix = name.partition(".")
+        folder = self.directory / stem[:2]
+        if size is not None:
+            candidates = [folder / _file_name(name, size)]
+        else:
+            candidates = [
+                path for path in folder.glob(f"{stem}-*") if path.suffix == (f".{suffix}" if suffix else "")
+            ]
+        for path in candidates:
+            try:
+                stat = path.stat()
+                if stat.st_size != _size_in(path):
+                    path.unlink(missing_ok=True)
+                    continue
+                if touch:
+                    os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))  # readers go by mtime: it stays
+                return path
+            except FileNotFoundError:
+                continue
+        return None
+
+    def _entries(self) -> list[_Entry]:
+        entries = []
+        for path in self.directory.glob("??/*"):
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            if not path.name.startswith(PART):
+                entries.append(_Entry(stat.st_atime_ns, stat.st_size, path))
+            elif stat.st_mtime < time.time() - _STALE_PART_S:
+                path.unlink(missing_ok=True)
+        return entries
+
+    # --- downloading ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _downloading(self, name: str) -> Iterator[None]:
+        """One download of a file at a time in this process; two processes may both fetch it, and both are right."""
+        with self._lock:
+            lock = self._downloads.setdefault(name, threading.Lock())
+        try:
+            with lock:
+                yield
+        finally:
+            with self._lock:
+                self._downloads.pop(name, None)
+
+    def _download(self, objects: Objects, key: str, name: str, size: int | None) -> Path:
+        folder = self.directory / name[:2]
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{PART}{uuid.uuid4().hex}"
+        try:
+            written = _fetch(objects, key, part, size)
+            place = folder / _file_name(name, written)
+            part.rename(place)
+        except OSError as cause:
+            raise StorageBackendError(
+                f"could not cache {objects.url(key)} in {self.directory}: {cause}",
+                context={"operation": "cache", "url": objects.url(key), "directory": str(self.directory)},
+            ) from cause
+        finally:
+            part.unlink(missing_ok=True)
+        with self._lock:
+            self._unmeasured += written
+        return place
+
+    def _make_room(self, for_: str) -> None:
+        """Measure and evict once an eighth of the room has filled since the last time, by our own count: then what
+        comes in until the next time still fits."""
+        step = self.max_bytes // 8
+        with self._lock:
+            if self._unmeasured < step:
+                return
+            self._unmeasured = 0
+        self._evict(self.max_bytes - step, frozenset({for_.partition(".")[0]}))
+
+
+def _fetch(objects: Objects, key: str, part: Path, size: int | None) -> int:
+    """Write the object to `part` and return its size. One request if it is small, else ranges side by side."""
+    with part.open("xb", buffering=0) as file:
+        first = objects.get_range(key, 0, CHUNK_BYTES)
+        _write_at(file.fileno(), first, 0)
+        if size is None:
+            size = len(first) if len(first) < CHUNK_BYTES else _size(objects, key)
+
+        def copy(start: int) -> int:
+            data = objects.get_range(key, start, CHUNK_BYTES)
+            _write_at(file.fileno(), data, start)
+            return len(data)
+
+        written = len(first) + sum(objects.map(copy, range(CHUNK_BYTES, size, CHUNK_BYTES)))
+    if written != size:
+        raise StorageBackendError(
+            f"{objects.url(key)} has {written} bytes and should have {size}: it was cut short or replaced",
+            context={"operation": "cache", "url": objects.url(key), "kind": "wrong_size"},
+        )
+    return size
+
+
+def _size(objects: Objects, key: str) -> int:
+    info = objects.head(key)
+    if info is None:
+        raise ObjectNotFound(objects.url(key))
+    return info.size
+
+
+def _write_at(handle: int, data: bytes, start: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        done = os.pwrite(handle, rest, start)
+        rest, start = rest[done:], start + done
+
+
+def _name(objects: Objects, key: str) -> str:
+    """Where a copy is found: a hash of the whole address, and the suffix, which some readers go by."""
+    address = f"{objects.identity} {objects.url(key)}"
+    return hashlib.sha256(address.encode()).hexdigest()[:40] + PurePosixPath(key).suffix
+
+
+def _file_name(name: str, size: int) -> str:
+    stem, dot, suffix = name.partition(".")
+    return f"{stem}-{size}{dot}{suffix}"
+
+
+def _size_in(path: Path) -> int:
+    return int(path.name.partition("-")[2].partition(".")[0])

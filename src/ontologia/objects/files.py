@@ -1,0 +1,267 @@
+"""A store in a directory: the same layout as in a bucket, with compare-and-swap across processes.
+
+A file system can replace a file atomically but cannot compare first. So every change of a file is made under a lock
+on the directory that holds it (`flock` on the directory itself: nothing to clean up, released when a process dies,
+and the same lock no matter at which parent the store was opened). The bytes are written aside and synced before the
+lock is taken, put into place with one rename, and the directory is synced before the lock is given up: a crash at
+any point leaves the old object or the new one, and readers need no lock.
+
+For local file systems. Network file systems often do not pass `flock` on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ontologia.objects.backend import PAGE, Blob, Info, content_etag
+from ontologia.objects.clock import pauses
+from ontologia.objects.failures import ConditionFailed, FolderBusy, ObjectNotFound
+
+ASIDE = ".aside-"  #: how files that are not in place yet are named; never listed
+HASHED_BYTES = 4 << 20
+
+
+class FileBackend:
+    """Objects as plain files under one directory, which is made at the first write."""
+
+    def __init__(self, directory: Path, lock_timeout_s: float = 10.0) -> None:
+        self.directory = directory
+        self.lock_timeout_s = lock_timeout_s
+        self.root = directory.as_uri().rstrip("/")
+        self.identity = self.root
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Blob:
+        with self._opened(path) as file:
+            data = _read(file, 0, os.fstat(file).st_size)
+            return Blob(data, _etag(file, data))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with self._opened(path) as file:
+            return _read(file, start, length)
+
+    def head(self, path: str) -> Info | None:
+        try:
+            with self._opened(path) as file:
+                stat = os.fstat(file)
+                return Info(path, stat.st_size, _etag(file), _modified(stat))
+        except ObjectNotFound:
+            return None
+
+    def pages(self, folder: str, start_after: str | None) -> Iterator[list[Info]]:
+        page: list[Info] = []
+        for info in self._walk(folder, start_after or ""):
+            page.append(info)
+            if len(page) == PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
+
+    def local_path(self, path: str) -> Path | None:
+        return self.directory / path
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes) -> str:
+        with self._aside(path, data) as (aside, etag), self._locked(aside.parent) as folder:
+            self._into_place(aside, path, folder)
+            return etag
+
+    def put_if_absent(self, path: str, data: bytes) -> str:
+        with self._aside(path, data) as (aside, etag), self._locked(aside.parent) as folder:
+            if os.path.lexists(self.directory / path):
+                raise ConditionFailed(f"{self.root}/{path}", None)
+            self._into_place(aside, path, folder)
+            return etag
+
+    def put_if_match(self, path: str, data: bytes, etag: str) -> str:
+        if not (self.directory / path).exists():  # cheap, and leaves no directory behind for nothing
+            raise ConditionFailed(f"{self.root}/{path}", etag)
+        with self._aside(path, data) as (aside, new_etag), self._locked(aside.parent) as folder:
+            found = self.head(path)
+            if found is None or found.etag != etag:
+                raise ConditionFailed(f"{self.root}/{path}", etag)
+            self._into_place(aside, path, folder)
+            return new_etag
+
+    def delete(self, path: str) -> None:
+        target = self.directory / path
+        try:
+            with self._locked(target.parent) as folder:
+                target.unlink(missing_ok=True)
+                os.fsync(folder)
+                self._remove_empty(target.parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
+
+    def sweep(self, older_than_s: float) -> int:
+        limit = time.time() - older_than_s
+        swept = 0
+        for folder, _, names in os.walk(self.directory):
+            for name in names:
+                aside = Path(folder, name)
+                if name.startswith(ASIDE) and aside.stat().st_mtime < limit:
+                    aside.unlink(missing_ok=True)
+                    swept += 1
+        return swept
+
+    # --- how a file gets into place ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _aside(self, path: str, data: bytes) -> Iterator[tuple[Path, str]]:
+        """Write and sync the bytes beside their place. While the file is there, nobody can remove the directory."""
+        target = self.directory / path
+        if any(part.startswith(ASIDE) for part in target.parts):
+            raise ValueError(f"keys cannot have parts that begin with {ASIDE!r}: {path!r}")
+        aside = target.parent / f"{ASIDE}{uuid.uuid4().hex}"
+        file = self._create(aside)
+        try:
+            try:
+                _write(file, data)
+                os.fsync(file)
+                etag = _etag(file, data)
+            finally:
+                os.close(file)
+            yield aside, etag
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _create(self, aside: Path) -> int:
+        while True:
+            self._make(aside.parent)
+            try:
+                return os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            except FileNotFoundError:
+                continue  # the directory was empty and a delete removed it in between
+
+    def _make(self, folder: Path) -> None:
+        """Make the directory durable: each new name is synced in its parent."""
+        if folder.is_dir():
+            return
+        self._make(folder.parent)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            return  # the parent was removed in between; the caller tries again
+        parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
+
+    def _into_place(self, aside: Path, path: str, folder: int) -> None:
+        os.rename(aside, self.directory / path)
+        os.fsync(folder)
+
+    @contextmanager
+    def _locked(self, folder: Path) -> Iterator[int]:
+        """Hold the directory against other writers. Polls, since a blocking `flock` would know no timeout."""
+        deadline = time.monotonic() + self.lock_timeout_s
+        waits = pauses(0.001, 0.02)
+        while True:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                while not _try_lock(handle):
+                    if time.monotonic() > deadline:
+                        raise FolderBusy(f"{folder} stayed locked for {self.lock_timeout_s:g} s")
+                    time.sleep(next(waits))
+                if not os.path.samestat(os.fstat(handle), os.stat(folder)):
+                    continue  # removed and made again while we waited: lock the one that is there now
+                yield handle
+                return
+            finally:
+                os.close(handle)
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Buckets have no empty directories, so neither has this store."""
+        while folder != self.directory:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            folder = folder.parent
+
+    # --- how files are found ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        try:
+            file = os.open(self.directory / path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectNotFound(f"{self.root}/{path}") from None
+        try:
+            if os.path.isdir(file):
+                raise ObjectNotFound(f"{self.root}/{path}")
+            yield file
+        finally:
+            os.close(file)
+
+    def _walk(self, folder: str, start_after: str) -> Iterator[Info]:
+        inside = f"{folder}/" if folder else ""
+        try:
+            with os.scandir(self.directory / folder) as found:
+                entries = {entry.name + "/" * entry.is_dir(follow_symlinks=False): entry for entry in found}
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name in sorted(entries):  # a directory sorts with its slash, as its keys do
+            path = inside + name
+            if name.startswith(ASIDE) or (path <= start_after and not start_after.startswith(path)):
+                continue
+            if name.endswith("/"):
+                yield from self._walk(path[:-1], start_after)
+            elif path > start_after:
+                try:
+                    stat = entries[name].stat()
+                except FileNotFoundError:
+                    continue
+                yield Info(path, stat.st_size, None, _modified(stat))
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _etag(file: int, data: bytes | None = None) -> str:
+    """The content hash of a small object; of a large one, which is written once, its inode, time and size."""
+    stat = os.fstat(file)
+    if stat.st_size > HASHED_BYTES:
+        return f'"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"'
+    return content_etag(_read(file, 0, stat.st_size) if data is None else data)
+
+
+def _read(file: int, start: int, length: int) -> bytes:
+    chunks = []
+    while length > 0 and (chunk := os.pread(file, length, start)):
+        chunks.append(chunk)
+        start += len(chunk)
+        length -= len(chunk)
+    return b"".join(chunks)
+
+
+def _write(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _modified(stat: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(stat.st_mtime, UTC)

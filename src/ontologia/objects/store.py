@@ -1,0 +1,233 @@
+"""`Objects`: one store and one prefix, and the only way this library talks to storage.
+
+Synchronous and safe to use from many threads. Everything passes through `_send`, where requests are counted, where
+failures get their names, and where tests put their faults.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+from ontologia.errors import StorageBackendError
+from ontologia.objects.backend import PAGE, Backend, Blob, Info
+from ontologia.objects.failures import ConditionFailed, ObjectNotFound, storage_error
+from ontologia.objects.requests import Request, RequestCount, interceptors
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Objects:
+    """The objects under one prefix of one store. Keys are relative to the prefix.
+
+    >>> objects = open_objects("memory://example")
+    >>> etag = objects.put("meta/head.json", b"{}")
+    >>> objects.put_if_match("meta/head.json", b'{"commit_id": 1}', etag)  # a new etag, or ConditionFailed
+
+    Reads and plain puts may be repeated by the client after a passing failure. Conditional puts are sent once: a
+    repeated create can meet its own first write. Settle those with `conditional_put`.
+    """
+
+    def __init__(self, backend: Backend, prefix: str = "", *, concurrency: int = 16) -> None:
+        if prefix:
+            _check(prefix)
+        self.backend = backend
+        self.prefix = prefix
+        self.concurrency = concurrency
+        self._folder = ""  # what `under` added to the prefix that was opened
+        self._counts: list[RequestCount] = []
+
+    # --- one object -------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Blob:
+        """The bytes and their version. Raises `ObjectNotFound`."""
+        return self._send("get", key, partial(self.backend.get, self._path(key)))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """`length` bytes from `start`: fewer where the object ends, none beyond its end. Raises `ObjectNotFound`."""
+        if start < 0 or length <= 0:
+            raise ValueError(
+                f"a range starts at 0 or later and has a length above 0, not {start=}, {length=}"
+            )
+        return self._send("get_range", key, partial(self.backend.get_range, self._path(key), start, length))
+
+    def put(self, key: str, data: bytes) -> str:
+        """Write, replacing what is there. Returns the etag. For objects that one writer owns, or that never change."""
+        return self._send("put", key, partial(self.backend.put, self._path(key), data))
+
+    def put_if_absent(self, key: str, data: bytes) -> str:
+        """Create. Raises `ConditionFailed` if there is an object already. Sent once, never repeated."""
+        return self._send("put_if_absent", key, partial(self.backend.put_if_absent, self._path(key), data))
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str:
+        """Replace exactly this version. Raises `ConditionFailed` if it is another or gone. Sent once.
+
+        Etags are content hashes on most stores: a body that can come back must carry a nonce.
+        """
+        if not etag:
+            raise ValueError("put_if_match needs an etag: an empty one would be no condition at all")
+        return self._send(
+            "put_if_match", key, partial(self.backend.put_if_match, self._path(key), data, etag)
+        )
+
+    def head(self, key: str) -> Info | None:
+        """What the object is without reading it, or None. (S3 answers the same for a bucket that does not exist.)"""
+        found = self._send("head", key, partial(self.backend.head, self._path(key)))
+        return found and Info(key, found.size, found.etag, found.modified)
+
+    def exists(self, key: str) -> bool:
+        return self.head(key) is not None
+
+    def delete(self, key: str) -> None:
+        """Remove. No error if it is not there."""
+        self._send("delete", key, partial(self.backend.delete, self._path(key)))
+
+    def local_path(self, key: str) -> Path | None:
+        """The file that is this object, if the store is a directory of this machine. It may not exist."""
+        return self.backend.local_path(self._path(key))
+
+    # --- several objects --------------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Info]:
+        """All objects whose key begins with the string `prefix`, at any depth, in key order.
+
+        `list("commits/1")` finds `commits/1-ab/…` and `commits/12-cd/…`: end the prefix with a slash to mean a folder,
+        which is also what the store itself can prune by. `start_after` leaves out keys up to and including that one,
+        on the server, so that the tail of a long log costs what the tail costs.
+        """
+        if prefix.strip("/"):
+            _check(prefix.removesuffix("/"))
+        path = f"{self.prefix}/{prefix}" if self.prefix else prefix
+        folder = path.rpartition("/")[0]
+        after = None if start_after is None else self._path(start_after)
+        skip = len(self.prefix) + 1 if self.prefix else 0
+        pages: Iterator[list[Info]] | None = None
+
+        def next_page() -> list[Info]:
+            nonlocal pages
+            if pages is None:
+                pages = iter(self.backend.pages(folder, after))
+            return next(pages, [])
+
+        while page := self._send("list", prefix, next_page):
+            for info in page:
+                if info.key.startswith(path):
+                    yield Info(info.key[skip:], info.size, info.etag, info.modified)
+            if len(page) < PAGE:
+                return
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remove all of them, in as few requests as the store allows. Missing ones are not an error."""
+        wanted = list(keys)
+        batches = [wanted[first : first + PAGE] for first in range(0, len(wanted), PAGE)]
+
+        def remove(batch: list[str]) -> None:
+            paths = [self._path(key) for key in batch]
+            self._send("delete_many", batch[0], partial(self.backend.delete_many, paths))
+
+        self.map(remove, batches)
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> builtins.list[R]:
+        """Run the requests of one operation side by side; results in the order of the items.
+
+        All of them settle before the first error, in item order, is raised: nothing runs on behind the caller's back.
+        """
+        work = list(items)
+        if len(work) < 2:
+            return [function(item) for item in work]
+        with ThreadPoolExecutor(min(len(work), self.concurrency), thread_name_prefix="objects") as pool:
+            futures = [pool.submit(function, item) for item in work]
+        return [future.result() for future in futures]
+
+    def sweep(self, *, older_than_s: float = 3600.0) -> int:
+        """Remove what writers that crashed left half-written beside the objects (directories only); how many."""
+        return self.backend.sweep(older_than_s)
+
+    # --- places -----------------------------------------------------------------------------------------------
+
+    def under(self, folder: str) -> Self:
+        """The same store, one folder down: `objects.under("a").get("b")` is `objects.get("a/b")`. Counted together."""
+        _check(folder)
+        inner = copy.copy(self)
+        inner.prefix = f"{self.prefix}/{folder}" if self.prefix else folder
+        inner._folder = f"{self._folder}{folder}/"
+        return inner
+
+    @property
+    def uri(self) -> str:
+        return f"{self.backend.root}/{self.prefix}" if self.prefix else self.backend.root
+
+    @property
+    def identity(self) -> str:
+        """Tells stores apart, whatever the prefix."""
+        return self.backend.identity
+
+    def url(self, key: str) -> str:
+        """The full address of an object, for messages and for engines that read by URL."""
+        return f"{self.backend.root}/{self._path(key)}"
+
+    @contextmanager
+    def counting(self) -> Iterator[RequestCount]:
+        """Count the requests made through this object, and through all made from it by `under`, while in the block."""
+        count = RequestCount()
+        self._counts.append(count)
+        try:
+            yield count
+        finally:
+            self._counts.remove(count)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process counts for itself."""
+        return {**self.__dict__, "_counts": []}
+
+    def __copy__(self) -> Self:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    # --- the one way to the store -----------------------------------------------------------------------------
+
+    def _send(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        request = Request(operation, self._folder + key)
+        for count in tuple(self._counts):
+            count.add(request)
+        for intercept in interceptors:
+            call = partial(intercept, request, call)  # type: ignore[assignment]
+        return self._named(operation, key, call)
+
+    def _named(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except (ObjectNotFound, ConditionFailed, StorageBackendError):
+            raise
+        except Exception as cause:
+            place = {"bucket": urlsplit(self.backend.root).netloc, "prefix": self.prefix, "key": key}
+            url = f"{self.uri}/{key}".rstrip("/")
+            raise storage_error(operation, url, cause, place) from cause
+
+    def _path(self, key: str) -> str:
+        _check(key)
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+
+def _check(key: str) -> None:
+    """Keys mean the same object on every store: no empty, `.` or `..` parts, nothing that a shell would not print."""
+    if (
+        not all(part not in ("", ".", "..") for part in key.split("/"))
+        or "\\" in key
+        or not key.isprintable()
+    ):
+        raise ValueError(
+            f"not a key: {key!r} (parts between slashes, none empty, none '.' or '..', printable)"
+        )
