@@ -61,7 +61,8 @@ class Backend(Protocol):
     def head(self, path: str) -> Info | None: ...
 
     def pages(self, folder: str, start_after: str | None) -> Iterator[list[Info]]:
-        """All objects under `folder/`, in key order, in pages of `PAGE`; only the last page may be shorter."""
+        """All objects under `folder/`, in pages of `PAGE`; only the last page may be shorter. `start_after` is the path
+        of an object directly in the folder, and may leave out or keep objects in deeper folders."""
 
     def delete(self, path: str) -> None: ...
 

@@ -140,12 +140,15 @@ class FileBackend:
             aside.unlink(missing_ok=True)
 
     def _create(self, aside: Path) -> int:
+        attempts = 100  # each one lost to a delete that emptied the directory and removed it in between
         while True:
-            self._make(aside.parent)
+            attempts -= 1
             try:
+                self._make(aside.parent)
                 return os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
-                continue  # the directory was empty and a delete removed it in between
+                if attempts == 0:
+                    raise
 
     def _make(self, folder: Path) -> None:
         """Make the directory durable: each new name is synced in its parent."""
@@ -156,8 +159,6 @@ class FileBackend:
             folder.mkdir()
         except FileExistsError:
             return
-        except FileNotFoundError:
-            return  # the parent was removed in between; the caller tries again
         parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(parent)

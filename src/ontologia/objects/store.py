@@ -96,22 +96,36 @@ class Objects:
 
     # --- several objects --------------------------------------------------------------------------------------
 
-    def list(self, prefix: str = "", *, start_after: str | None = None) -> Iterator[Info]:
-        """All objects whose key begins with the string `prefix`, at any depth, in key order.
+    def list(self, prefix: str = "") -> Iterator[Info]:
+        """All objects whose key begins with the string `prefix`, at any depth.
 
         `list("commits/1")` finds `commits/1-ab/…` and `commits/12-cd/…`: end the prefix with a slash to mean a folder,
-        which is also what the store itself can prune by. `start_after` leaves out keys up to and including that one,
-        on the server, so that the tail of a long log costs what the tail costs.
+        which is also what the store itself can prune by. Within a folder the order is that of the keys; how folders
+        and objects are interleaved differs between S3 servers.
         """
+        return self._list(prefix, None)
+
+    def tail(self, folder: str, after: str) -> Iterator[Info]:
+        """The objects directly in `folder` whose name sorts after `after`, in order. The end of a long log costs
+        what the end costs: the server skips the rest.
+
+        Only direct ones, because S3 servers disagree on where a folder sorts among objects.
+        """
+        inside = folder.removesuffix("/") + "/"
+        for info in self._list(inside, inside + after):
+            if "/" not in info.key[len(inside) :]:
+                yield info
+
+    def _list(self, prefix: str, start_after: str | None) -> Iterator[Info]:
         if prefix.strip("/"):
             _check(prefix.removesuffix("/"))
         path = f"{self.prefix}/{prefix}" if self.prefix else prefix
         folder = path.rpartition("/")[0]
         after = None if start_after is None else self._path(start_after)
         skip = len(self.prefix) + 1 if self.prefix else 0
-        pages: Iterator[list[Info]] | None = None
+        pages: Iterator[builtins.list[Info]] | None = None
 
-        def next_page() -> list[Info]:
+        def next_page() -> builtins.list[Info]:
             nonlocal pages
             if pages is None:
                 pages = iter(self.backend.pages(folder, after))

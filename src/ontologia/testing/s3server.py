@@ -57,7 +57,12 @@ class S3Server:
         if len(name) < 3:
             raise ValueError(f"a bucket name has at least three characters: {name!r}")
         request = urllib.request.Request(f"{self.filer_url}/buckets/{name}/", method="POST")
-        urllib.request.urlopen(request, timeout=10).close()
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            direct.open(request, timeout=10).close()
+        except urllib.error.HTTPError as answer:
+            if answer.code != 409:  # it is there already
+                raise
 
     def uri(self, path: str) -> str:
         """`s3://…` for "bucket/prefix", with the bucket made."""

@@ -1,0 +1,137 @@
+"""What is special about a directory: many processes, crashes, and what lies beside the objects."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from ontologia.errors import StorageBackendError
+from ontologia.objects import ConditionFailed, Objects, open_objects
+from ontologia.testing.crash import run_and_crash
+
+
+def increment(uri: str, key: str, times: int) -> int:
+    """Count up by compare-and-swap; how many swaps were lost to others."""
+    objects = open_objects(uri)
+    lost = 0
+    for _ in range(times):
+        while True:
+            blob = objects.get(key)
+            body = {"n": json.loads(blob.data)["n"] + 1, "nonce": os.urandom(8).hex()}
+            try:
+                objects.put_if_match(key, json.dumps(body).encode(), blob.etag)
+                break
+            except ConditionFailed:
+                lost += 1
+    return lost
+
+
+def replace(uri: str, data: bytes) -> None:
+    open_objects(uri).put("object", data)
+
+
+def remove_and_create(uri: str, name: str, times: int) -> int:
+    objects = open_objects(uri)
+    for number in range(times):
+        objects.put(f"deep/er/{name}-{number}", b"x")
+        objects.delete(f"deep/er/{name}-{number}")
+    objects.put(f"deep/er/{name}", b"x")
+    return times
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def objects(directory: Path) -> Objects:
+    return open_objects(directory.as_uri())
+
+
+def test_no_increment_of_many_processes_is_lost(directory: Path, objects: Objects) -> None:
+    objects.put("meta/counter.json", b'{"n": 0}')
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        # Opened at two depths: the lock belongs to the directory, not to the store that was opened.
+        jobs = [(directory.as_uri(), "meta/counter.json", 40), ((directory / "meta").as_uri(), "counter.json", 40)]
+        pool.starmap(increment, jobs * 2)
+    assert json.loads(objects.get("meta/counter.json").data)["n"] == 160
+
+
+def test_deletes_that_empty_a_directory_do_not_disturb_writers_in_it(directory: Path, objects: Objects) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        pool.starmap(remove_and_create, [(directory.as_uri(), name, 60) for name in "abc"])
+    assert [info.key for info in objects.list()] == ["deep/er/a", "deep/er/b", "deep/er/c"]
+
+
+@pytest.mark.parametrize(
+    ("point", "when", "survives"),
+    [
+        ("os:fsync", "before", b"old"),
+        ("os:fsync", "after", b"old"),
+        ("os:rename", "before", b"old"),
+        ("os:rename", "after", b"new"),
+    ],
+)
+def test_a_crash_leaves_the_old_object_or_the_new_one(
+    directory: Path, objects: Objects, point: str, when: str, survives: bytes
+) -> None:
+    objects.put("object", b"old")
+    crash = run_and_crash(replace, directory.as_uri(), b"new", at_call=point, when="before" if when == "before" else "after")
+    assert crash.killed
+    assert objects.get("object").data == survives
+    assert [info.key for info in objects.list()] == ["object"]
+    objects.put("object", b"and the lock is free")
+
+
+def test_what_a_crash_left_aside_is_swept_once_it_is_old(directory: Path, objects: Objects) -> None:
+    run_and_crash(replace, directory.as_uri(), b"new", at_call="os:rename")
+    assert len(os.listdir(directory)) == 1
+    assert objects.sweep(older_than_s=3600) == 0
+    assert objects.sweep(older_than_s=-1) == 1
+    assert os.listdir(directory) == []
+
+
+def test_a_refused_write_leaves_nothing_aside(directory: Path, objects: Objects) -> None:
+    objects.put_if_absent("a/b", b"1")
+    with pytest.raises(ConditionFailed):
+        objects.put_if_absent("a/b", b"2")
+    assert os.listdir(directory / "a") == ["b"]
+
+
+def test_the_last_delete_removes_the_directories(directory: Path, objects: Objects) -> None:
+    objects.put("a/b/c", b"1")
+    objects.delete("a/b/c")
+    assert os.listdir(directory) == []
+
+
+def test_a_writer_that_hangs_with_the_lock_does_not_hang_the_others(directory: Path) -> None:
+    import fcntl
+
+    objects = open_objects(directory.as_uri(), request_timeout_s=0.05)
+    objects.put("a", b"1")
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(StorageBackendError, match="stayed locked") as failure:
+            objects.put("a", b"2")
+    finally:
+        os.close(handle)
+    assert failure.value.context["may_be_applied"] is False
+    assert objects.get("a").data == b"1"
+
+
+def test_a_file_where_a_folder_is_needed_is_an_error_that_names_both(objects: Objects) -> None:
+    objects.put("a", b"1")
+    with pytest.raises(StorageBackendError, match=r"put file://.*/a/b failed"):
+        objects.put("a/b", b"2")
+
+
+def test_the_files_are_the_objects(directory: Path, objects: Objects) -> None:
+    objects.put("cells/x.parquet", b"PAR1")
+    assert objects.local_path("cells/x.parquet") == directory / "cells/x.parquet"
+    assert (directory / "cells/x.parquet").read_bytes() == b"PAR1"
