@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 from pathlib import Path
 
@@ -55,16 +54,19 @@ def objects(directory: Path) -> Objects:
 
 def test_no_increment_of_many_processes_is_lost(directory: Path, objects: Objects) -> None:
     objects.put("meta/counter.json", b'{"n": 0}')
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        # Opened at two depths: the lock belongs to the directory, not to the store that was opened.
-        jobs = [(directory.as_uri(), "meta/counter.json", 40), ((directory / "meta").as_uri(), "counter.json", 40)]
-        pool.starmap(increment, jobs * 2)
+    # Opened at two depths: the lock belongs to the directory, not to the store that was opened.
+    jobs = [
+        (directory.as_uri(), "meta/counter.json", 40),
+        ((directory / "meta").as_uri(), "counter.json", 40),
+    ]
+    objects.map(lambda job: run_and_crash(increment, *job), jobs * 2)
     assert json.loads(objects.get("meta/counter.json").data)["n"] == 160
 
 
-def test_deletes_that_empty_a_directory_do_not_disturb_writers_in_it(directory: Path, objects: Objects) -> None:
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        pool.starmap(remove_and_create, [(directory.as_uri(), name, 60) for name in "abc"])
+def test_deletes_that_empty_a_directory_do_not_disturb_writers_in_it(
+    directory: Path, objects: Objects
+) -> None:
+    objects.map(lambda name: run_and_crash(remove_and_create, directory.as_uri(), name, 60), "abc")
     assert [info.key for info in objects.list()] == ["deep/er/a", "deep/er/b", "deep/er/c"]
 
 
@@ -81,7 +83,9 @@ def test_a_crash_leaves_the_old_object_or_the_new_one(
     directory: Path, objects: Objects, point: str, when: str, survives: bytes
 ) -> None:
     objects.put("object", b"old")
-    crash = run_and_crash(replace, directory.as_uri(), b"new", at_call=point, when="before" if when == "before" else "after")
+    crash = run_and_crash(
+        replace, directory.as_uri(), b"new", at_call=point, when="before" if when == "before" else "after"
+    )
     assert crash.killed
     assert objects.get("object").data == survives
     assert [info.key for info in objects.list()] == ["object"]

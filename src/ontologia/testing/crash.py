@@ -11,6 +11,7 @@ The kill is SIGKILL from inside, at a request to any object store (`at_request`)
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pickle
 import signal
@@ -53,10 +54,10 @@ def run_and_crash(
     With no point given it simply runs. A function that raises makes this raise `RuntimeError` with its traceback: a
     test must not take an error for a crash.
     """
-    name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+    name, file = _where(function)
     with TemporaryDirectory() as folder:
         task, answer = Path(folder, "task"), Path(folder, "answer")
-        task.write_bytes(pickle.dumps((name, arguments)))
+        task.write_bytes(pickle.dumps((name, file, arguments)))
         child = subprocess.run(
             [sys.executable, "-m", "ontologia.testing.crash", str(task), str(answer)],
             env=os.environ
@@ -144,9 +145,29 @@ def _arm_call(target: str, when: str) -> None:
     setattr(owner, name, trapped)
 
 
+def _where(function: str | Callable[..., Any]) -> tuple[str, str | None]:
+    """The name of a function and, for one that lives in a test file, that file."""
+    if isinstance(function, str):
+        return function, None
+    module = sys.modules[function.__module__]
+    return f"{function.__module__}:{function.__qualname__}", getattr(module, "__file__", None)
+
+
+def _make_importable(module: str, file: str | None) -> None:
+    """Test files are often not importable by the name pytest gave them; then they are loaded from their place."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+        spec = importlib.util.spec_from_file_location(module, file) if file else None
+        if spec is None or spec.loader is None:
+            raise
+        sys.modules[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[module])
+
+
 def _resolve(target: str) -> tuple[Any, str]:
     module, _, path = target.partition(":")
-    owner: Any = importlib.import_module(module)
+    owner: Any = sys.modules.get(module) or importlib.import_module(module)
     *parents, name = path.split(".")
     for parent in parents:
         owner = getattr(owner, parent)
@@ -154,7 +175,8 @@ def _resolve(target: str) -> tuple[Any, str]:
 
 
 def _main(task: str, answer: str) -> None:
-    name, arguments = pickle.loads(Path(task).read_bytes())
+    name, file, arguments = pickle.loads(Path(task).read_bytes())
+    _make_importable(name.partition(":")[0], file)
     owner, attribute = _resolve(name)
     _arm(os.environ.get(CRASH_AT, ""))
     result = getattr(owner, attribute)(*arguments)

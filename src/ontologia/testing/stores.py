@@ -11,6 +11,8 @@ To meet every step of an operation, record them once and then inject a fault at 
 
     steps = faulty.steps_of(lambda: commit(fresh_store()))
     for step in steps: …; faulty.crash(at=step.number, when="after")
+
+Leases go by clocks, so a clock that can be wrong is here too: `ManualClock`.
 """
 
 from __future__ import annotations
@@ -288,3 +290,39 @@ class FaultyObjects(Objects):
         rule = self.faults.next(request)
         faulty: Callable[[], T] = call if rule is None else partial(rule.effect, request, call)
         return super()._send(operation, key, faulty)
+
+
+class ManualClock:
+    """A clock that moves when it is told to and when somebody sleeps on it; `skew_s` is how far its wall is ahead of
+    true time."""
+
+    def __init__(self, now: float = 1_000_000.0, skew_s: float = 0.0) -> None:
+        self.now = now
+        self.skew_s = skew_s
+        self.slept = 0.0
+
+    def wall(self) -> float:
+        return self.now + self.skew_s
+
+    def steady(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.now += seconds
+
+
+class SharedTime(ManualClock):
+    """Another machine's clock: the same true time as `other`, with its own skew."""
+
+    def __init__(self, other: ManualClock, skew_s: float = 0.0) -> None:
+        self.other = other
+        super().__init__(other.now, skew_s)
+
+    @property
+    def now(self) -> float:
+        return self.other.now
+
+    @now.setter
+    def now(self, value: float) -> None:
+        self.other.now = value
