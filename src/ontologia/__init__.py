@@ -1,0 +1,119 @@
+"""Ontologia: typed data with history.
+
+Declare entities and relations as classes, commit state, and query it now, as of any commit, or as history.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.errors import (
+    BatchSizeExceededError,
+    CommitOutcomeUnknownError,
+    ConcurrentWriteError,
+    DropRefusedError,
+    EngineVersionError,
+    HeadMismatchError,
+    LeaseExpiredError,
+    LockContentionError,
+    MetadataUnavailableError,
+    MigrationError,
+    MigrationTokenError,
+    MissingUpgraderError,
+    OntologiaError,
+    SchemaOutdatedError,
+    StorageBackendError,
+    UninitializedStorageError,
+    ValidationError,
+)
+from ontologia.model import Entity, Field, Meta, Relation, TypeSchemaDiff, build_type_spec, left, meta, right
+
+if TYPE_CHECKING:
+    from ontologia.engines.dispatch import open_repository, parse_storage_target
+    from ontologia.query.aggregates import avg, count, max, min, sum
+    from ontologia.query.results import Path, Result
+    from ontologia.runtime.migration import MigrationPreview, MigrationResult
+    from ontologia.runtime.ontology import Ontology
+    from ontologia.runtime.session import Session
+    from ontologia.runtime.upgraders import load_upgraders, upgrader
+
+__version__ = "0.4.0"
+
+# What needs the query compiler or a storage engine is imported when it is first asked for.
+_LATER = {
+    "MigrationPreview": "runtime.migration",
+    "MigrationResult": "runtime.migration",
+    "Ontology": "runtime.ontology",
+    "Path": "query.results",
+    "Result": "query.results",
+    "Session": "runtime.session",
+    "avg": "query.aggregates",
+    "count": "query.aggregates",
+    "load_upgraders": "runtime.upgraders",
+    "max": "query.aggregates",
+    "min": "query.aggregates",
+    "open_repository": "engines.dispatch",
+    "parse_storage_target": "engines.dispatch",
+    "sum": "query.aggregates",
+    "upgrader": "runtime.upgraders",
+}
+
+__all__ = [
+    "BatchSizeExceededError",
+    "CommitOutcomeUnknownError",
+    "ConcurrentWriteError",
+    "DropRefusedError",
+    "EngineVersionError",
+    "Entity",
+    "Field",
+    "HeadMismatchError",
+    "LeaseExpiredError",
+    "LockContentionError",
+    "Meta",
+    "MetadataUnavailableError",
+    "MigrationError",
+    "MigrationPreview",
+    "MigrationResult",
+    "MigrationTokenError",
+    "MissingUpgraderError",
+    "OntologiaConfig",
+    "OntologiaError",
+    "Ontology",
+    "Path",
+    "Relation",
+    "Result",
+    "SchemaOutdatedError",
+    "Session",
+    "StorageBackendError",
+    "TypeSchemaDiff",
+    "UninitializedStorageError",
+    "ValidationError",
+    "__version__",
+    "avg",
+    "build_type_spec",
+    "count",
+    "left",
+    "load_upgraders",
+    "max",
+    "meta",
+    "min",
+    "open_repository",
+    "parse_storage_target",
+    "right",
+    "sum",
+    "upgrader",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'ontologia' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"ontologia.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,301 @@
+"""The one protocol behind every storage: what an engine must do, in columns.
+
+An engine supplies a catalog, the rows of a type as a `Relation`, a way to run a compiled statement, and write
+transactions. Planning, schema checks and diagnostics are here, the same for all. The row-wise calls that callers of a
+repository know are in `rowwise`, thin shells over this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ontologia.config import OntologiaConfig, new_runtime_id
+from ontologia.errors import SchemaOutdatedError, ValidationError
+from ontologia.model import TypeRef, TypeSchema, diff
+from ontologia.model.columns import SCALARS, arrow_type
+from ontologia.query.builder import Fetched
+from ontologia.query.compiler import Statement, compile
+from ontologia.query.dialects import Dialect
+from ontologia.query.plan import Plan
+from ontologia.query.relation import EmptyRelation, Relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WRITE_LOCK = "ontology_write"
+MAX_CACHED_STATEMENTS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do; the conformance suite reads it."""
+
+    typed_columns: bool
+    object_storage: bool = False
+    concurrent_processes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One stored version of a type's schema."""
+
+    ref: TypeRef
+    schema_version_id: int
+    schema: TypeSchema
+    created_at: str
+    activation_commit_id: int | None = None
+    is_current: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        return self.schema.fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """Where the current rows of a type lie, and since which commit they are read."""
+
+    ref: TypeRef
+    schema: TypeSchema
+    schema_version_id: int
+    activation_commit_id: int
+    table_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What a store holds at a head: the current layout of every type, and the names of dropped ones."""
+
+    head: int
+    layouts: Mapping[TypeRef, TypeLayout] = field(default_factory=dict)
+    dropped: frozenset[TypeRef] = frozenset()
+    version: Any = None
+
+    def outdated(self, schemas: Mapping[TypeRef, TypeSchema]) -> list[Any]:
+        """The differences between these schemas and the stored ones; types not stored yet are no difference."""
+        found = []
+        for ref, schema in schemas.items():
+            layout = self.layouts.get(ref)
+            if layout is not None and layout.schema.fingerprint != schema.fingerprint:
+                found.append(diff(layout.schema, schema))
+        return found
+
+    def check(self, schemas: Mapping[TypeRef, TypeSchema]) -> None:
+        outdated = self.outdated(schemas)
+        if outdated:
+            raise SchemaOutdatedError(outdated)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of the log."""
+
+    id: int
+    created_at: str
+    runtime_id: str
+    metadata: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "created_at": self.created_at,
+            "runtime_id": self.runtime_id,
+            "metadata": dict(self.metadata),
+        }
+
+
+class Transaction(ABC):
+    """One commit in the making, under the write lock. Nothing is visible before `publish`."""
+
+    catalog: Catalog
+
+    @property
+    def commit_id(self) -> int:
+        """The id this commit will have."""
+        return self.catalog.head + 1
+
+    @abstractmethod
+    def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
+        """The latest rows of these identities: identity, commit and fields, in one read."""
+
+    @abstractmethod
+    def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        """The latest row of every identity as stored, in batches of one schema version each."""
+
+    @abstractmethod
+    def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
+        """The versions of a type's schema, with those of this transaction."""
+
+    @abstractmethod
+    def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
+        """Write a schema down as a version of its type, the next one by default; the same again is that version."""
+
+    @abstractmethod
+    def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        """Make a schema current from this commit on: for a new type, or as a new version of a known one."""
+
+    def ensure_indexes(self, layout: TypeLayout, schema: TypeSchema) -> None:  # noqa: B027
+        """Make the indexes that the schema asks for, in engines that have any."""
+
+    @abstractmethod
+    def append(self, layout: TypeLayout, rows: pa.Table) -> None:
+        """Add rows (identity and fields, as storage names them) to this commit."""
+
+    @abstractmethod
+    def drop(self, ref: TypeRef, *, purge: bool) -> None:
+        """Make a type's rows unreachable; `purge` also deletes what is stored of it."""
+
+    @abstractmethod
+    def publish(self, metadata: Mapping[str, Any]) -> int:
+        """The commit point: all of it becomes visible, or none. Returns the commit id."""
+
+
+class Engine(ABC):
+    """A storage engine, seen from above."""
+
+    backend: ClassVar[str]
+    engine_version: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+    dialect: Dialect
+
+    def __init__(self, config: OntologiaConfig | None = None) -> None:
+        self.config = config or OntologiaConfig()
+        self.runtime_id = self.config.runtime_id or new_runtime_id()
+        self._statements: dict[Any, Statement] = {}
+        self._diagnostics: list[dict[str, Any]] = []
+
+    # --- what each engine supplies ---
+
+    @abstractmethod
+    def catalog(self) -> Catalog:
+        """The catalog at the head. Cheap when nothing changed."""
+
+    @abstractmethod
+    def relation(self, layout: TypeLayout) -> Relation:
+        """A type's rows, for the compiler."""
+
+    @abstractmethod
+    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+        """Run a statement; the result as columns of Python values, JSON as text."""
+
+    @abstractmethod
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        """Run a statement; the result as an Arrow table with the names and types of its outputs."""
+
+    @abstractmethod
+    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
+        """The engine's own plan for a statement."""
+
+    @abstractmethod
+    def write(self) -> AbstractContextManager[Transaction]:
+        """Take the write lock and start a commit; leaving without `publish` leaves no trace."""
+
+    @abstractmethod
+    def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
+        """The log, newest first."""
+
+    @abstractmethod
+    def get_commit(self, commit_id: int) -> dict[str, Any] | None: ...
+
+    @abstractmethod
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]: ...
+
+    @abstractmethod
+    def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
+        """Every stored schema version, oldest first."""
+
+    @abstractmethod
+    def storage_info(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # --- questions, the same for every engine ---
+
+    def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
+        statement, diagnostics = self._prepare(plan)
+        self._diagnostics = diagnostics
+        return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
+
+    def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
+        statement, self._diagnostics = self._prepare(plan)
+        return self.run_arrow(statement, statement.parameters(plan), keys)
+
+    def explain(self, plan: Plan) -> str:
+        statement, _ = self._prepare(plan)
+        text = self.dialect.render(statement.tree, pretty=True)
+        return f"{text}\n\n{self.explain_statement(statement, statement.parameters(plan))}"
+
+    def get_last_query_diagnostics(self) -> list[dict[str, Any]]:
+        """What the last query had to say besides its rows (RFC 0009 §2.3)."""
+        return list(self._diagnostics)
+
+    def _prepare(self, plan: Plan, catalog: Catalog | None = None) -> tuple[Statement, list[dict[str, Any]]]:
+        catalog = catalog or self.catalog()
+        catalog.check(plan.schemas)
+        layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
+        return self._statement(plan, layouts), _diagnostics(plan, layouts[plan.source])
+
+    def _statement(self, plan: Plan, layouts: Mapping[TypeRef, TypeLayout | None]) -> Statement:
+        relations = {
+            ref: EmptyRelation(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()
+        }
+        key = (plan.shape, tuple(relation.key for relation in relations.values()))
+        statement = self._statements.get(key)
+        if statement is None:
+            if len(self._statements) >= MAX_CACHED_STATEMENTS:
+                self._statements.clear()
+            statement = self._statements[key] = compile(plan, relations, self.dialect)
+        return statement
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _diagnostics(plan: Plan, layout: TypeLayout | None) -> list[dict[str, Any]]:
+    window = plan.window
+    if layout is None or window.mode != "as_of" or window.commit is None:
+        return []
+    if window.commit >= layout.activation_commit_id:
+        return []
+    return [{"reason": "commit_before_activation", "activation_commit_id": layout.activation_commit_id}]
+
+
+def output_schema(statement: Statement) -> pa.Schema:
+    """The Arrow schema of a statement's result."""
+    import pyarrow as pa
+
+    fields = []
+    for output in statement.outputs:
+        if output.columns:
+            fields += [pa.field(name, column.arrow_type) for name, column in output.columns]
+        else:
+            kind = pa.string() if output.scalar is None else arrow_type(SCALARS[output.scalar].arrow)
+            fields.append(pa.field(output.name, kind))
+    return pa.schema(fields)
+
+
+def change_entry(ref: TypeRef, identity: Sequence[str], existed: bool) -> dict[str, Any]:
+    """One change of a commit, as callers see it."""
+    names = ("key",) if ref.kind == "entity" else ref.identity
+    return {
+        "kind": ref.kind,
+        "type_name": ref.name,
+        **dict(zip(names, identity, strict=True)),
+        "operation": "update_version" if existed else "insert",
+    }
+
+
+def user_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Commit metadata as given by a caller: text to text, nothing else."""
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ValidationError(f"commit metadata is text to text, and {key!r}: {value!r} is not")
+    return dict(metadata or {})

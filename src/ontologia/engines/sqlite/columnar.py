@@ -1,0 +1,126 @@
+"""Between SQLite and Arrow, in both directions, without a Python object per value where that can be avoided.
+
+Python's sqlite3 gives rows of Python objects. To fill Arrow columns faster than that, SQLite itself concatenates each
+column of a result: bytes that cannot occur in UTF-8 mark the end of a value and NULL. One row comes back, whose
+buffers become Arrow arrays. Reals and blobs, whose text is inexact or not UTF-8, are collected in the same pass by an
+aggregate that appends to a list, so that every column sees the rows in one order.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import output_schema
+from ontologia.query.compiler import Output, Statement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+END, NULL = 0xFF, 0xFE
+_INSTANT = "%Y-%m-%dT%H:%M:%S+00:00"
+
+
+def decoded(output: Output, values: Sequence[Any]) -> Sequence[Any]:
+    """A column of a result as Python values."""
+    match output.scalar:
+        case "bool":
+            return [None if value is None else bool(value) for value in values]
+        case "float":
+            if any(type(value) is not float for value in values):  # NaN is kept as text, and v1 has whole numbers
+                return [None if value is None else float(value) for value in values]
+        case "datetime":
+            parse = datetime.fromisoformat
+            return [None if value is None else parse(value) for value in values]
+        case "date":
+            parse_date = date.fromisoformat
+            return [None if value is None else parse_date(value) for value in values]
+    return values
+
+
+def encoded(column: pa.ChunkedArray) -> list[Any]:
+    """An Arrow column as values that SQLite stores: instants and dates as text, NaN as text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(column.type):
+        # The formatter writes as many fraction digits as the unit has: six, for microseconds.
+        column = pc.strftime(column, format=_INSTANT)
+    elif pa.types.is_date(column.type):
+        column = pc.strftime(column, format="%Y-%m-%d")
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        return ["NaN" if value is not None and value != value else value for value in values]
+    return values
+
+
+def select_arrow(connection: sqlite3.Connection, statement: Statement, parameters: Mapping[str, Any]) -> pa.Table:
+    """Run a statement into an Arrow table."""
+    import pyarrow as pa
+
+    schema = output_schema(statement)
+    collected: list[_Collect] = []
+    connection.create_aggregate("ontologia_collect", 1, lambda: _Collect(collected))  # type: ignore[return-value]
+    text_factory, connection.text_factory = connection.text_factory, bytes
+    try:
+        row = connection.execute(_concatenating(statement), parameters).fetchone()
+    finally:
+        connection.text_factory = text_factory
+    arrays = []
+    lists = iter(collected)
+    for output, field, value in zip(statement.outputs, schema, row, strict=True):
+        if output.scalar in ("float", "bytes"):
+            found: list[Any] = next(lists, _Collect([]))
+            arrays.append(pa.array(decoded(output, found), field.type))
+        else:
+            arrays.append(_split(value).cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+class _Collect(list[Any]):
+    """An aggregate whose step is `list.append`, in C."""
+
+    def __init__(self, collected: list[_Collect]) -> None:
+        super().__init__()
+        collected.append(self)
+
+    step = list.append
+
+    def finalize(self) -> None:
+        return None
+
+
+def _concatenating(statement: Statement) -> str:
+    columns = []
+    for number, output in enumerate(statement.outputs):
+        if output.scalar in ("float", "bytes"):
+            columns.append(f'ontologia_collect("c{number}")')
+        else:
+            columns.append(f"group_concat(coalesce(\"c{number}\", x'{NULL:02X}'), x'{END:02X}')")
+    return f"SELECT {', '.join(columns)} FROM ({statement.sql})"
+
+
+def _split(data: bytes | None) -> pa.Array:
+    """The concatenated texts as an Arrow string array."""
+    import numpy as np
+    import pyarrow as pa
+
+    if data is None:
+        return pa.array([], pa.string())
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.append(np.flatnonzero(raw == END), len(raw))
+    starts = np.empty_like(ends)
+    starts[0], starts[1:] = 0, ends[:-1] + 1
+    lengths = ends - starts
+    # A null is the one byte NULL alone.
+    nulls = np.zeros(len(ends), bool)
+    single = lengths == 1
+    nulls[single] = raw[starts[single]] == NULL
+    text = raw[raw < NULL]
+    offsets = np.zeros(len(ends) + 1, np.int64)
+    np.cumsum(np.where(nulls, 0, lengths), out=offsets[1:])
+    validity = pa.array(~nulls).buffers()[1] if nulls.any() else None
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())]
+    return pa.Array.from_buffers(pa.large_string(), len(ends), buffers)

@@ -1,0 +1,210 @@
+"""The control tables both SQLite engines share: commits, schema versions, locks, engine stamp (RFC 0009 §3.1)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ontologia.engines.base import Commit, SchemaVersion
+from ontologia.errors import LockContentionError
+from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
+
+CONTROL_TABLES = """
+CREATE TABLE storage_meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+CREATE TABLE commits (
+    id            INTEGER PRIMARY KEY,
+    created_at    TEXT NOT NULL,
+    runtime_id    TEXT NOT NULL,
+    metadata_json TEXT NOT NULL
+);
+CREATE TABLE schema_registry (
+    type_kind            TEXT NOT NULL,
+    type_name            TEXT NOT NULL,
+    schema_version_id    INTEGER NOT NULL,
+    dropped_at_commit_id INTEGER,
+    PRIMARY KEY (type_kind, type_name)
+);
+CREATE TABLE schema_versions (
+    type_kind            TEXT NOT NULL,
+    type_name            TEXT NOT NULL,
+    schema_version_id    INTEGER NOT NULL,
+    schema_json          TEXT NOT NULL,
+    fingerprint          TEXT NOT NULL,
+    created_at           TEXT NOT NULL,
+    activation_commit_id INTEGER,
+    PRIMARY KEY (type_kind, type_name, schema_version_id)
+);
+CREATE TABLE locks (
+    name         TEXT PRIMARY KEY,
+    owner_id     TEXT NOT NULL,
+    acquired_at  TEXT NOT NULL,
+    expires_at   TEXT NOT NULL,
+    lease_ttl_ms INTEGER NOT NULL
+);
+"""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one: `executescript` would commit the open transaction."""
+    for statement in script.split(";"):
+        if statement.strip():
+            yield statement
+
+
+def create(connection: sqlite3.Connection, engine_version: str, script: str) -> None:
+    """Lay out an empty store, stamped. Called inside a transaction."""
+    for statement in statements(CONTROL_TABLES + script):
+        connection.execute(statement)
+    stamps = [("backend", "sqlite"), ("engine_version", engine_version), ("created_at", instant_text(now()))]
+    connection.executemany("INSERT INTO storage_meta (key, value) VALUES (?, ?)", stamps)
+
+
+# --- commits ---
+
+
+def head(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute("SELECT coalesce(max(id), 0) FROM commits").fetchone()
+    return int(found)
+
+
+def add_commit(connection: sqlite3.Connection, commit_id: int, runtime_id: str, metadata: Mapping[str, Any]) -> None:
+    connection.execute(
+        "INSERT INTO commits (id, created_at, runtime_id, metadata_json) VALUES (?, ?, ?, ?)",
+        (commit_id, instant_text(now()), runtime_id, canonical_json(dict(metadata))),
+    )
+
+
+def list_commits(connection: sqlite3.Connection, limit: int | None, since: int | None) -> list[Commit]:
+    rows = connection.execute(
+        "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id > ? ORDER BY id DESC LIMIT ?",
+        (since or 0, -1 if limit is None else limit),
+    )
+    return [Commit(id, created_at, runtime_id, json.loads(metadata)) for id, created_at, runtime_id, metadata in rows]
+
+
+def get_commit(connection: sqlite3.Connection, commit_id: int) -> Commit | None:
+    row = connection.execute(
+        "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id = ?", (commit_id,)
+    ).fetchone()
+    return None if row is None else Commit(row[0], row[1], row[2], json.loads(row[3]))
+
+
+# --- schema versions ---
+
+
+def schema_versions(connection: sqlite3.Connection, ref: TypeRef | None = None) -> list[SchemaVersion]:
+    where, values = ("", ()) if ref is None else ("WHERE v.type_kind = ? AND v.type_name = ?", (ref.kind, ref.name))
+    rows = connection.execute(
+        f"""SELECT v.type_kind, v.type_name, v.schema_version_id, v.schema_json, v.created_at, v.activation_commit_id,
+                   v.schema_version_id = r.schema_version_id AND r.dropped_at_commit_id IS NULL
+            FROM schema_versions v LEFT JOIN schema_registry r USING (type_kind, type_name) {where}
+            ORDER BY v.type_kind, v.type_name, v.schema_version_id""",
+        values,
+    )
+    return [
+        SchemaVersion(
+            TypeRef(kind, name), version, TypeSchema.from_json(json.loads(schema)), created, activation, bool(current)
+        )
+        for kind, name, version, schema, created, activation, current in rows
+    ]
+
+
+def add_schema_version(connection: sqlite3.Connection, schema: TypeSchema, version: int) -> None:
+    """Record a version; recording the same again changes nothing."""
+    connection.execute(
+        """INSERT INTO schema_versions (type_kind, type_name, schema_version_id, schema_json, fingerprint, created_at)
+           VALUES (?, ?, ?, ?, ?, ?)
+           ON CONFLICT DO UPDATE SET schema_json = excluded.schema_json
+           WHERE schema_versions.fingerprint = excluded.fingerprint""",
+        (
+            schema.ref.kind,
+            schema.ref.name,
+            version,
+            canonical_json(schema.to_json()),
+            schema.fingerprint,
+            instant_text(now()),
+        ),
+    )
+
+
+def activate_schema_version(connection: sqlite3.Connection, ref: TypeRef, version: int, commit_id: int) -> None:
+    connection.execute(
+        "UPDATE schema_versions SET activation_commit_id = ? "
+        "WHERE type_kind = ? AND type_name = ? AND schema_version_id = ?",
+        (commit_id, ref.kind, ref.name, version),
+    )
+    connection.execute(
+        "INSERT INTO schema_registry (type_kind, type_name, schema_version_id) VALUES (?, ?, ?) "
+        "ON CONFLICT DO UPDATE SET schema_version_id = excluded.schema_version_id",
+        (ref.kind, ref.name, version),
+    )
+
+
+def mark_dropped(connection: sqlite3.Connection, ref: TypeRef, commit_id: int) -> None:
+    connection.execute(
+        "UPDATE schema_registry SET dropped_at_commit_id = ? WHERE type_kind = ? AND type_name = ?",
+        (commit_id, ref.kind, ref.name),
+    )
+
+
+def dropped(connection: sqlite3.Connection) -> frozenset[TypeRef]:
+    rows = connection.execute("SELECT type_kind, type_name FROM schema_registry WHERE dropped_at_commit_id IS NOT NULL")
+    return frozenset(TypeRef(kind, name) for kind, name in rows)
+
+
+# --- locks ---
+
+
+def acquire_lock(connection: sqlite3.Connection, name: str, owner_id: str, ttl_ms: int) -> bool:
+    """Take a lock that is free, expired, or ours already. One statement, so atomic."""
+    moment = now()
+    changed = connection.execute(
+        """INSERT INTO locks (name, owner_id, acquired_at, expires_at, lease_ttl_ms)
+           VALUES (:name, :owner, :now, :end, :ttl)
+           ON CONFLICT (name) DO UPDATE
+           SET owner_id = :owner, acquired_at = :now, expires_at = :end, lease_ttl_ms = :ttl
+           WHERE locks.owner_id = :owner OR locks.expires_at <= :now""",
+        {
+            "name": name,
+            "owner": owner_id,
+            "now": instant_text(moment),
+            "end": instant_text(moment + timedelta(milliseconds=ttl_ms)),
+            "ttl": ttl_ms,
+        },
+    ).rowcount
+    return changed > 0
+
+
+def renew_lock(connection: sqlite3.Connection, name: str, owner_id: str, ttl_ms: int) -> bool:
+    moment = now()
+    return (
+        connection.execute(
+            "UPDATE locks SET expires_at = ? WHERE name = ? AND owner_id = ? AND expires_at > ?",
+            (instant_text(moment + timedelta(milliseconds=ttl_ms)), name, owner_id, instant_text(moment)),
+        ).rowcount
+        > 0
+    )
+
+
+def release_lock(connection: sqlite3.Connection, name: str, owner_id: str) -> bool:
+    return connection.execute("DELETE FROM locks WHERE name = ? AND owner_id = ?", (name, owner_id)).rowcount > 0
+
+
+def check_lock(connection: sqlite3.Connection, name: str, owner_id: str) -> None:
+    """Refuse to write while somebody else holds the lock."""
+    row = connection.execute(
+        "SELECT owner_id, expires_at FROM locks WHERE name = ? AND owner_id <> ? AND expires_at > ?",
+        (name, owner_id, instant_text(now())),
+    ).fetchone()
+    if row is not None:
+        raise LockContentionError(f"{row[0]} holds the write lock until {row[1]}; try again after that")

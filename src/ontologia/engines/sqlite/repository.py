@@ -1,0 +1,288 @@
+"""What the two SQLite engines share: opening, reading, the write transaction, the commit log.
+
+`v1` and `v2` differ only in where the rows of a type lie and how they look there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import WRITE_LOCK, Catalog, Commit, SchemaVersion, Transaction, TypeLayout, change_entry
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.columnar import decoded, select_arrow
+from ontologia.engines.sqlite.connections import Connections
+from ontologia.errors import ValidationError
+from ontologia.model import TypeRef, TypeSchema
+from ontologia.query.compiler import KEYS, Statement
+from ontologia.query.dialects import DIALECTS
+from ontologia.query.plan import Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SqliteRepository(RowwiseRepository):
+    """An ontology in one SQLite file, in WAL mode: many readers beside one writer, in many threads and processes."""
+
+    backend = "sqlite"
+    dialect = DIALECTS["sqlite"]
+    data_tables: ClassVar[str]
+
+    def __init__(self, path: str, config: OntologiaConfig | None = None) -> None:
+        super().__init__(config)
+        self.path = path
+        self.connections = Connections(path, self.config.lock_timeout_ms)
+        self._catalogs: dict[int, Catalog] = {}
+
+    @classmethod
+    def create(cls, path: str, config: OntologiaConfig | None = None) -> SqliteRepository:
+        """Lay out a new store, or open the one that another process laid out first."""
+        repository = cls(path, config)
+        with repository.connections.use() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if not tables(connection):
+                    control.create(connection, cls.engine_version, cls.data_tables)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+        return repository
+
+    # --- what v1 and v2 say differently ---
+
+    @abstractmethod
+    def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
+        """The current layout of every type that is not dropped."""
+
+    @abstractmethod
+    def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
+        """Make a place for the rows of a type's new version."""
+
+    @abstractmethod
+    def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
+        """Create the indexes that `Field(index=True)` asks for and that are not there yet."""
+
+    @abstractmethod
+    def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
+        """Append rows."""
+
+    @abstractmethod
+    def stored_versions(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        """The latest rows of a type, by the schema version they were written under."""
+
+    @abstractmethod
+    def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None: ...
+
+    @abstractmethod
+    def changed_rows(
+        self, connection: sqlite3.Connection, commit_id: int
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+        """Every row of a commit: its type, its identity, and whether an older version of it exists."""
+
+    # --- reading ---
+
+    def catalog(self) -> Catalog:
+        with self.connections.use() as connection:
+            return self._catalog(connection)
+
+    def _catalog(self, connection: sqlite3.Connection) -> Catalog:
+        """The catalog this connection sees.
+
+        SQLite tells with one cheap number whether another connection changed the file since we last looked; our own
+        commits drop the cached catalog themselves.
+        """
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        known = self._catalogs.get(id(connection))
+        if known is not None and known.version == version:
+            return known
+        return self._read_catalog(connection, version)
+
+    def _read_catalog(self, connection: sqlite3.Connection, version: Any) -> Catalog:
+        catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
+        self._catalogs[id(connection)] = catalog
+        return catalog
+
+    @contextmanager
+    def reading(self, keys: pa.Table | None = None) -> Iterator[sqlite3.Connection]:
+        """A connection on which every statement sees one state, with `touched_keys` filled from `keys`."""
+        with self.connections.use() as connection:
+            if keys is None:
+                yield connection
+                return
+            inside = connection.in_transaction
+            if not inside:
+                connection.execute("BEGIN")
+            try:
+                with _touched(connection, keys):
+                    yield connection
+            finally:
+                if not inside:
+                    connection.execute("COMMIT")
+
+    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+        with self.reading(keys) as connection:
+            rows = connection.execute(statement.sql, parameters).fetchall()
+        if not rows:
+            return [() for _ in statement.outputs]
+        return [
+            decoded(output, values) for output, values in zip(statement.outputs, zip(*rows, strict=True), strict=True)
+        ]
+
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        with self.reading(keys) as connection:
+            return select_arrow(connection, statement, parameters)
+
+    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
+        sql = statement.sql
+        with self.reading() as connection:
+            steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters).fetchall()
+        depth = {0: -1}
+        lines = []
+        for number, parent, _, text in steps:
+            depth[number] = depth.get(parent, -1) + 1
+            lines.append("  " * depth[number] + text)
+        return "\n".join(lines)
+
+    # --- writing ---
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        with self.connections.use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                control.check_lock(connection, WRITE_LOCK, self.runtime_id)
+                transaction = SqliteTransaction(self, connection)
+                yield transaction
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._catalogs.pop(id(connection), None)
+
+    # --- the log ---
+
+    def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
+        with self.reading() as connection:
+            return control.list_commits(connection, limit, since)
+
+    def get_commit(self, commit_id: int) -> dict[str, Any] | None:
+        with self.reading() as connection:
+            found = control.get_commit(connection, commit_id)
+        return None if found is None else found.to_dict()
+
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
+        with self.reading() as connection:
+            return [change_entry(*change) for change in self.changed_rows(connection, commit_id)]
+
+    def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
+        with self.reading() as connection:
+            return control.schema_versions(connection, ref)
+
+    # --- locks ---
+
+    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        with self.connections.use() as connection:
+            return control.acquire_lock(connection, name, owner_id, ttl_ms)
+
+    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
+        with self.connections.use() as connection:
+            return control.renew_lock(connection, name, owner_id, ttl_ms)
+
+    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
+        with self.connections.use() as connection:
+            return control.release_lock(connection, name, owner_id)
+
+    def storage_info(self) -> dict[str, Any]:
+        return {"backend": self.backend, "engine_version": self.engine_version, "db_path": self.path}
+
+    def close(self) -> None:
+        self.connections.close()
+
+
+class SqliteTransaction(Transaction):
+    """A commit inside one `BEGIN IMMEDIATE`."""
+
+    def __init__(self, repository: SqliteRepository, connection: sqlite3.Connection) -> None:
+        self._repository = repository
+        self._connection = connection
+        self.catalog = repository._read_catalog(connection, None)
+
+    def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
+        plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
+        statement, _ = self._repository._prepare(plan, self.catalog)
+        return self._repository.run_arrow(statement, {}, keys)
+
+    def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        return self._repository.stored_versions(self._connection, ref)
+
+    def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
+        return control.schema_versions(self._connection, ref)
+
+    def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
+        if schema.ref in self.catalog.dropped:
+            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+        if schema_version_id is None:
+            known = self.recorded(schema.ref)
+            same = [version.schema_version_id for version in known if version.fingerprint == schema.fingerprint]
+            schema_version_id = same[-1] if same else max((v.schema_version_id for v in known), default=0) + 1
+        control.add_schema_version(self._connection, schema, schema_version_id)
+        return schema_version_id
+
+    def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        version = self.record(schema, schema_version_id)
+        control.activate_schema_version(self._connection, schema.ref, version, self.commit_id)
+        layout = TypeLayout(schema.ref, schema, version, self.commit_id)
+        layout = self._repository.create_partition(self._connection, layout)
+        self._repository.ensure_indexes(self._connection, layout, schema)
+        return layout
+
+    def append(self, layout: TypeLayout, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._repository.insert(self._connection, layout, self.commit_id, rows)
+
+    def ensure_indexes(self, layout: TypeLayout, schema: TypeSchema) -> None:
+        self._repository.ensure_indexes(self._connection, layout, schema)
+
+    def drop(self, ref: TypeRef, *, purge: bool) -> None:
+        control.mark_dropped(self._connection, ref, self.commit_id)
+        self._repository.drop_rows(self._connection, ref, purge=purge)
+
+    def publish(self, metadata: Mapping[str, Any]) -> int:
+        commit_id = self.commit_id
+        control.add_commit(self._connection, commit_id, self._repository.runtime_id, metadata)
+        self._connection.execute("COMMIT")
+        return commit_id
+
+
+@contextmanager
+def _touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
+    """Fill the temporary table of identities, and empty it again."""
+    names = keys.column_names
+    table = f"temp.{KEYS}"
+    columns = ", ".join(f"{name} TEXT NOT NULL" for name in names)
+    connection.execute(f"DROP TABLE IF EXISTS {table}")
+    connection.execute(f"CREATE TEMP TABLE {KEYS} ({columns}, PRIMARY KEY ({', '.join(names)})) WITHOUT ROWID")
+    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
+    marks = ", ".join("?" for _ in names)
+    connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+    try:
+        yield
+    finally:
+        connection.execute(f"DROP TABLE {table}")
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    return {name for (name,) in rows}
+
+
+def quoted(name: str) -> str:
+    """An identifier, quoted for SQLite."""
+    return '"' + name.replace('"', '""') + '"'

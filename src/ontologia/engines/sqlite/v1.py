@@ -1,0 +1,232 @@
+"""SQLite engine v1: one history table per kind, with the fields of a row as JSON in `fields_json`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ontologia.engines.base import Capabilities, TypeLayout, output_schema
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.columnar import select_arrow
+from ontologia.engines.sqlite.repository import SqliteRepository, quoted
+from ontologia.engines.sqlite.windows import windowed
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, encode_json, identity_of
+from ontologia.query.compiler import Statement
+from ontologia.query.dialects import Place, call, case, equal
+from ontologia.query.plan import Window
+from ontologia.query.relation import Relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DOCUMENT = "fields_json"
+
+
+class SqliteRepositoryV1(SqliteRepository):
+    """Rows as JSON documents. Latest reads see rows of every schema version, temporal ones the current version."""
+
+    engine_version = "v1"
+    capabilities = Capabilities(typed_columns=False)
+    data_tables = """
+CREATE TABLE entity_history (
+    entity_type       TEXT NOT NULL,
+    entity_key        TEXT NOT NULL,
+    commit_id         INTEGER NOT NULL,
+    schema_version_id INTEGER,
+    fields_json       TEXT NOT NULL,
+    PRIMARY KEY (entity_type, entity_key, commit_id)
+) WITHOUT ROWID;
+CREATE TABLE relation_history (
+    relation_type     TEXT NOT NULL,
+    left_key          TEXT NOT NULL,
+    right_key         TEXT NOT NULL,
+    instance_key      TEXT NOT NULL DEFAULT '',
+    commit_id         INTEGER NOT NULL,
+    schema_version_id INTEGER,
+    fields_json       TEXT NOT NULL,
+    PRIMARY KEY (relation_type, left_key, right_key, instance_key, commit_id)
+) WITHOUT ROWID;
+CREATE INDEX index_relation_history_right_key ON relation_history (relation_type, right_key);
+CREATE INDEX index_entity_history_commit_id ON entity_history (commit_id);
+CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
+"""
+
+    def relation(self, layout: TypeLayout) -> Relation:
+        return DocumentRelation(layout)
+
+    def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
+        return {
+            version.ref: TypeLayout(
+                version.ref, version.schema, version.schema_version_id, version.activation_commit_id or 0
+            )
+            for version in control.schema_versions(connection)
+            if version.is_current
+        }
+
+    def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
+        return layout  # the history tables hold every type and version
+
+    def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
+        kind = layout.ref.kind
+        relation = DocumentRelation(layout)
+        for column in schema.indexed:
+            name = quoted(f"index_{kind}_{layout.ref.name}_{column.physical}")
+            value = relation.value(column, table=None).sql(dialect="sqlite")
+            where = relation.of_type(table=None).sql(dialect="sqlite")
+            connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {kind}_history ({value}) WHERE {where}")
+
+    def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
+        ref = layout.ref
+        columns = ", ".join((f"{ref.kind}_type", *ref.identity, DOCUMENT, COMMIT_ID, SCHEMA_VERSION_ID))
+        marks = ", ".join("?" for _ in (*ref.identity, DOCUMENT))
+        identity = [rows.column(name).to_pylist() for name in ref.identity]
+        connection.executemany(
+            f"INSERT INTO {ref.kind}_history ({columns}) "
+            f"VALUES ({_literal(ref.name)}, {marks}, {int(commit_id)}, {int(layout.schema_version_id)})",
+            zip(*identity, documents(layout.schema, rows), strict=True),
+        )
+
+    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+        columns: list[Sequence[Any]] = []
+        for output, values in zip(statement.outputs, super().run(statement, parameters, keys), strict=True):
+            fields = [column for _, column in output.columns]
+            columns.extend(_taken_apart(fields, values) if fields else [values])
+        return columns
+
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        import pyarrow as pa
+
+        if not any(output.columns for output in statement.outputs):
+            with self.reading(keys) as connection:
+                return select_arrow(connection, statement, parameters)
+        schema = output_schema(statement)
+        columns = self.run(statement, parameters, keys)
+        arrays = [pa.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def stored_versions(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        import pyarrow as pa
+
+        schemas = {v.schema_version_id: v.schema for v in control.schema_versions(connection, ref)}
+        keys = ", ".join(ref.identity)
+        rows = connection.execute(
+            f"SELECT {SCHEMA_VERSION_ID}, {keys}, {DOCUMENT}, max({COMMIT_ID}) FROM {ref.kind}_history "
+            f"WHERE {ref.kind}_type = ? GROUP BY {keys}",
+            (ref.name,),
+        )
+        by_version: dict[int, list[Any]] = {}
+        for version, *rest, _ in rows:
+            by_version.setdefault(version, []).append(rest)
+        for version, found in sorted(by_version.items()):
+            *identity, texts = zip(*found, strict=True)
+            schema = schemas[version]
+            columns = dict(zip(ref.identity, (pa.array(key, pa.string()) for key in identity), strict=True))
+            values = _taken_apart(schema.columns, texts)
+            for column, column_values in zip(schema.columns, values, strict=True):
+                columns[column.physical] = pa.array(column_values, column.arrow_type)
+            yield version, pa.table(columns)
+
+    def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None:
+        if purge:
+            connection.execute(f"DELETE FROM {ref.kind}_history WHERE {ref.kind}_type = ?", (ref.name,))
+
+    def changed_rows(
+        self, connection: sqlite3.Connection, commit_id: int
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+        for kind in ("entity", "relation"):
+            names = (f"{kind}_type", *identity_of(kind))
+            same = " AND ".join(f"o.{name} = t.{name}" for name in names)
+            selected = ", ".join(f"t.{name}" for name in names)
+            rows = connection.execute(
+                f"SELECT {selected}, "
+                f"EXISTS (SELECT 1 FROM {kind}_history o WHERE {same} AND o.{COMMIT_ID} < t.{COMMIT_ID}) "
+                f"FROM {kind}_history t WHERE t.{COMMIT_ID} = ? ORDER BY {selected}",
+                (commit_id,),
+            )
+            for name, *identity, existed in rows:
+                yield TypeRef(kind, name), tuple(identity), bool(existed)
+
+
+class DocumentRelation(Relation):
+    """The rows of a type among the documents of its kind."""
+
+    document = DOCUMENT
+
+    def __init__(self, layout: TypeLayout) -> None:
+        self.ref = layout.ref
+        self.version = layout.schema_version_id
+        self.key = ("v1", layout.ref, layout.schema_version_id)
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        fields: dict[str, exp.Expression] = {column.physical: self.value(column) for column in columns}
+        fields[DOCUMENT] = exp.column(DOCUMENT, table="t", quoted=True)
+        rows: Any = self.of_type()
+        if window.mode != "latest":
+            version = exp.column(SCHEMA_VERSION_ID, table="t", quoted=True)
+            rows = exp.and_(rows, equal(version, self.version))
+        return windowed(f"{self.ref.kind}_history", self.ref.identity, fields, window, probe=probe, extra=rows)
+
+    def of_type(self, table: str | None = "t") -> exp.Expression:
+        return equal(exp.column(f"{self.ref.kind}_type", table=table, quoted=True), exp.Literal.string(self.ref.name))
+
+    def value(self, column: Column, table: str | None = "t") -> exp.Expression:
+        """A field's value inside the document, as SQL compares it."""
+        document = exp.column(DOCUMENT, table=table, quoted=True)
+        place = Place.at(document, (column.name,))
+        if column.scalar is None:
+            return exp.JSONExtract(this=document, expression=place.path, only_json_types=True)
+        found = call("json_extract", document, place.path)
+        if column.scalar != "float":
+            return found
+        infinite = exp.Literal.number("9e999")
+        return case(
+            (equal(found, "Infinity"), infinite),
+            (equal(found, "-Infinity"), exp.Neg(this=infinite.copy())),
+            default=found,
+        )
+
+    def encode(self, column: Column, value: Any) -> Any:
+        return value.hex() if isinstance(value, bytes) else value
+
+
+_FROM_JSON: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "bytes": bytes.fromhex,
+}
+
+
+def documents(schema: TypeSchema, rows: pa.Table) -> Iterator[str]:
+    """Rows as canonical JSON texts."""
+    names = [column.name for column in schema.columns]
+    values = [
+        [None if text is None else json.loads(text) for text in rows.column(column.physical).to_pylist()]
+        if column.scalar is None
+        else rows.column(column.physical).to_pylist()
+        for column in schema.columns
+    ]
+    for row in zip(*values, strict=True):
+        yield encode_json(dict(zip(names, row, strict=True)))
+
+
+def _taken_apart(fields: Sequence[Column], texts: Sequence[str]) -> list[Sequence[Any]]:
+    """Documents as columns of values; a field that is JSON stays text."""
+    parsed = [json.loads(text) for text in texts]
+    columns: list[Sequence[Any]] = []
+    for column in fields:
+        decode = encode_json if column.scalar is None else _FROM_JSON.get(column.scalar)
+        values = [document.get(column.name) for document in parsed]
+        if decode is not None:
+            values = [None if value is None else decode(value) for value in values]
+        columns.append(values)
+    return columns
+
+
+def _literal(text: str) -> str:
+    return exp.Literal.string(text).sql(dialect="sqlite")

@@ -1,0 +1,211 @@
+"""SQLite engine v2: one table per type and schema version, one column per field (RFC 0009 §3, §5, §6, §8, §9)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ontologia.engines.base import Capabilities, TypeLayout
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.columnar import encoded
+from ontologia.engines.sqlite.repository import SqliteRepository, quoted, tables
+from ontologia.engines.sqlite.windows import windowed
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
+from ontologia.query.plan import Plan, Window
+from ontologia.query.relation import Relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SqliteRepositoryV2(SqliteRepository):
+    """Typed columns, no `fields_json`; only rows of the current schema version are read."""
+
+    engine_version = "v2"
+    capabilities = Capabilities(typed_columns=True)
+    data_tables = """
+CREATE TABLE type_layout_catalog (
+    type_kind             TEXT NOT NULL,  -- 'entity' or 'relation'
+    type_name             TEXT NOT NULL,
+    schema_version_id     INTEGER NOT NULL,
+    table_name            TEXT NOT NULL,
+    activation_commit_id  INTEGER NOT NULL,
+    is_current            INTEGER NOT NULL DEFAULT 0,
+    created_at            TEXT NOT NULL DEFAULT (datetime('now')),
+    PRIMARY KEY (type_kind, type_name, schema_version_id)
+);
+"""
+
+    def relation(self, layout: TypeLayout) -> Relation:
+        return TableRelation(layout)
+
+    def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
+        schemas = {(v.ref, v.schema_version_id): v.schema for v in control.schema_versions(connection)}
+        rows = connection.execute(
+            "SELECT type_kind, type_name, schema_version_id, activation_commit_id, table_name "
+            "FROM type_layout_catalog WHERE is_current = 1"
+        )
+        found = {}
+        for kind, name, version, activation, table_name in rows:
+            ref = TypeRef(kind, name)
+            found[ref] = TypeLayout(ref, schemas[ref, version], version, activation, table_name)
+        return found
+
+    def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
+        ref = layout.ref
+        layout = replace(layout, table_name=_free_name(connection, ref, layout.schema_version_id))
+        keys = [f"{quoted(name)} TEXT NOT NULL" for name in ref.identity]
+        system = [f"{name} INTEGER NOT NULL" for name in (COMMIT_ID, SCHEMA_VERSION_ID)]
+        fields = [_definition(column) for column in layout.schema.columns]
+        primary_key = f"PRIMARY KEY ({', '.join((*ref.identity, COMMIT_ID))})"
+        body = ", ".join((*keys, *system, *fields, primary_key))
+        connection.execute(f"CREATE TABLE {quoted(layout.table_name)} ({body}) WITHOUT ROWID")
+        _create_index(connection, layout.table_name, COMMIT_ID)
+        if ref.kind == "relation":
+            _create_index(connection, layout.table_name, "right_key")
+        connection.execute(
+            "UPDATE type_layout_catalog SET is_current = 0 WHERE type_kind = ? AND type_name = ?", (ref.kind, ref.name)
+        )
+        connection.execute(
+            "INSERT INTO type_layout_catalog "
+            "(type_kind, type_name, schema_version_id, table_name, activation_commit_id, is_current) "
+            "VALUES (?, ?, ?, ?, ?, 1)",
+            (ref.kind, ref.name, layout.schema_version_id, layout.table_name, layout.activation_commit_id),
+        )
+        return layout
+
+    def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
+        for column in schema.indexed:
+            _create_index(connection, layout.table_name, column.physical)
+
+    def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
+        names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
+        # In key order, so that the tree grows at its edge and is not split at random.
+        ordered = rows.select(names).sort_by([(name, "ascending") for name in layout.ref.identity])
+        columns = ", ".join(quoted(name) for name in (*names, COMMIT_ID, SCHEMA_VERSION_ID))
+        marks = ", ".join("?" for _ in names)
+        connection.executemany(
+            f"INSERT INTO {quoted(layout.table_name)} ({columns}) "
+            f"VALUES ({marks}, {int(commit_id)}, {int(layout.schema_version_id)})",
+            zip(*(encoded(column) for column in ordered.columns), strict=True),
+        )
+
+    def stored_versions(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        layout = self._catalog(connection).layouts.get(ref)
+        if layout is None:
+            return
+        plan = Plan(ref, {ref: layout.schema}, stored=True)
+        yield layout.schema_version_id, self.table(plan)
+
+    def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None:
+        names = self._tables_of(connection, ref)
+        connection.execute(
+            "UPDATE type_layout_catalog SET is_current = 0 WHERE type_kind = ? AND type_name = ?", (ref.kind, ref.name)
+        )
+        if purge:
+            for name in names:
+                connection.execute(f"DROP TABLE {quoted(name)}")
+            connection.execute(
+                "DELETE FROM type_layout_catalog WHERE type_kind = ? AND type_name = ?", (ref.kind, ref.name)
+            )
+
+    def _tables_of(self, connection: sqlite3.Connection, ref: TypeRef) -> list[str]:
+        rows = connection.execute(
+            "SELECT table_name FROM type_layout_catalog WHERE type_kind = ? AND type_name = ? "
+            "ORDER BY schema_version_id",
+            (ref.kind, ref.name),
+        )
+        return [name for (name,) in rows]
+
+    def changed_rows(
+        self, connection: sqlite3.Connection, commit_id: int
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+        types = connection.execute("SELECT DISTINCT type_kind, type_name FROM type_layout_catalog ORDER BY 1, 2")
+        for kind, name in types.fetchall():
+            ref = TypeRef(kind, name)
+            names = self._tables_of(connection, ref)
+            for table in names:
+                yield from _changes(connection, ref, table, names, commit_id)
+
+    def storage_info(self) -> dict[str, Any]:
+        with self.reading() as connection:
+            rows = connection.execute(
+                "SELECT type_kind, type_name, schema_version_id, activation_commit_id, is_current "
+                "FROM type_layout_catalog ORDER BY type_kind, type_name, schema_version_id"
+            ).fetchall()
+        return super().storage_info() | {"type_layouts": summarized(rows)}
+
+
+def summarized(rows: Sequence[tuple[str, str, int, int, int]]) -> dict[str, Any]:
+    """The layout summary of `storage_info()`: dropped types have no current version."""
+    layouts: dict[str, Any] = {}
+    for kind, name, version, activation, is_current in rows:
+        summary = layouts.setdefault(
+            name if name not in layouts or layouts[name]["type_kind"] == kind else f"{kind}:{name}",
+            {
+                "type_kind": kind,
+                "current_schema_version_id": None,
+                "activation_commit_id": None,
+                "historical_versions": [],
+            },
+        )
+        if is_current:
+            summary["current_schema_version_id"] = version
+            summary["activation_commit_id"] = activation
+        else:
+            summary["historical_versions"].append(version)
+    return layouts
+
+
+class TableRelation(Relation):
+    """The rows of a type in its own table."""
+
+    def __init__(self, layout: TypeLayout) -> None:
+        self.ref = layout.ref
+        self.table = layout.table_name
+        self.key = (layout.table_name,)
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        fields = {column.physical: exp.column(column.physical, table="t", quoted=True) for column in columns}
+        return windowed(self.table, self.ref.identity, fields, window, probe=probe)
+
+
+def _definition(column: Column) -> str:
+    return f"{quoted(column.physical)} {column.sqlite_type}{'' if column.nullable else ' NOT NULL'}"
+
+
+def _free_name(connection: sqlite3.Connection, ref: TypeRef, version: int) -> str:
+    """The table's name as RFC 0009 §3.2 has it. Names that differ only in case are one name to SQLite."""
+    taken = {name.casefold() for name in tables(connection)}
+    plain = f"{ref.kind}_{ref.name}_v{version}"
+    name, number = plain, 1
+    while name.casefold() in taken:
+        number += 1
+        name = f"{plain}__{number}"
+    return name
+
+
+def _create_index(connection: sqlite3.Connection, table: str, column: str) -> None:
+    connection.execute(
+        f"CREATE INDEX IF NOT EXISTS {quoted(f'index_{table}_{column}')} ON {quoted(table)} ({quoted(column)})"
+    )
+
+
+def _changes(
+    connection: sqlite3.Connection, ref: TypeRef, table: str, versions: Sequence[str], commit_id: int
+) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+    names = ref.identity
+    same = " AND ".join(f"o.{name} = t.{name}" for name in names)
+    older = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {quoted(other)} o WHERE {same} AND o.{COMMIT_ID} < t.{COMMIT_ID})" for other in versions
+    )
+    selected = ", ".join(f"t.{name}" for name in names)
+    rows = connection.execute(
+        f"SELECT {selected}, ({older}) FROM {quoted(table)} t WHERE t.{COMMIT_ID} = ? ORDER BY {selected}", (commit_id,)
+    )
+    for *identity, existed in rows:
+        yield ref, tuple(identity), bool(existed)

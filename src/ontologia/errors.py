@@ -1,0 +1,149 @@
+"""Every error this library raises on purpose, as one tree with stable codes.
+
+The groups follow what a caller would do next: fix the declaration or the data, migrate, try again, or look at the
+storage. `code` is stable across releases; messages are for people and may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from ontologia.model.diff import TypeSchemaDiff
+
+
+class OntologiaError(Exception):
+    """The root of the tree: `except OntologiaError` catches all of it and nothing else."""
+
+    code: ClassVar[str] = "ontologia"
+
+
+# --- fix the call or the data -----------------------------------------------------------------------------------
+
+
+class ValidationError(OntologiaError):
+    """What was asked for makes no sense for this store: a mismatched version, a dropped type, a bad target."""
+
+    code = "validation"
+
+
+class MetadataUnavailableError(OntologiaError):
+    """`obj.meta()` was called on an object that did not come out of a store."""
+
+    code = "metadata_unavailable"
+
+
+class BatchSizeExceededError(OntologiaError):
+    """A commit would write more rows than `max_batch_size` allows. Nothing was written."""
+
+    code = "batch_size_exceeded"
+
+    def __init__(self, rows: int, limit: int) -> None:
+        super().__init__(
+            f"this commit would write {rows:,} rows, and max_batch_size is {limit:,}: commit in smaller steps, "
+            "or raise OntologiaConfig.max_batch_size"
+        )
+        self.rows = rows
+        self.limit = limit
+
+
+class DropRefusedError(OntologiaError):
+    """A drop that would leave relations without endpoints, or whose token is stale. Nothing was dropped."""
+
+    code = "drop_refused"
+
+
+# --- migrate ----------------------------------------------------------------------------------------------------
+
+
+class SchemaOutdatedError(OntologiaError):
+    """The classes in code differ from the schemas in the store. `diffs` says how, type by type."""
+
+    code = "schema_outdated"
+
+    def __init__(self, diffs: Sequence[TypeSchemaDiff]) -> None:
+        self.diffs = list(diffs)
+        changes = "; ".join(str(diff) for diff in self.diffs)
+        super().__init__(f"code and store disagree on {changes}. Preview with migrate(dry_run=True), then apply it")
+
+
+class MigrationError(OntologiaError):
+    """A migration could not be done. The store is as it was before."""
+
+    code = "migration"
+
+
+class MigrationTokenError(MigrationError):
+    """The token does not belong to this plan on this head: the store or the code changed since the preview."""
+
+    code = "migration_token"
+
+
+class MissingUpgraderError(MigrationError):
+    """Rows cannot be carried forward without an upgrader. `missing` lists (type name, from version)."""
+
+    code = "missing_upgrader"
+
+    def __init__(self, missing: Sequence[tuple[str, int]]) -> None:
+        self.missing = list(missing)
+        steps = ", ".join(f"{name} from version {version}" for name, version in self.missing)
+        super().__init__(f"no upgrader for {steps}: register one with @upgrader(type_name, from_version=…)")
+
+
+# --- try again --------------------------------------------------------------------------------------------------
+
+
+class ConcurrentWriteError(OntologiaError):
+    """Another writer changed what this write depends on. Read again and retry."""
+
+    code = "concurrent_write"
+
+
+class LockContentionError(ConcurrentWriteError):
+    """Another writer held the lock for longer than the lock timeout."""
+
+    code = "lock_contention"
+
+
+class HeadMismatchError(ConcurrentWriteError):
+    """The head kept moving until the retry budget was spent."""
+
+    code = "head_mismatch"
+
+
+class LeaseExpiredError(ConcurrentWriteError):
+    """The write lease ran out, or came too close to it, before the commit point. Nothing was committed."""
+
+    code = "lease_expired"
+
+
+class CommitOutcomeUnknownError(OntologiaError):
+    """A commit was sent and its answer lost, and reading back did not settle it. The message says what to check."""
+
+    code = "commit_outcome_unknown"
+
+
+# --- look at the storage ----------------------------------------------------------------------------------------
+
+
+class StorageBackendError(OntologiaError):
+    """The file, bucket or network failed. `context` names the target and the operation."""
+
+    code = "storage_backend"
+
+    def __init__(self, message: str, *, context: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.context = dict(context or {})
+
+
+class UninitializedStorageError(StorageBackendError):
+    """There is no ontology at this target yet."""
+
+    code = "uninitialized_storage"
+
+
+class EngineVersionError(StorageBackendError):
+    """The store was written by an engine that this release does not know, usually a newer one."""
+
+    code = "engine_version"

@@ -1,0 +1,393 @@
+"""`Entity` and `Relation`: what people declare, and the rules a declaration must keep."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
+
+from ontologia.errors import MetadataUnavailableError
+from ontologia.model.expressions import FieldExpr, Side
+from ontologia.model.fields import MISSING, Field, FieldOptions
+from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema
+from ontologia.model.typespec import build_type_spec, json_native
+from ontologia.model.validation import checked, row_adapter, value_adapter
+from ontologia.model.values import key_text
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+KEY_SCALARS = ("str", "int", "date", "datetime")
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where a hydrated object came from."""
+
+    commit_id: int
+    type_name: str
+    key: str | None = None
+    left_key: str | None = None
+    right_key: str | None = None
+    instance_key: str | None = None
+
+
+class _Attribute:
+    """A class attribute that is an expression on the class; instances keep their values in `__dict__`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type[Declared]) -> Any:
+        if instance is not None:
+            raise AttributeError(f"{owner.__name__} object has no value for {self.name!r}")
+        return owner.__declaration__.expression(self.name)
+
+
+class Declaration:
+    """Everything known about a declared class: options at once, types as soon as their names can be resolved."""
+
+    def __init__(
+        self, cls: type[Declared], ref: TypeRef, options: dict[str, FieldOptions], names: Mapping[str, Any]
+    ) -> None:
+        self.cls = cls
+        self.ref = ref
+        self.options = options
+        self.endpoints: tuple[type[Entity], type[Entity]] | None = None
+        self._names = names
+        self._schema: TypeSchema | None = None
+        self._adapter: TypeAdapter[dict[str, Any]] | None = None
+        self._expressions: dict[tuple[str, Side | None], FieldExpr[Any]] = {}
+        self._value_adapters: dict[str, TypeAdapter[Any]] = {}
+
+    @property
+    def primary_key(self) -> str | None:
+        return next((name for name, options in self.options.items() if options.primary_key), None)
+
+    @property
+    def instance_key(self) -> str | None:
+        return next((name for name, options in self.options.items() if options.instance_key), None)
+
+    @property
+    def stored(self) -> dict[str, FieldOptions]:
+        """The fields with columns of their own; keys of a relation are identity."""
+        return {name: options for name, options in self.options.items() if not options.instance_key}
+
+    def annotations(self) -> dict[str, Any]:
+        hints = typing.get_type_hints(self.cls, localns=dict(self._names), include_extras=True)
+        return {name: _unwrapped(hints[name]) for name in self.options}
+
+    @property
+    def schema(self) -> TypeSchema:
+        if self._schema is None:
+            self._schema = self._build_schema()
+        return self._schema
+
+    def _build_schema(self) -> TypeSchema:
+        specs = {}
+        for name, annotation in self.annotations().items():
+            try:
+                specs[name] = build_type_spec(annotation, names=self._names)
+            except TypeError as problem:
+                raise TypeError(f"{self.cls.__name__}.{name}: {problem}") from None
+        for key, role, allowed in (
+            (self.primary_key, "primary key", KEY_SCALARS),
+            (self.instance_key, "instance key", ("str",)),
+        ):
+            if key is not None and specs[key].get("name") not in allowed:
+                raise TypeError(f"{self.cls.__name__}.{key}: the {role} must be {' or '.join(allowed)}, and never None")
+        fields = tuple(
+            FieldSchema(name, specs[name], options.primary_key, options.index) for name, options in self.stored.items()
+        )
+        if self.endpoints is None:
+            return TypeSchema(self.ref, fields)
+        left, right = (endpoint.__declaration__.ref.name for endpoint in self.endpoints)
+        return TypeSchema(self.ref, fields, left, right, self.instance_key)
+
+    @property
+    def adapter(self) -> TypeAdapter[dict[str, Any]]:
+        """Pydantic's validator for the class: keyword arguments in, a checked `__dict__` out."""
+        if self._adapter is None:
+            self._adapter = self._build_adapter()
+        return self._adapter
+
+    def _build_adapter(self) -> TypeAdapter[dict[str, Any]]:
+        members: dict[str, tuple[Any, FieldOptions]] = {}
+        if self.ref.kind == "relation":
+            endpoint = (checked(str, "endpoint_key"), FieldOptions())
+            members |= {"left_key": endpoint, "right_key": endpoint}
+        for name, annotation in self.annotations().items():
+            members[name] = (checked(annotation, self._scalar(name)), self.options[name])
+        return row_adapter(self.cls.__name__, members, self._names)
+
+    def _scalar(self, name: str) -> str | None:
+        if name in ("left_key", "right_key"):
+            return "endpoint_key"
+        return "instance_key" if name == self.instance_key else self.schema.by_name[name].scalar
+
+    def value_adapter(self, name: str) -> TypeAdapter[Any]:
+        """The validator of one field alone."""
+        if name not in self._value_adapters:
+            annotation = self.annotations().get(name, str)
+            self._value_adapters[name] = value_adapter(checked(annotation, self._scalar(name)), self._names)
+        return self._value_adapters[name]
+
+    def json_decoder(self, name: str) -> Any:
+        """A function from JSON text to the field's value."""
+        import json
+
+        return json.loads if json_native(self.schema.by_name[name].spec) else self.value_adapter(name).validate_json
+
+    def expression(self, name: str, side: Side | None = None) -> FieldExpr[Any]:
+        found = self._expressions.get((name, side))
+        if found is None:
+            column = self.schema.by_name.get(name)
+            found = self._expressions[name, side] = FieldExpr(self.ref, name, column, side=side)
+        return found
+
+
+def _unwrapped(hint: Any) -> Any:
+    """`Annotated[str, Field]` is how `Field[str]` looks at run time; other metadata stays."""
+    if typing.get_origin(hint) is Annotated:
+        inner, *metadata = typing.get_args(hint)
+        kept = [item for item in metadata if item is not Field]
+        return Annotated[inner, *kept] if kept else inner
+    return hint
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field, FieldOptions))
+class Declared:
+    """What entities and relations share: validated construction, value equality, and a way to expressions."""
+
+    __slots__ = ("__commit_id__", "__dict__", "__weakref__")
+
+    __declaration__: ClassVar[Declaration]
+
+    def __init__(self, /, **values: Any) -> None:
+        self.__dict__ = self.__declaration__.adapter.validator.validate_python(values)
+
+    @classmethod
+    def model_validate(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a mapping, with the same checks as the constructor."""
+        return cls(**values)
+
+    def model_dump(self) -> dict[str, Any]:
+        """The values as plain Python data. An instance key is identity and stays out."""
+        hidden = self.__declaration__.instance_key
+        values = self.__declaration__.adapter.dump_python(self.__dict__)
+        return {name: value for name, value in values.items() if name != hidden}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "__dict__" or name in Declared.__slots__:
+            object.__setattr__(self, name, value)
+            return
+        if name not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+        self.__dict__[name] = self.__declaration__.value_adapter(name).validate_python(value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+    def _commit_id(self) -> int:
+        try:
+            return self.__commit_id__  # type: ignore[attr-defined, no-any-return]
+        except AttributeError:
+            raise MetadataUnavailableError(
+                f"this {type(self).__name__} was not read from a store, so it has no commit: query it first"
+            ) from None
+
+
+class Entity(Declared):
+    """A thing with identity. Subclass it and declare fields; exactly one is the primary key.
+
+    >>> class Customer(Entity):
+    ...     id: Field[str] = Field(primary_key=True)
+    ...     name: Field[str]
+    >>> Customer(id="c1", name="Alice")
+    Customer(id='c1', name='Alice')
+    """
+
+    __slots__ = ()
+
+    __entity_name__: ClassVar[str]
+    __entity_fields__: ClassVar[Mapping[str, FieldOptions]]
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        declaration = _declare(cls, TypeRef("entity", name or cls.__name__), _defining_names())
+        keys = [field for field, options in declaration.options.items() if options.primary_key]
+        if len(keys) != 1:
+            found = "none" if not keys else " and ".join(keys)
+            raise TypeError(f"{cls.__name__}: an entity has exactly one primary key, found {found}")
+        for field, options in declaration.options.items():
+            if options.instance_key:
+                raise TypeError(f"{cls.__name__}.{field}: instance_key is for relations; an entity has a primary_key")
+        cls.__entity_name__ = declaration.ref.name
+        cls.__entity_fields__ = declaration.options
+        _compile(declaration)
+
+    def meta(self) -> Meta:
+        """The commit this object was read at and its identity."""
+        declaration = self.__declaration__
+        key = key_text(self.__dict__[declaration.primary_key or ""])
+        return Meta(Declared._commit_id(self), declaration.ref.name, key=key)
+
+
+L = TypeVar("L", bound=Entity)
+R = TypeVar("R", bound=Entity)
+
+
+class Relation(Declared, Generic[L, R]):
+    """A typed connection between two entities, by their keys: `class Sub(Relation[Customer, Product])`."""
+
+    __slots__ = ("__left__", "__right__")
+
+    __relation_name__: ClassVar[str]
+    __relation_fields__: ClassVar[Mapping[str, FieldOptions]]
+
+    if TYPE_CHECKING:
+        left_key: Field[str]
+        right_key: Field[str]
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        declaration = _declare(cls, TypeRef("relation", name or cls.__name__), _defining_names())
+        declaration.endpoints = _endpoints(cls)
+        keys = [field for field, options in declaration.options.items() if options.instance_key]
+        for field, options in declaration.options.items():
+            if options.primary_key:
+                raise TypeError(f"{cls.__name__}.{field}: primary_key is for entities; a relation has endpoints")
+            if options.instance_key and not options.required:
+                raise TypeError(f"{cls.__name__}.{field}: an instance key is required, so it takes no default")
+        if len(keys) > 1:
+            raise TypeError(f"{cls.__name__}: at most one instance key, found {' and '.join(keys)}")
+        cls.__relation_name__ = declaration.ref.name
+        cls.__relation_fields__ = declaration.stored
+        for field in ("left_key", "right_key"):
+            setattr(cls, field, _Attribute(field))
+        _compile(declaration)
+
+    @property
+    def instance_key(self) -> str:
+        """Tells parallel relations between the same endpoints apart; empty where none is declared."""
+        name = self.__declaration__.instance_key
+        return "" if name is None else self.__dict__[name]
+
+    @property
+    def left(self) -> L | None:
+        """The left entity, when a query hydrated it."""
+        return getattr(self, "__left__", None)
+
+    @property
+    def right(self) -> R | None:
+        """The right entity, when a query hydrated it."""
+        return getattr(self, "__right__", None)
+
+    def meta(self) -> Meta:
+        """The commit this object was read at and its identity."""
+        return Meta(
+            Declared._commit_id(self),
+            self.__declaration__.ref.name,
+            left_key=self.__dict__["left_key"],
+            right_key=self.__dict__["right_key"],
+            instance_key=self.instance_key,
+        )
+
+
+def meta(obj: Entity | Relation[Any, Any]) -> Meta:
+    """`obj.meta()`, also for a class that has a field of that name."""
+    return Entity.meta(obj) if isinstance(obj, Entity) else Relation.meta(obj)
+
+
+def left(relation: type[Relation[Any, Any]]) -> Endpoint:
+    """The left entity of a relation in a filter: `left(Sub).tier == "Gold"`."""
+    return Endpoint(relation, "left")
+
+
+def right(relation: type[Relation[Any, Any]]) -> Endpoint:
+    """The right entity of a relation in a filter: `right(Sub).price > 10`."""
+    return Endpoint(relation, "right")
+
+
+class Endpoint:
+    """The fields of a relation's endpoint, as expressions."""
+
+    __slots__ = ("_declaration", "_side")
+
+    def __init__(self, relation: type[Relation[Any, Any]], side: Side) -> None:
+        declaration = getattr(relation, "__declaration__", None)
+        if declaration is None or declaration.endpoints is None:
+            raise TypeError(f"{side}() takes a relation class, not {relation!r}")
+        self._side: Side = side
+        self._declaration: Declaration = declaration.endpoints[side == "right"].__declaration__
+
+    def __getattr__(self, name: str) -> FieldExpr[Any]:
+        if name not in self._declaration.options:
+            raise AttributeError(f"{self._declaration.cls.__name__} has no field {name!r}")
+        return self._declaration.expression(name, self._side)
+
+
+_RESERVED = {"relation": {"left_key", "right_key", "left", "right", "instance_key"}, "entity": set[str]()}
+
+
+def _declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Declaration:
+    """Collect the options of a class's own fields and of those it inherits."""
+    inherited = getattr(cls, "__declaration__", None)
+    options: dict[str, FieldOptions] = dict(inherited.options) if inherited is not None else {}
+    own = inspect.get_annotations(cls)
+    for name, annotation in own.items():
+        if _is_class_variable(annotation) or (name.startswith("__") and name.endswith("__")):
+            continue
+        if name in _RESERVED[ref.kind]:
+            raise TypeError(f"{cls.__name__}.{name}: every relation has {name!r} already; choose another field name")
+        value = cls.__dict__.get(name, MISSING)
+        options[name] = value if isinstance(value, FieldOptions) else FieldOptions(value)
+    for name, value in list(cls.__dict__.items()):
+        if isinstance(value, FieldOptions) and name not in own:
+            raise TypeError(f"{cls.__name__}.{name}: a field needs an annotation, such as {name}: Field[str] = …")
+    for name in options:
+        setattr(cls, name, _Attribute(name))
+    declaration = Declaration(cls, ref, options, {**(inherited._names if inherited else {}), **names})
+    cls.__declaration__ = declaration
+    return declaration
+
+
+def _compile(declaration: Declaration) -> None:
+    """Check types now if their names are known; a name that is declared later is looked up at first use."""
+    try:
+        _ = declaration.schema
+    except NameError:
+        return
+
+
+def _is_class_variable(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.startswith(("ClassVar", "typing.ClassVar"))
+    return annotation is ClassVar or typing.get_origin(annotation) is ClassVar
+
+
+def _endpoints(cls: type) -> tuple[type[Entity], type[Entity]]:
+    for base in cls.__mro__:
+        for generic in getattr(base, "__orig_bases__", ()):
+            arguments = typing.get_args(generic)
+            if typing.get_origin(generic) is Relation and len(arguments) == 2:
+                if all(isinstance(argument, type) and issubclass(argument, Entity) for argument in arguments):
+                    return arguments[0], arguments[1]
+                raise TypeError(f"{cls.__name__}: a relation joins two entity classes, not {arguments!r}")
+    raise TypeError(f"{cls.__name__}: say what it joins, as in class {cls.__name__}(Relation[Customer, Product])")
+
+
+def _defining_names() -> dict[str, Any]:
+    """The local names around a class statement in a function, so that its annotations can use them."""
+    frame = sys._getframe(2)
+    return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)

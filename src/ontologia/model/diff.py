@@ -1,0 +1,100 @@
+"""What changed between the stored schema of a type and the one in code, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ontologia.model.schema import TypeRef, TypeSchema
+from ontologia.model.typespec import ANY, TypeSpec, render
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field whose type differs. `stored` and `code` are type specs."""
+
+    name: str
+    stored: TypeSpec
+    code: TypeSpec
+
+    def __str__(self) -> str:
+        return f"{self.name}: {render(self.stored)} → {render(self.code)}"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSchemaDiff:
+    """The difference for one type; `added`, `removed` and `changed` name fields."""
+
+    ref: TypeRef
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[FieldChange, ...] = ()
+    identity: tuple[str, ...] = ()
+
+    @property
+    def type_kind(self) -> str:
+        return self.ref.kind
+
+    @property
+    def type_name(self) -> str:
+        return self.ref.name
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.identity)
+
+    def __str__(self) -> str:
+        parts = [f"+{name}" for name in self.added]
+        parts += [f"-{name}" for name in self.removed]
+        parts += [f"~{change}" for change in self.changed]
+        parts += list(self.identity)
+        return f"{self.ref.name} ({', '.join(parts) or 'no change'})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.ref.kind,
+            "type": self.ref.name,
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": [
+                {"field": change.name, "stored": render(change.stored), "code": render(change.code)}
+                for change in self.changed
+            ],
+            "identity": list(self.identity),
+        }
+
+
+def diff(stored: TypeSchema, code: TypeSchema) -> TypeSchemaDiff:
+    """Compare two schemas of one type. Falsy when they mean the same."""
+    old = {item.name: item for item in stored.fields}
+    new = {item.name: item for item in code.fields}
+    return TypeSchemaDiff(
+        code.ref,
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        changed=tuple(
+            FieldChange(name, old[name].spec, new[name].spec)
+            for name in new
+            if name in old and old[name].spec != new[name].spec
+        ),
+        identity=tuple(_identity_changes(stored, code)),
+    )
+
+
+def _identity_changes(stored: TypeSchema, code: TypeSchema) -> list[str]:
+    pairs = (
+        ("primary key", stored.primary_key, code.primary_key),
+        ("left", stored.left, code.left),
+        ("right", stored.right, code.right),
+        ("instance key", stored.instance_key, code.instance_key),
+    )
+    return [f"{label}: {before} → {after}" for label, before, after in pairs if before != after]
+
+
+def widens(stored: TypeSpec, code: TypeSpec) -> bool:
+    """Whether every value of the stored type is a value of the code's type, so that rows need no upgrader."""
+    if stored == code or code == ANY:
+        return True
+    if code["kind"] != "union":
+        return False
+    members = stored["members"] if stored["kind"] == "union" else [stored]
+    return all(member in code["members"] for member in members)

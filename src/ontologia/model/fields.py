@@ -1,0 +1,79 @@
+"""`Field`: how a field is declared. `Field[str]` annotates, `Field(primary_key=True)` says more about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
+
+from ontologia.model.expressions import FieldExpr
+
+T = TypeVar("T")
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+MISSING: Any = _Missing()
+
+
+class FieldOptions:
+    """What a declaration says about a field besides its type."""
+
+    __slots__ = ("default", "default_factory", "index", "instance_key", "primary_key")
+
+    def __init__(
+        self,
+        default: Any = MISSING,
+        *,
+        default_factory: Callable[[], Any] | None = None,
+        primary_key: bool = False,
+        instance_key: bool = False,
+        index: bool = False,
+    ) -> None:
+        if default is not MISSING and default_factory is not None:
+            raise TypeError("a field takes default or default_factory, not both")
+        self.default = default
+        self.default_factory = default_factory
+        self.primary_key = primary_key
+        self.instance_key = instance_key
+        self.index = index
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING and self.default_factory is None
+
+    def make_default(self) -> Any:
+        return self.default_factory() if self.default_factory is not None else self.default
+
+    def __repr__(self) -> str:
+        said = {name: getattr(self, name) for name in self.__slots__}
+        return f"Field({', '.join(f'{k}={v!r}' for k, v in said.items() if v not in (MISSING, None, False))})"
+
+
+if TYPE_CHECKING:
+
+    class Field(FieldOptions, Generic[T]):
+        """Seen by a type checker: a class gives the expression, an instance the value."""
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> FieldExpr[T]: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> T: ...
+        def __get__(self, instance: object | None, owner: type) -> Any: ...
+        def __set__(self, instance: object, value: T) -> None: ...
+
+else:
+
+    class Field(FieldOptions):
+        """Declare a field: `age: Field[int] = Field(default=0, index=True)`; a bare value is a default.
+
+        `primary_key` marks an entity's identity, `instance_key` tells parallel relations between the same
+        endpoints apart, `index` asks the engine for an index that queries use.
+        """
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, item: Any) -> Any:
+            return Annotated[item, cls]

@@ -1,0 +1,111 @@
+"""The schema of a type as data: from a class, or read back from a store. One fingerprint decides whether they agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from ontologia.model.columns import Column, identity_of, layout
+from ontologia.model.typespec import TypeSpec, canonical_json
+
+Kind = Literal["entity", "relation"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TypeRef:
+    """Names a stored type. Entities and relations have separate names."""
+
+    kind: Kind
+    name: str
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return identity_of(self.kind)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSchema:
+    """One stored field. `index` is a wish about speed and no part of the fingerprint."""
+
+    name: str
+    spec: TypeSpec
+    primary_key: bool = False
+    index: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclass(frozen=True)
+class TypeSchema:
+    """What is stored for a type: its fields, and for a relation the endpoint types and the instance key's name."""
+
+    ref: TypeRef
+    fields: tuple[FieldSchema, ...]
+    left: str | None = None
+    right: str | None = None
+    instance_key: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.ref, self.fingerprint))
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        return layout((item.name, item.spec) for item in self.fields)
+
+    @cached_property
+    def by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
+
+    @cached_property
+    def primary_key(self) -> str | None:
+        return next((item.name for item in self.fields if item.primary_key), None)
+
+    @cached_property
+    def indexed(self) -> tuple[Column, ...]:
+        return tuple(self.by_name[item.name] for item in self.fields if item.index and not item.primary_key)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal for equal meaning: the order of fields, defaults and indexes do not change it."""
+        content = self.to_json()
+        content["fields"] = sorted(
+            ({key: value for key, value in item.items() if key != "index"} for item in content["fields"]),
+            key=lambda item: str(item["name"]),
+        )
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "kind": self.ref.kind,
+            "name": self.ref.name,
+            "fields": [
+                {"name": item.name, "type": item.spec, "primary_key": item.primary_key, "index": item.index}
+                for item in self.fields
+            ],
+        }
+        if self.ref.kind == "relation":
+            content |= {"left": self.left, "right": self.right, "instance_key": self.instance_key}
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TypeSchema:
+        known = {"kind", "name", "fields", "left", "right", "instance_key"}
+        return cls(
+            TypeRef(content["kind"], content["name"]),
+            tuple(
+                FieldSchema(item["name"], item["type"], item.get("primary_key", False), item.get("index", False))
+                for item in content["fields"]
+            ),
+            content.get("left"),
+            content.get("right"),
+            content.get("instance_key"),
+            {key: value for key, value in content.items() if key not in known},
+        )

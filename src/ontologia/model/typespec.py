@@ -1,0 +1,136 @@
+"""Annotations as canonical, JSON-ready type specs (RFC 0009 §5.1).
+
+A spec is what a store remembers of an annotation. Two annotations that mean the same give equal specs, whatever the
+order of their union members and wherever they were written.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Annotated, Any, ForwardRef, NotRequired, Required, Union, get_args, get_origin, get_type_hints
+
+import typing_extensions
+
+TypeSpec = dict[str, Any]
+
+NONE: TypeSpec = {"kind": "primitive", "name": "NoneType"}
+ANY: TypeSpec = {"kind": "primitive", "name": "Any"}
+
+SCALAR_NAMES: Mapping[type, str] = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    datetime: "datetime",
+    date: "date",
+    bytes: "bytes",
+}
+
+
+def build_type_spec(annotation: Any, *, names: Mapping[str, Any] | None = None) -> TypeSpec:
+    """Describe an annotation as plain data.
+
+    `names` resolves forward references that a module's globals do not know, such as types declared in a function.
+
+    >>> build_type_spec(int | None)
+    {'kind': 'union', 'members': [{'kind': 'primitive', 'name': 'NoneType'}, {'kind': 'primitive', 'name': 'int'}]}
+    """
+    return _spec(annotation, names or {}, ())
+
+
+def _spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...]) -> TypeSpec:
+    if annotation is None or annotation is type(None):
+        return NONE
+    if annotation is Any or isinstance(annotation, (str, ForwardRef)):
+        return ANY  # RFC 0009 §5.1 keeps an unresolved forward reference as JSON, like Any
+    if annotation in SCALAR_NAMES:
+        return {"kind": "primitive", "name": SCALAR_NAMES[annotation]}
+    if annotation is list:
+        return {"kind": "list", "item": ANY}
+    if annotation is dict:
+        return {"kind": "dict", "key": ANY, "value": ANY}
+    if typing_extensions.is_typeddict(annotation):
+        return _typed_dict_spec(annotation, names, open_types)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Annotated, Required, NotRequired, typing_extensions.ReadOnly):
+        return _spec(arguments[0], names, open_types)
+    if origin is list:
+        return {"kind": "list", "item": _spec(arguments[0], names, open_types)}
+    if origin is dict:
+        key, value = (_spec(argument, names, open_types) for argument in arguments)
+        return {"kind": "dict", "key": key, "value": value}
+    if origin in (Union, types.UnionType):
+        return _union_spec([_spec(argument, names, open_types) for argument in arguments])
+    raise TypeError(
+        f"{annotation!r} is not supported: use str, int, float, bool, datetime, date, bytes, list, dict, TypedDict, "
+        "unions of these, or Any"
+    )
+
+
+def _typed_dict_spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...]) -> TypeSpec:
+    if annotation in open_types:
+        return {"kind": "ref", "name": annotation.__name__}
+    try:
+        hints = get_type_hints(annotation, localns=dict(names), include_extras=True)
+    except NameError:
+        hints = dict(annotation.__annotations__)
+    inner = (*open_types, annotation)
+    fields = {
+        name: {"type": _spec(hint, names, inner), "required": name in annotation.__required_keys__}
+        for name, hint in sorted(hints.items())
+    }
+    return {"kind": "typed_dict", "name": annotation.__name__, "fields": fields}
+
+
+def _union_spec(members: list[TypeSpec]) -> TypeSpec:
+    distinct = {canonical_json(member): member for member in members}
+    ordered = [distinct[key] for key in sorted(distinct)]
+    return ordered[0] if len(ordered) == 1 else {"kind": "union", "members": ordered}
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a JSON value: sorted keys, no white space. Fingerprints and tokens are made of it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def scalar_of(spec: TypeSpec) -> tuple[str | None, bool]:
+    """The scalar a spec always holds and whether it may be None; no scalar means the value is kept as JSON."""
+    members = spec["members"] if spec["kind"] == "union" else [spec]
+    rest = [member for member in members if member != NONE]
+    nullable = len(rest) < len(members)
+    if len(rest) == 1 and rest[0]["kind"] == "primitive" and rest[0]["name"] in SCALAR_NAMES.values():
+        return rest[0]["name"], nullable
+    return None, nullable or spec in (ANY, NONE)
+
+
+def json_native(spec: TypeSpec) -> bool:
+    """Whether parsed JSON already is the value, so that reading it back needs no typed decoding."""
+    match spec["kind"]:
+        case "primitive":
+            return spec["name"] in ("str", "int", "bool", "NoneType", "Any")
+        case "list":
+            return json_native(spec["item"])
+        case "dict":
+            return spec["key"] in (ANY, {"kind": "primitive", "name": "str"}) and json_native(spec["value"])
+        case "union":
+            return all(json_native(member) for member in spec["members"])
+        case "typed_dict":
+            return all(json_native(field["type"]) for field in spec["fields"].values())
+    return True  # a ref: its fields were looked at where it is spelled out
+
+
+def render(spec: TypeSpec) -> str:
+    """A spec as a person would write it: `list[int]`, `str | None`."""
+    match spec["kind"]:
+        case "list":
+            return f"list[{render(spec['item'])}]"
+        case "dict":
+            return f"dict[{render(spec['key'])}, {render(spec['value'])}]"
+        case "union":
+            members = [member for member in spec["members"] if member != NONE]
+            text = " | ".join(render(member) for member in members)
+            return f"{text} | None" if len(members) < len(spec["members"]) else text
+    return "None" if spec == NONE else str(spec["name"])

@@ -1,0 +1,66 @@
+"""Values as text: keys, instants and JSON in their one canonical form."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, date, datetime
+from typing import Any
+
+
+def key_text(value: Any) -> str:
+    """The text under which a primary key is stored: text as it is, numbers in digits, dates in ISO form."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value)
+
+
+def to_utc(value: datetime) -> datetime:
+    """A datetime as an instant. One without a zone is taken to be UTC."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def instant_text(value: datetime) -> str:
+    """ISO 8601 in UTC, always with microseconds, so that the order of the texts is the order of time."""
+    return to_utc(value).isoformat(timespec="microseconds")
+
+
+def encode_json(value: Any) -> str:
+    """Canonical JSON: sorted keys, instants and dates in ISO form, bytes in hex, NaN and infinities as strings."""
+    try:
+        return json.dumps(
+            value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain_scalar
+        )
+    except (TypeError, ValueError):  # a key that is no string, or a float that JSON cannot say
+        return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_plain_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return _plain_scalar(value)
+
+
+def _plain_key(key: Any) -> str:
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else json.dumps(plain)
+
+
+def _plain_scalar(value: Any) -> str:
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be stored as JSON")

@@ -1,0 +1,102 @@
+"""Aggregates and the conditions `having` puts on them: `count() > 5`, `sum(Order.total) >= 100`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ontologia.model import FieldExpr, Predicate
+
+Function = Literal["count", "count_where", "sum", "avg", "min", "max", "avg_len"]
+NUMERIC = ("int", "float", None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate:
+    """A number made of many rows. Compare it to build a condition for `having`."""
+
+    function: Function
+    operand: FieldExpr[Any] | None = None
+    where: Predicate | None = None
+
+    @property
+    def shape(self) -> Hashable:
+        from ontologia.query.plan import _place, _shape
+
+        return (
+            self.function,
+            None if self.operand is None else _place(self.operand),
+            None if self.where is None else _shape(self.where),
+        )
+
+    def __gt__(self, value: float) -> AggregateCondition:
+        return AggregateCondition(self, "gt", value)
+
+    def __ge__(self, value: float) -> AggregateCondition:
+        return AggregateCondition(self, "ge", value)
+
+    def __lt__(self, value: float) -> AggregateCondition:
+        return AggregateCondition(self, "lt", value)
+
+    def __le__(self, value: float) -> AggregateCondition:
+        return AggregateCondition(self, "le", value)
+
+    def __eq__(self, value: object) -> AggregateCondition:  # type: ignore[override]
+        return AggregateCondition(self, "eq", value)
+
+    def __ne__(self, value: object) -> AggregateCondition:  # type: ignore[override]
+        return AggregateCondition(self, "ne", value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AggregateCondition:
+    aggregate: Aggregate
+    op: str
+    value: Any
+
+    @property
+    def shape(self) -> Hashable:
+        return (self.aggregate.shape, self.op, type(self.value))
+
+
+def count() -> Aggregate:
+    """How many rows."""
+    return Aggregate("count")
+
+
+def sum(field: FieldExpr[Any]) -> Aggregate:
+    """The total of a numeric field; None where there is no value."""
+    return Aggregate("sum", numeric(field, "sum"))
+
+
+def avg(field: FieldExpr[Any]) -> Aggregate:
+    """The mean of a numeric field."""
+    return Aggregate("avg", numeric(field, "avg"))
+
+
+def min(field: FieldExpr[Any]) -> Aggregate:
+    """The smallest value."""
+    return Aggregate("min", single(field, "min"))
+
+
+def max(field: FieldExpr[Any]) -> Aggregate:
+    """The largest value."""
+    return Aggregate("max", single(field, "max"))
+
+
+def numeric(field: FieldExpr[Any], function: str) -> FieldExpr[Any]:
+    single(field, function)
+    if field.scalar not in NUMERIC:
+        raise TypeError(f"{function}() takes a number, and {field} is {field.scalar}")
+    return field
+
+
+def single(field: FieldExpr[Any], function: str) -> FieldExpr[Any]:
+    if not isinstance(field, FieldExpr):
+        raise TypeError(f"{function}() takes a field, such as Customer.age, not {field!r}")
+    if field.side is not None or field.item_path is not None:
+        raise ValueError(f"{function}() takes a field of the queried type, not {field}")
+    return field

@@ -1,0 +1,442 @@
+"""The query builder: small verbs that make a plan, and the endings that run it."""
+
+from __future__ import annotations
+
+import builtins
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+
+from ontologia.model import COMMIT_ID, Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema
+from ontologia.query.aggregates import Aggregate, AggregateCondition, single
+from ontologia.query.aggregates import avg as avg_of
+from ontologia.query.aggregates import max as max_of
+from ontologia.query.aggregates import min as min_of
+from ontologia.query.aggregates import sum as sum_of
+from ontologia.query.plan import Hop, Order, Plan, Window
+from ontologia.query.results import Hydrator, Path, Result, attach_endpoints
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Entity)
+R = TypeVar("R", bound=Relation[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Columns of Python values, JSON still as text, and what the engine wants to say about them."""
+
+    columns: Sequence[Sequence[Any]]
+    diagnostics: Sequence[dict[str, Any]] = ()
+
+
+class QuerySource(Protocol):
+    """What can answer a plan: every engine can."""
+
+    def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched: ...
+
+    def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table: ...
+
+    def explain(self, plan: Plan) -> str: ...
+
+
+class QueryRoot:
+    """`session.query()`: choose what to ask about."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: QuerySource) -> None:
+        self._source = source
+
+    def entities(self, cls: type[E]) -> EntityQuery[E]:
+        return EntityQuery(self._source, _declaration(cls, "entity"))
+
+    def relations(self, cls: type[R]) -> RelationQuery[R]:
+        return RelationQuery(self._source, _declaration(cls, "relation"))
+
+
+def _declaration(cls: Any, kind: str) -> Declaration:
+    declaration = getattr(cls, "__declaration__", None)
+    if not isinstance(cls, type) or not isinstance(declaration, Declaration) or declaration.ref.kind != kind:
+        plural = "entities" if kind == "entity" else "relations"
+        raise TypeError(f"{plural}() takes a class derived from {kind.title()}, not {cls!r}")
+    return declaration
+
+
+class Query(Generic[T]):
+    """What entity, relation and path queries share. Every verb gives a new query; the old one stays as it was."""
+
+    __slots__ = ("_declaration", "_plan", "_source")
+
+    def __init__(self, source: QuerySource, declaration: Declaration, plan: Plan | None = None) -> None:
+        self._source = source
+        self._declaration = declaration
+        self._plan = plan or Plan(declaration.ref, {declaration.ref: declaration.schema})
+
+    def _with(self, **changes: Any) -> Self:
+        return type(self)(self._source, self._declaration, replace(self._plan, **changes))
+
+    @property
+    def plan(self) -> Plan:
+        """The query as data."""
+        return self._plan
+
+    # --- verbs ---
+
+    def where(self, *predicates: Predicate) -> Self:
+        """Keep rows that pass every filter."""
+        for predicate in predicates:
+            self._check(predicate)
+        endpoints = {
+            condition.operand.owner: condition.operand.side
+            for predicate in predicates
+            for condition in predicate.conditions()
+            if condition.operand.side is not None
+        }
+        changes: dict[str, Any] = {"where": (*self._plan.where, *predicates)}
+        if endpoints:
+            changes["schemas"] = {**self._plan.schemas, **self._endpoint_schemas()}
+        return self._with(**changes)
+
+    def _endpoint_schemas(self) -> Mapping[TypeRef, TypeSchema]:
+        ends = self._declaration.endpoints or ()
+        return {end.__declaration__.ref: end.__declaration__.schema for end in ends}
+
+    def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
+        """Sort by a field; ties, and queries without an order, follow identity."""
+        self._own(single(field, "order_by"))
+        return self._with(order=(*self._plan.order, Order(field, bool(descending))))
+
+    def limit(self, rows: int) -> Self:
+        return self._with(limit=_not_negative("limit", rows))
+
+    def offset(self, rows: int) -> Self:
+        return self._with(offset=_not_negative("offset", rows))
+
+    def as_of(self, commit_id: int) -> Self:
+        """The state right after a commit."""
+        return self._with(window=Window("as_of", _commit_id("as_of", commit_id)))
+
+    def with_history(self) -> Self:
+        """Every version, oldest first."""
+        return self._with(window=Window("history"))
+
+    def history_since(self, commit_id: int) -> Self:
+        """Every version written after a commit, oldest first."""
+        return self._with(window=Window("since", _commit_id("history_since", commit_id)))
+
+    # --- endings ---
+
+    @abstractmethod
+    def collect(self) -> Result[T]:
+        """Run the query and give typed objects."""
+
+    def first(self) -> T | None:
+        """The first result, or None."""
+        found = self.limit(1).collect()
+        return found[0] if found else None
+
+    def to_arrow(self) -> pa.Table:
+        """The result as an Arrow table: one column per field, and the commit where rows are versions."""
+        table = self._source.table(self._plan)
+        return table if self._keeps_commit() else table.drop_columns([COMMIT_ID])
+
+    def _keeps_commit(self) -> bool:
+        return not self._plan.window.deduplicated
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def explain(self) -> str:
+        """The statement that will run, and the engine's plan for it."""
+        return self._source.explain(self._plan)
+
+    # --- checks ---
+
+    def _check(self, predicate: Predicate) -> None:
+        if not isinstance(predicate, Predicate):
+            raise TypeError(f"where() takes filters, such as Customer.age > 30, not {predicate!r}")
+        for condition in predicate.conditions():
+            if condition.operand.side is None:
+                self._own(condition.operand)
+            else:
+                self._own_endpoint(condition.operand)
+
+    def _own(self, operand: FieldExpr[Any]) -> None:
+        if operand.owner != self._declaration.ref:
+            raise ValueError(f"{operand} is a field of another type; this query is about {self._declaration.ref.name}")
+
+    def _own_endpoint(self, operand: FieldExpr[Any]) -> None:
+        ends = self._declaration.endpoints
+        if ends is None or ends[operand.side == "right"].__declaration__.ref != operand.owner:
+            raise ValueError(f"{operand} is no endpoint of {self._declaration.ref.name}")
+
+
+class AggregatingQuery(Query[T]):
+    """The endings that give numbers."""
+
+    __slots__ = ()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self._scalar(Aggregate("count")))
+
+    def count_where(self, predicate: Predicate) -> int:
+        """How many of the rows pass a filter."""
+        self._check(predicate)
+        if any(condition.operand.side for condition in predicate.conditions()):
+            raise ValueError("count_where() takes filters on fields of the queried type")
+        return int(self._scalar(Aggregate("count_where", where=predicate)))
+
+    def sum(self, field: FieldExpr[Any]) -> Any:
+        return self._scalar(sum_of(field))
+
+    def avg(self, field: FieldExpr[Any]) -> float | None:
+        found: float | None = self._scalar(avg_of(field))
+        return found
+
+    def min(self, field: FieldExpr[Any]) -> Any:
+        return self._scalar(min_of(field))
+
+    def max(self, field: FieldExpr[Any]) -> Any:
+        return self._scalar(max_of(field))
+
+    def avg_len(self, field: FieldExpr[Any]) -> float | None:
+        """The mean length of a text or list field."""
+        if single(field, "avg_len").scalar not in (None, "str"):
+            raise TypeError(f"avg_len() takes text or a list, and {field} is {field.scalar}")
+        found: float | None = self._scalar(Aggregate("avg_len", field))
+        return found
+
+    def _scalar(self, aggregate: Aggregate) -> Any:
+        self._check_aggregate(aggregate)
+        plan = self._aggregated((("value", aggregate),))
+        return self._source.fetch(plan).columns[0][0]
+
+    def group_by(self, *fields: FieldExpr[Any]) -> GroupedQuery:
+        """Group by one or more fields; continue with `having` and `agg`."""
+        if not fields:
+            raise ValueError("group_by() needs at least one field")
+        for field in fields:
+            self._own(single(field, "group_by"))
+        return GroupedQuery(self, fields)
+
+    def _check_aggregate(self, aggregate: Aggregate) -> None:
+        if aggregate.operand is not None:
+            self._own(aggregate.operand)
+
+    def _aggregated(self, aggregates: tuple[tuple[str, Aggregate], ...], **changes: Any) -> Plan:
+        if self._plan.limit is not None or self._plan.offset is not None:
+            raise ValueError("limit and offset do not combine with aggregation")
+        return replace(self._plan, aggregates=aggregates, order=(), **changes)
+
+
+class GroupedQuery:
+    """`group_by(...)`, waiting for its aggregates."""
+
+    __slots__ = ("_groups", "_having", "_query")
+
+    def __init__(
+        self,
+        query: AggregatingQuery[Any],
+        groups: tuple[FieldExpr[Any], ...],
+        having: tuple[AggregateCondition, ...] = (),
+    ) -> None:
+        self._query = query
+        self._groups = groups
+        self._having = having
+
+    def having(self, *conditions: AggregateCondition) -> GroupedQuery:
+        """Keep groups that pass: `.having(count() > 5)`."""
+        for condition in conditions:
+            if not isinstance(condition, AggregateCondition):
+                raise TypeError(f"having() takes comparisons of aggregates, such as count() > 5, not {condition!r}")
+            self._query._check_aggregate(condition.aggregate)
+        return GroupedQuery(self._query, self._groups, (*self._having, *conditions))
+
+    def agg(self, **aggregates: Aggregate) -> Result[dict[str, Any]]:
+        """One dict per group: its fields, then the aggregates under the names given."""
+        plan = self._plan(aggregates)
+        fetched = self._query._source.fetch(plan)
+        names = [*self._names(), *aggregates]
+        rows = zip(*self._decoded(fetched.columns), strict=True)
+        return Result((dict(zip(names, row, strict=True)) for row in rows), fetched.diagnostics)
+
+    def to_arrow(self, **aggregates: Aggregate) -> pa.Table:
+        """The groups as an Arrow table."""
+        return self._query._source.table(self._plan(aggregates))
+
+    def _plan(self, aggregates: Mapping[str, Aggregate]) -> Plan:
+        if not aggregates:
+            raise ValueError("agg() needs at least one aggregate, such as n=count()")
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise TypeError(f"agg({name}=…) takes an aggregate, such as count(), not {aggregate!r}")
+            if name in self._names():
+                raise ValueError(f"agg({name}=…): the group already has a field of that name")
+            self._query._check_aggregate(aggregate)
+        return self._query._aggregated(tuple(aggregates.items()), groups=self._groups, having=self._having)
+
+    def _names(self) -> list[str]:
+        return [".".join((group.name, *group.steps)) for group in self._groups]
+
+    def _decoded(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        import json
+
+        decoded = list(columns)
+        for number, group in enumerate(self._groups):
+            if group.scalar is None and decoded:
+                decoded[number] = [None if text is None else json.loads(text) for text in decoded[number]]
+        return decoded
+
+
+class EntityQuery(AggregatingQuery[E]):
+    """Entities of one type."""
+
+    __slots__ = ()
+
+    def collect(self) -> Result[E]:
+        fetched = self._source.fetch(self._plan)
+        hydrator: Hydrator[E] = Hydrator.of(cast("type[E]", self._declaration.cls))
+        return Result(hydrator.objects(fetched.columns), fetched.diagnostics)
+
+    def via(self, relation: type[Relation[Any, Any]], *, reverse: bool = False) -> PathQuery:
+        """Follow a relation to the entities at its other end.
+
+        The direction is clear from the types; where a relation joins a type with itself, it is left to right unless
+        `reverse` is set.
+        """
+        return PathQuery(self._source, self._declaration, self._plan).via(relation, reverse=reverse)
+
+
+class RelationQuery(AggregatingQuery[R]):
+    """Relations of one type; collected ones carry their endpoints."""
+
+    __slots__ = ()
+
+    def collect(self) -> Result[R]:
+        fetched = self._source.fetch(self._plan)
+        hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
+        relations = hydrator.objects(fetched.columns)
+        attach_endpoints(self._source, self._declaration, relations, self._plan.window)
+        return Result(relations, fetched.diagnostics)
+
+
+class PathQuery(Query[Path]):
+    """A traversal. Filters given after `.via(...)` are about the relation or entity that step reached."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(
+        self,
+        source: QuerySource,
+        declaration: Declaration,
+        plan: Plan | None = None,
+        steps: tuple[tuple[Declaration, Declaration], ...] = (),
+    ) -> None:
+        super().__init__(source, declaration, plan)
+        self._steps = steps
+
+    def _with(self, **changes: Any) -> Self:
+        return type(self)(self._source, self._declaration, replace(self._plan, **changes), self._steps)
+
+    def via(self, relation: type[Relation[Any, Any]], *, reverse: bool = False) -> PathQuery:
+        """One more step."""
+        step = _declaration(relation, "relation")
+        assert step.endpoints is not None
+        ends = [end.__declaration__ for end in step.endpoints]
+        here = self._steps[-1][1] if self._steps else self._declaration
+        if here.ref not in (ends[0].ref, ends[1].ref):
+            joined = " and ".join(end.ref.name for end in ends)
+            raise ValueError(f"{step.ref.name} does not touch {here.ref.name}: it joins {joined}")
+        forward = here.ref == ends[0].ref and not (reverse and here.ref == ends[1].ref)
+        there = ends[1] if forward else ends[0]
+        plan = replace(
+            self._plan,
+            hops=(*self._plan.hops, Hop(step.ref, there.ref, forward)),
+            schemas={**self._plan.schemas, step.ref: step.schema, there.ref: there.schema},
+        )
+        return PathQuery(self._source, self._declaration, plan, (*self._steps, (step, there)))
+
+    def where(self, *predicates: Predicate) -> Self:
+        """Filter the step reached last, by fields of its relation or of its entity."""
+        *before, last = self._plan.hops
+        step = self._steps[-1]
+        for predicate in predicates:
+            owners = {condition.operand.owner for condition in predicate.conditions()}
+            sides = any(condition.operand.side for condition in predicate.conditions())
+            if sides or len(owners) != 1 or owners.isdisjoint({step[0].ref, step[1].ref}):
+                raise ValueError(
+                    f"after via(), a filter is about {step[0].ref.name} or about {step[1].ref.name}, one at a time"
+                )
+        return self._with(hops=(*before, replace(last, where=(*last.where, *predicates))))
+
+    def without_relations(self) -> EndQuery:
+        """Only the entities reached, each once."""
+        return EndQuery(self._source, self._declaration, replace(self._plan, ends_only=True, order=()), self._steps)
+
+    def collect(self) -> Result[Path]:
+        fetched = self._source.fetch(self._plan)
+        start: Hydrator[Any] = Hydrator.of(self._declaration.cls)
+        sources = start.objects(fetched.columns)
+        position = start.end
+        relations: list[list[Any]] = []
+        entities: list[list[Any]] = []
+        for step, there in self._steps:
+            for declaration, found in ((step, relations), (there, entities)):
+                hydrator = Hydrator.of(declaration.cls, position)
+                found.append(hydrator.objects(fetched.columns))
+                position = hydrator.end
+        paths = (
+            Path(source, list(over), list(to))
+            for source, over, to in zip(sources, zip(*relations, strict=True), zip(*entities, strict=True), strict=True)
+        )
+        return Result(paths, fetched.diagnostics)
+
+    def to_arrow(self) -> pa.Table:
+        raise ValueError("a path is no table: use without_relations() for the entities reached, or collect() for paths")
+
+    def count(self) -> int:
+        raise ValueError("aggregation on a traversal is not supported: collect() it, or query the relation")
+
+    sum = avg = min = max = count_where = avg_len = group_by = count
+
+
+class EndQuery(PathQuery):
+    """The entities a traversal reached."""
+
+    __slots__ = ()
+
+    def collect(self) -> Result[Any]:
+        fetched = self._source.fetch(self._plan)
+        hydrator: Hydrator[Any] = Hydrator.of(self._steps[-1][1].cls)
+        return Result(hydrator.objects(fetched.columns), fetched.diagnostics)
+
+    def to_arrow(self) -> pa.Table:
+        return Query.to_arrow(self)
+
+
+def _not_negative(verb: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{verb}() takes a whole number, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{verb}() takes zero or more, not {value}")
+    return builtins.min(value, 2**63 - 1)
+
+
+def _commit_id(verb: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{verb}() takes a commit id, not {value!r}")
+    return builtins.max(builtins.min(value, 2**63 - 1), 0)

@@ -1,0 +1,258 @@
+"""Where SQLite and DuckDB say the same thing differently. Everything else is the compiler's."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, ClassVar
+
+from sqlglot import exp
+
+from ontologia.model import instant_text
+
+Node = exp.Expression
+COMPARISONS: dict[str, Callable[..., Node]] = {
+    "eq": exp.EQ,
+    "ne": exp.NEQ,
+    "gt": exp.GT,
+    "ge": exp.GTE,
+    "lt": exp.LT,
+    "le": exp.LTE,
+}
+
+
+def parameter(name: str) -> exp.Placeholder:
+    return exp.Placeholder(this=name)
+
+
+def call(name: str, *arguments: Any) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=[exp.convert(argument, copy=True) for argument in arguments])
+
+
+def equal(left: Node, right: Any) -> exp.EQ:
+    return exp.EQ(this=left.copy(), expression=exp.convert(right, copy=True))
+
+
+def case(*branches: tuple[Node, Node], default: Node | None = None) -> exp.Case:
+    return exp.Case(ifs=[exp.If(this=test, true=result) for test, result in branches], default=default)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place inside a JSON document: the document, and the path as SQL."""
+
+    document: Node
+    path: Node
+
+    @classmethod
+    def at(cls, document: Node, steps: tuple[str, ...]) -> Place:
+        return cls(document, exp.Literal.string("$" + dotted(steps)))
+
+
+def dotted(steps: tuple[str, ...]) -> str:
+    return "".join(f'."{step}"' for step in steps)  # a step is an identifier: nothing in it needs escaping
+
+
+class Dialect(ABC):
+    """One SQL engine's way of saying it. `name` is sqlglot's name for it."""
+
+    name: str
+    kinds: ClassVar[Mapping[str, tuple[str, ...]]]
+    null_kind: str
+
+    def render(self, tree: Node, *, pretty: bool = False) -> str:
+        return tree.sql(dialect=self.name, pretty=pretty)
+
+    @abstractmethod
+    def encode(self, scalar: str | None, value: Any) -> Any:
+        """A value as a parameter of this engine; `scalar` is None for a place inside JSON."""
+
+    @abstractmethod
+    def encode_match(self, text: str) -> Any:
+        """The text of a match as the parameter that `match` expects."""
+
+    @abstractmethod
+    def match(self, op: str, subject: Node, text: Node) -> Node:
+        """startswith, endswith and contains: exact, case-sensitive, without wildcards."""
+
+    @abstractmethod
+    def total(self, subject: Node, scalar: str | None) -> Node: ...
+
+    @abstractmethod
+    def mean(self, subject: Node, scalar: str | None) -> Node: ...
+
+    # --- inside JSON ---
+
+    @abstractmethod
+    def json_kind(self, place: Place) -> Node:
+        """The JSON type at a place; NULL where nothing is there."""
+
+    @abstractmethod
+    def json_scalar(self, place: Place, kind: str) -> Node:
+        """The value at a place, which is known to hold a `number` or `text`."""
+
+    @abstractmethod
+    def json_text(self, place: Place) -> Node:
+        """The JSON text at a place."""
+
+    @abstractmethod
+    def json_truth(self, place: Place) -> Node:
+        """The boolean at a place; NULL where there is none."""
+
+    @abstractmethod
+    def json_length(self, place: Place) -> Node:
+        """How many items the list at a place has; NULL where there is no list."""
+
+    @abstractmethod
+    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+        """Whether some item of the list at a place passes a test of what is at `steps` inside it."""
+
+    def json_value(self, place: Place, kind: str) -> Node:
+        """The number or text at a place; NULL where there is something else."""
+        return case((self.json_kind(place).isin(*self.kinds[kind]), self.json_scalar(place, kind)))
+
+    def json_test(self, place: Place, kind: str, test: Callable[[Node], Node], otherwise: bool) -> Node:
+        """Test a value of a kind. Absent and null are unknown; a value of another kind counts as `otherwise`."""
+        found = self.json_kind(place)
+        something = exp.NEQ(this=found.copy(), expression=exp.Literal.string(self.null_kind))
+        return case(
+            (found.isin(*self.kinds[kind]), test(self.json_scalar(place, kind))),
+            (something, exp.Boolean(this=otherwise)),
+        )
+
+    def json_absent(self, place: Place) -> Node:
+        """Whether nothing, or null, is at a place."""
+        kind = self.json_kind(place)
+        return exp.paren(exp.or_(kind.is_(exp.null()), equal(kind, self.null_kind)))
+
+
+class SQLite(Dialect):
+    """SQLite 3.38 and later. Text is matched as bytes, since its text functions stop at a zero byte."""
+
+    name = "sqlite"
+    kinds: ClassVar = {"text": ("text",), "number": ("integer", "real")}
+    null_kind = "null"
+
+    def encode(self, scalar: str | None, value: Any) -> Any:
+        if isinstance(value, datetime):
+            return instant_text(value)
+        if isinstance(value, date):
+            return value.isoformat()
+        if isinstance(value, float) and math.isnan(value):
+            return "NaN"  # bound as a number it would become NULL; this text sorts after every number
+        if isinstance(value, bytes) and scalar is None:
+            return value.hex()
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return float(value)
+        return value
+
+    def encode_match(self, text: str) -> Any:
+        return text.encode()
+
+    def match(self, op: str, subject: Node, text: Node) -> Node:
+        data = exp.cast(subject, "BLOB")
+        if op == "contains":
+            return exp.GT(this=call("instr", data, text), expression=exp.Literal.number(0))
+        length = call("length", text)
+        if op == "startswith":
+            return equal(call("substr", data, 1, length), text)
+        return equal(call("substr", data, exp.Neg(this=length)), text)
+
+    def total(self, subject: Node, scalar: str | None) -> Node:
+        return self._nan_aware(exp.Sum(this=subject), subject, scalar)
+
+    def mean(self, subject: Node, scalar: str | None) -> Node:
+        return self._nan_aware(exp.Avg(this=subject), subject, scalar)
+
+    def _nan_aware(self, result: Node, subject: Node, scalar: str | None) -> Node:
+        if scalar != "float":
+            return result
+        some_nan = exp.Max(this=equal(call("typeof", subject), "text"))
+        return case((some_nan, exp.Literal.string("NaN")), default=result)
+
+    def json_kind(self, place: Place) -> Node:
+        return call("json_type", place.document, place.path)
+
+    def json_scalar(self, place: Place, kind: str) -> Node:
+        return call("json_extract", place.document, place.path)
+
+    def json_text(self, place: Place) -> Node:
+        text = exp.JSONExtract(this=place.document.copy(), expression=place.path.copy(), only_json_types=True)
+        return call("nullif", text, "null")
+
+    def json_truth(self, place: Place) -> Node:
+        kind = self.json_kind(place)
+        return case((equal(kind, "true"), exp.true()), (equal(kind, "false"), exp.false()))
+
+    def json_length(self, place: Place) -> Node:
+        return case(
+            (equal(self.json_kind(place), "array"), call("json_array_length", place.document, place.path)),
+        )
+
+    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+        items = exp.Table(this=call("json_each", place.document, place.path), alias=exp.TableAlias(this="item"))
+        inside = exp.DPipe(this=exp.column("fullkey", table="item"), expression=exp.Literal.string(dotted(steps)))
+        found = exp.Exists(this=exp.select("1").from_(items).where(test(Place(place.document, inside))))
+        return exp.paren(exp.and_(equal(self.json_kind(place), "array"), found))
+
+
+class DuckDB(Dialect):
+    """DuckDB 1.x."""
+
+    name = "duckdb"
+    kinds: ClassVar = {"text": ("VARCHAR",), "number": ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE")}
+    null_kind = "NULL"
+
+    def encode(self, scalar: str | None, value: Any) -> Any:
+        if scalar is None:
+            if isinstance(value, datetime):
+                return instant_text(value)
+            if isinstance(value, date):
+                return value.isoformat()
+            if isinstance(value, bytes):
+                return value.hex()
+        return value
+
+    def encode_match(self, text: str) -> Any:
+        return text
+
+    def match(self, op: str, subject: Node, text: Node) -> Node:
+        name = {"startswith": "starts_with", "endswith": "ends_with", "contains": "contains"}[op]
+        return call(name, subject, text)
+
+    def total(self, subject: Node, scalar: str | None) -> Node:
+        return exp.cast(exp.Sum(this=subject), "BIGINT") if scalar == "int" else exp.Sum(this=subject)
+
+    def mean(self, subject: Node, scalar: str | None) -> Node:
+        return exp.Avg(this=subject)
+
+    def json_kind(self, place: Place) -> Node:
+        return call("json_type", place.document, place.path)
+
+    def json_scalar(self, place: Place, kind: str) -> Node:
+        text = call("json_extract_string", place.document, place.path)
+        return exp.TryCast(this=text, to=exp.DataType.build("DOUBLE"), safe=True) if kind == "number" else text
+
+    def json_text(self, place: Place) -> Node:
+        return call("nullif", exp.cast(call("json_extract", place.document, place.path), "VARCHAR"), "null")
+
+    def json_truth(self, place: Place) -> Node:
+        text = call("json_extract_string", place.document, place.path)
+        return case((equal(self.json_kind(place), "BOOLEAN"), equal(text, "true")))
+
+    def json_length(self, place: Place) -> Node:
+        is_list = equal(self.json_kind(place), "ARRAY")
+        return case((is_list, call("json_array_length", place.document, place.path)))
+
+    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+        every = exp.DPipe(this=place.path.copy(), expression=exp.Literal.string("[*]"))
+        items = call("unnest", exp.cast(call("json_extract", place.document, every), "JSON[]"))
+        source = exp.select(exp.alias_(items, "document")).subquery("item")
+        document = exp.column("document", table="item")
+        return exp.Exists(this=exp.select("1").from_(source).where(test(Place.at(document, steps))))
+
+
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLite(), DuckDB())}

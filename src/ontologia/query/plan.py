@@ -1,0 +1,129 @@
+"""A query as plain data: what is asked, of which types, in which window of time.
+
+A plan knows no storage and no SQL. Its `shape` leaves out the values, so that plans which differ only in values share
+one compiled statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ontologia.model import Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
+from ontologia.query.aggregates import Aggregate, AggregateCondition
+
+Mode = Literal["latest", "as_of", "history", "since"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of history that is read (RFC 0004 §4.3). `commit` bounds `as_of` from above and `since` from below."""
+
+    mode: Mode = "latest"
+    commit: int | None = None
+
+    @property
+    def deduplicated(self) -> bool:
+        """One row per identity, or every version of it."""
+        return self.mode in ("latest", "as_of")
+
+
+LATEST = Window()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    operand: FieldExpr[Any]
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step of a traversal: over a relation to the entity at its other end."""
+
+    relation: TypeRef
+    entity: TypeRef
+    forward: bool
+    where: tuple[Predicate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole question. `aggregates` makes it a question about numbers, `hops` one about paths.
+
+    `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does.
+    """
+
+    source: TypeRef
+    schemas: Mapping[TypeRef, TypeSchema]
+    window: Window = LATEST
+    where: tuple[Predicate, ...] = ()
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int | None = None
+    groups: tuple[FieldExpr[Any], ...] = ()
+    aggregates: tuple[tuple[str, Aggregate], ...] = ()
+    having: tuple[AggregateCondition, ...] = ()
+    hops: tuple[Hop, ...] = ()
+    ends_only: bool = False
+    keyed: bool = False
+    stored: bool = False
+
+    @property
+    def schema(self) -> TypeSchema:
+        return self.schemas[self.source]
+
+    def conditions(self) -> Iterator[Condition]:
+        """Every comparison of the plan, in the one order that parameters follow."""
+        for predicate in self.where:
+            yield from predicate.conditions()
+        for hop in self.hops:
+            for predicate in hop.where:
+                yield from predicate.conditions()
+        for _, aggregate in self.aggregates:
+            if aggregate.where is not None:
+                yield from aggregate.where.conditions()
+
+    @property
+    def shape(self) -> Hashable:
+        """Equal for plans that compile to the same statement."""
+        return (
+            self.source,
+            self.window.mode,
+            tuple(map(_shape, self.where)),
+            tuple((_place(order.operand), order.descending) for order in self.order),
+            self.limit is None,
+            self.offset is None,
+            tuple(map(_place, self.groups)),
+            tuple((name, aggregate.shape) for name, aggregate in self.aggregates),
+            tuple(condition.shape for condition in self.having),
+            tuple((hop.relation, hop.entity, hop.forward, tuple(map(_shape, hop.where))) for hop in self.hops),
+            (self.ends_only, self.keyed, self.stored),
+            tuple((ref, schema.fingerprint) for ref, schema in self.schemas.items()),
+        )
+
+
+def padded(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A list of values at the next power of two, the last one repeated, so that few shapes serve all lengths."""
+    size = 1
+    while size < len(values):
+        size *= 2
+    return values + values[-1:] * (size - len(values))
+
+
+def _place(operand: FieldExpr[Any]) -> Hashable:
+    return (operand.owner, operand.name, operand.steps, operand.item_path, operand.side)
+
+
+def _shape(predicate: Predicate) -> Hashable:
+    if isinstance(predicate, Condition):
+        key = _place(predicate.operand)
+        if predicate.op == "in":
+            return (key, "in", tuple(type(value) for value in padded(predicate.value)))
+        return (key, predicate.op, type(predicate.value), predicate.value == "")
+    if isinstance(predicate, Combination):
+        return (predicate.op, *map(_shape, predicate.parts))
+    if isinstance(predicate, Negation):
+        return ("not", _shape(predicate.part))
+    raise TypeError(f"{predicate!r} is not a filter")

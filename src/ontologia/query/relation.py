@@ -1,0 +1,56 @@
+"""What an engine supplies for a type: rows in a window of time, as something SQL can select from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ontologia.model import Column, TypeRef
+from ontologia.query.plan import Window
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+
+class Relation(ABC):
+    """One type's rows as stored.
+
+    The compiler puts filters, joins, aggregation and paging around `rows`; how history becomes one row per identity
+    is the engine's knowledge. `key` identifies the storage it speaks of, for the cache of statements.
+    """
+
+    ref: TypeRef
+    key: Hashable
+    document: str | None = None
+    """The column that holds a whole row as JSON, for engines whose rows are read back from that."""
+
+    @abstractmethod
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        """Select identity, `commit_id`, and the columns under their physical names.
+
+        The bound of `as_of` and `since` is the parameter `:window`. `probe` says that few identities will be looked
+        at, by key or by index, so that the plan should start from them rather than from a scan.
+        """
+
+    def encode(self, column: Column, value: Any) -> Any:
+        """A value of a field as this storage compares it."""
+        return value
+
+
+class EmptyRelation(Relation):
+    """A type that has no rows to read: not stored yet, or dropped."""
+
+    def __init__(self, ref: TypeRef) -> None:
+        self.ref = ref
+        self.key = ("empty", ref)
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        from sqlglot import exp
+
+        names = [*self.ref.identity, "commit_id", *(column.physical for column in columns)]
+        nothing = (exp.alias_(exp.null(), name, quoted=True) for name in names)
+        select = exp.select(*nothing)
+        if window.commit is not None:  # every parameter of a plan is bound, so it must occur
+            return select.where(exp.and_(exp.false(), exp.Placeholder(this="window").is_(exp.null())))
+        return select.where(exp.false())

@@ -1,0 +1,136 @@
+"""From rows to what was asked for: typed objects, paths, tables."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ontologia.model import Declaration, Declared, Entity, Relation, key_text
+from ontologia.query.plan import Plan, Window
+
+if TYPE_CHECKING:
+    from ontologia.query.builder import QuerySource
+
+T = TypeVar("T")
+
+
+class Result(list[T]):
+    """A list of results that also carries diagnostics (RFC 0009 §2.3)."""
+
+    __slots__ = ("diagnostics",)
+
+    def __init__(self, items: Iterable[T] = (), diagnostics: Sequence[dict[str, Any]] = ()) -> None:
+        super().__init__(items)
+        self.diagnostics = list(diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way through a traversal: where it started, and the relation and entity of every step."""
+
+    source: Entity
+    relations: list[Relation[Any, Any]] = field(default_factory=list)
+    entities: list[Entity] = field(default_factory=list)
+
+    @property
+    def end(self) -> Entity:
+        return self.entities[-1]
+
+
+class Hydrator(Generic[T]):
+    """Builds objects of one class from the columns of a result, without validating them again.
+
+    Rows were validated when they were written, under the schema version that is read.
+    """
+
+    @classmethod
+    def of(cls, declared: type[T], start: int = 0) -> Hydrator[T]:
+        """The hydrator for a class whose columns begin at a position."""
+        return _hydrator(declared, start)  # type: ignore[arg-type]
+
+    def __init__(self, cls: type[T], start: int) -> None:
+        declaration = cls.__declaration__  # type: ignore[attr-defined]
+        self.cls = cls
+        self.commit = start
+        names: list[str] = []
+        positions: list[int] = []
+        if declaration.ref.kind == "relation":
+            names += ["left_key", "right_key"]
+            positions += [start + 1, start + 2]
+            if declaration.instance_key is not None:
+                names.append(declaration.instance_key)
+                positions.append(start + 3)
+            start += 3
+        self.decoders: dict[int, Callable[[Any], Any]] = {}
+        for number, column in enumerate(declaration.schema.columns, start + 1):
+            names.append(column.name)
+            positions.append(number)
+            if column.scalar is None:
+                self.decoders[number] = declaration.json_decoder(column.name)
+        self.names = tuple(names)
+        self.positions = positions
+        self.end = start + len(declaration.schema.columns) + 1
+
+    def objects(self, columns: Sequence[Sequence[Any]]) -> list[T]:
+        if not columns:
+            return []
+        values = [
+            [None if value is None else decode(value) for value in columns[position]]
+            if (decode := self.decoders.get(position)) is not None
+            else columns[position]
+            for position in self.positions
+        ]
+        names, cls, new = self.names, self.cls, object.__new__
+        found: list[T] = []
+        append = found.append
+        set_dict, set_commit = Declared.__dict__["__dict__"].__set__, Declared.__dict__["__commit_id__"].__set__
+        for commit, row in zip(columns[self.commit], zip(*values, strict=True), strict=True):
+            obj: Any = new(cls)
+            set_dict(obj, dict(zip(names, row, strict=True)))
+            set_commit(obj, commit)
+            append(obj)
+        return found
+
+
+@lru_cache(maxsize=512)
+def _hydrator(cls: type[Any], start: int) -> Hydrator[Any]:
+    return Hydrator(cls, start)
+
+
+def attach_endpoints(source: QuerySource, declaration: Declaration, relations: Sequence[Any], window: Window) -> None:
+    """Give every relation the entities it joins, as they were in the state that was read.
+
+    One read per endpoint type. Where the rows are versions, each gets its endpoints as of its own commit.
+    """
+    if not relations:
+        return
+    assert declaration.endpoints is not None
+    reading = window if window.deduplicated else Window("history")
+    for side, cls in zip(("left", "right"), declaration.endpoints, strict=True):
+        place = Relation.__dict__[f"__{side}__"].__set__
+        versions = _versions(source, cls, {relation.__dict__[f"{side}_key"] for relation in relations}, reading)
+        for relation in relations:
+            known = versions.get(relation.__dict__[f"{side}_key"])
+            if known is None:
+                place(relation, None)
+            elif window.deduplicated:
+                place(relation, known[-1])
+            else:
+                before = bisect_right(known, relation.__commit_id__, key=Declared._commit_id)
+                place(relation, known[before - 1] if before else None)
+
+
+def _versions(source: QuerySource, cls: type[Entity], keys: set[str], window: Window) -> dict[str, list[Entity]]:
+    import pyarrow as pa
+
+    declaration = cls.__declaration__
+    plan = Plan(declaration.ref, {declaration.ref: declaration.schema}, window=window, keyed=True)
+    wanted = pa.table({"entity_key": pa.array(sorted(keys), pa.string())})
+    versions: dict[str, list[Entity]] = {}
+    for entity in Hydrator.of(cls).objects(source.fetch(plan, wanted).columns):
+        key = key_text(entity.__dict__[declaration.primary_key or ""])
+        versions.setdefault(key, []).append(entity)
+    return versions

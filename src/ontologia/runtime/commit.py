@@ -1,0 +1,63 @@
+"""One commit, top to bottom: check, lock, check again, compare, append, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Engine, Transaction
+from ontologia.errors import BatchSizeExceededError
+from ontologia.model import TypeRef, TypeSchema
+from ontologia.runtime.delta import delta
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The state a commit should bring about for one type: each identity once."""
+
+    schema: TypeSchema
+    rows: pa.Table
+
+
+def commit_state(
+    engine: Engine,
+    wanted: Mapping[TypeRef, Wanted],
+    declared: Mapping[TypeRef, TypeSchema],
+    metadata: Mapping[str, Any],
+) -> int | None:
+    """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already."""
+    engine.catalog().check(declared)
+    with engine.write() as transaction:
+        transaction.catalog.check({ref: want.schema for ref, want in wanted.items()})
+        changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
+        rows = sum(change.num_rows for change in changes.values())
+        if rows > engine.config.max_batch_size:
+            raise BatchSizeExceededError(rows, engine.config.max_batch_size)
+        if rows == 0:
+            return None
+        for ref, change in changes.items():
+            if change.num_rows:
+                _append(transaction, wanted[ref].schema, change)
+        return transaction.publish(metadata)
+
+
+def _changes(transaction: Transaction, want: Wanted) -> pa.Table:
+    ref = want.schema.ref
+    current = None
+    if ref in transaction.catalog.layouts:
+        current = transaction.current(want.schema, want.rows.select(list(ref.identity)))
+    return delta(want.rows, current, ref.identity)
+
+
+def _append(transaction: Transaction, schema: TypeSchema, change: pa.Table) -> None:
+    layout = transaction.catalog.layouts.get(schema.ref)
+    if layout is None:
+        layout = transaction.activate(schema)
+    elif not set(schema.indexed) <= set(layout.schema.indexed):
+        transaction.record(schema, layout.schema_version_id)
+        transaction.ensure_indexes(layout, schema)
+    transaction.append(layout, change.drop_columns(["operation"]))

@@ -1,0 +1,67 @@
+"""Dropping types: a preview with a token, and the rules that keep a drop from leaving relations in the air."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ontologia.engines.base import Catalog
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.errors import DropRefusedError, ValidationError
+from ontologia.model import TypeRef, canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class DropPreview:
+    """What a drop would take away. The token binds it to this head."""
+
+    token: str
+    types: list[TypeRef]
+    rows: dict[str, int] = field(default_factory=dict)
+    purge_history: bool = False
+
+
+def preview(
+    engine: RowwiseRepository,
+    entities: Sequence[str],
+    relations: Sequence[str],
+    *,
+    cascade_relations: bool,
+    purge_history: bool,
+) -> DropPreview:
+    """Work out what must go, or refuse."""
+    catalog = engine.catalog()
+    refs = _closed(catalog, entities, relations, cascade=cascade_relations)
+    content = [catalog.head, purge_history, [[ref.kind, ref.name] for ref in refs]]
+    counts = {
+        str(ref): engine.count_entities(ref.name) if ref.kind == "entity" else engine.count_relations(ref.name)
+        for ref in refs
+    }
+    token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    return DropPreview(token, refs, counts, purge_history)
+
+
+def apply(engine: RowwiseRepository, plan: DropPreview, token: str | None) -> int:
+    """Drop the types of a preview in one commit."""
+    if token != plan.token:
+        raise DropRefusedError("the token does not belong to this drop on this head: preview it again")
+    names = ", ".join(map(str, plan.types))
+    metadata = {"kind": "schema_drop", "types": names, "purge_history": str(plan.purge_history).lower()}
+    return engine.apply_schema_drop(plan.types, purge_history=plan.purge_history, metadata=metadata)
+
+
+def _closed(catalog: Catalog, entities: Sequence[str], relations: Sequence[str], *, cascade: bool) -> list[TypeRef]:
+    wanted = [TypeRef("entity", name) for name in entities] + [TypeRef("relation", name) for name in relations]
+    for ref in wanted:
+        if ref not in catalog.layouts:
+            raise ValidationError(f"{ref} is not in this store, so it cannot be dropped")
+    touching = [
+        ref
+        for ref, layout in catalog.layouts.items()
+        if ref.kind == "relation" and {layout.schema.left, layout.schema.right} & set(entities) and ref not in wanted
+    ]
+    if touching and not cascade:
+        names = ", ".join(sorted(ref.name for ref in touching))
+        raise DropRefusedError(f"{names} would lose an endpoint: drop it too, or drop with cascade_relations")
+    return sorted({*wanted, *touching})

@@ -1,0 +1,285 @@
+"""Schema migrations: preview, token, and the rewrite of latest state under one commit (RFC 0009 §6)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from ontologia.engines.base import Catalog, Engine, SchemaVersion, Transaction, TypeLayout
+from ontologia.errors import MigrationError, MigrationTokenError, MissingUpgraderError
+from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff, canonical_json, diff, widens
+from ontologia.query.aggregates import count
+from ontologia.query.plan import Plan
+from ontologia.runtime.rows import identity_of, table_of
+from ontologia.runtime.upgraders import Row, Upgrader, Upgraders
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPreview:
+    """What a migration would do. The token binds this plan to this head."""
+
+    has_changes: bool
+    token: str
+    diffs: list[TypeSchemaDiff] = field(default_factory=list)
+    estimated_rows: int = 0
+    types_requiring_upgraders: list[str] = field(default_factory=list)
+    types_schema_only: list[str] = field(default_factory=list)
+    missing_upgraders: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationResult:
+    """What a migration did."""
+
+    success: bool
+    types_migrated: list[str] = field(default_factory=list)
+    rows_migrated: int = 0
+    new_schema_versions: dict[str, int] = field(default_factory=dict)
+    duration_s: float = 0.0
+    commit_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One type's migration: from the stored version to the one in code."""
+
+    declaration: Declaration
+    layout: TypeLayout
+    difference: TypeSchemaDiff
+    target: int
+    rows: int
+    versions: Mapping[int, TypeSchema]
+    missing: list[tuple[str, int]]
+    automatic: bool
+
+    @property
+    def ref(self) -> TypeRef:
+        return self.layout.ref
+
+
+def preview(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgraders) -> MigrationPreview:
+    """The plan, without touching anything."""
+    catalog = engine.catalog()
+    return _preview(catalog, _plan(engine, catalog, engine.schema_versions(), declarations, upgraders))
+
+
+def apply(
+    engine: Engine,
+    declarations: Sequence[Declaration],
+    upgraders: Upgraders,
+    *,
+    token: str | None,
+    force: bool,
+    metadata: Mapping[str, str],
+) -> MigrationResult:
+    """Run the plan under the write lock, in one commit; whatever goes wrong leaves the store as it was."""
+    if token is None and not force:
+        raise MigrationTokenError("a migration needs the token of its preview, or force=True")
+    started = time.monotonic()
+    with engine.write() as transaction:
+        versions = [version for ref in transaction.catalog.layouts for version in transaction.recorded(ref)]
+        steps = _plan(engine, transaction.catalog, versions, declarations, upgraders)
+        plan = _preview(transaction.catalog, steps)
+        if not force and token != plan.token:
+            raise MigrationTokenError("the store or the code changed since the preview: preview again for a new token")
+        if not plan.has_changes:
+            return MigrationResult(success=True, duration_s=time.monotonic() - started)
+        if plan.missing_upgraders:
+            raise MissingUpgraderError(plan.missing_upgraders)
+        rewritten = {step.ref: _rewrite(transaction, step, upgraders) for step in steps}
+        commit_id = transaction.publish({**metadata, **_commit_metadata(steps, rewritten)})
+    return MigrationResult(
+        success=True,
+        types_migrated=[step.ref.name for step in steps],
+        rows_migrated=sum(rewritten.values()),
+        new_schema_versions={step.ref.name: step.target for step in steps},
+        duration_s=time.monotonic() - started,
+        commit_id=commit_id,
+    )
+
+
+def _commit_metadata(steps: Sequence[_Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:
+    """RFC 0009 §6.1."""
+    return {
+        "kind": "migration",
+        "migrated_types": [
+            {
+                "type_kind": step.ref.kind,
+                "type_name": step.ref.name,
+                "from_schema_version_id": step.layout.schema_version_id,
+                "to_schema_version_id": step.target,
+                "rows_rewritten": rewritten[step.ref],
+            }
+            for step in steps
+        ],
+    }
+
+
+# --- planning ---
+
+
+def _plan(
+    engine: Engine,
+    catalog: Catalog,
+    recorded: Sequence[SchemaVersion],
+    declarations: Sequence[Declaration],
+    upgraders: Upgraders,
+) -> list[_Step]:
+    steps = []
+    for declaration in sorted(declarations, key=lambda item: item.ref):
+        layout = catalog.layouts.get(declaration.ref)
+        if layout is None or layout.schema.fingerprint == declaration.schema.fingerprint:
+            continue
+        versions = {v.schema_version_id: v.schema for v in recorded if v.ref == declaration.ref}
+        steps.append(_step(engine, declaration, layout, versions, upgraders))
+    return steps
+
+
+def _step(
+    engine: Engine,
+    declaration: Declaration,
+    layout: TypeLayout,
+    versions: Mapping[int, TypeSchema],
+    upgraders: Upgraders,
+) -> _Step:
+    name = layout.ref.name
+    target = layout.schema_version_id + 1
+    while (name, target) in upgraders:  # the code may be several versions ahead of this store
+        target += 1
+    automatic = _automatic(layout.schema, declaration)
+    rows = _count(engine, layout)
+    missing: list[tuple[str, int]] = []
+    if rows and not automatic:
+        first = layout.schema_version_id
+        missing = [(name, number) for number in range(first, target) if (name, number) not in upgraders]
+    return _Step(
+        declaration, layout, diff(layout.schema, declaration.schema), target, rows, versions, missing, automatic
+    )
+
+
+def _count(engine: Engine, layout: TypeLayout) -> int:
+    plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=(("rows", count()),))
+    return int(engine.fetch(plan).columns[0][0])
+
+
+def _automatic(stored: TypeSchema, declaration: Declaration) -> bool:
+    """Whether rows can be carried over without being told how: fields dropped, widened, or added with a default."""
+    change = diff(stored, declaration.schema)
+    if change.identity:
+        return False
+    columns, options = declaration.schema.by_name, declaration.options
+    fillable = all(not options[name].required or columns[name].nullable for name in change.added)
+    return fillable and all(widens(item.stored, item.code) for item in change.changed)
+
+
+def _preview(catalog: Catalog, steps: Sequence[_Step]) -> MigrationPreview:
+    content = {
+        "head": catalog.head,
+        "types": [
+            [str(step.ref), step.layout.schema.fingerprint, step.declaration.schema.fingerprint, step.target]
+            for step in steps
+        ],
+    }
+    return MigrationPreview(
+        has_changes=bool(steps),
+        token=hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32],
+        diffs=[step.difference for step in steps],
+        estimated_rows=sum(step.rows for step in steps),
+        types_requiring_upgraders=[step.ref.name for step in steps if step.rows and not step.automatic],
+        types_schema_only=[step.ref.name for step in steps if step.automatic or not step.rows],
+        missing_upgraders=[missing for step in steps for missing in step.missing],
+    )
+
+
+# --- the rewrite ---
+
+
+def _rewrite(transaction: Transaction, step: _Step, upgraders: Upgraders) -> int:
+    """Bring the latest state of a type into its new version. Returns how many rows there were."""
+    old = list(transaction.scan(step.ref))
+    layout = transaction.activate(step.declaration.schema, step.target)
+    rows = 0
+    for version, table in old:
+        chain = _chain(step, version, upgraders)
+        schema = step.versions[version]
+        for start in range(0, table.num_rows, ROWS_AT_ONCE):
+            batch = table.slice(start, ROWS_AT_ONCE)
+            upgraded = [_upgraded(step, identity, row, chain) for identity, row in _stored_rows(schema, batch)]
+            identities = [identity for identity, _ in upgraded]
+            transaction.append(layout, table_of(step.declaration, identities, [obj for _, obj in upgraded]))
+            rows += len(upgraded)
+    return rows
+
+
+def _chain(step: _Step, version: int, upgraders: Upgraders) -> list[Upgrader]:
+    name = step.ref.name
+    return [upgraders[name, number] for number in range(version, step.target) if (name, number) in upgraders]
+
+
+def _stored_rows(schema: TypeSchema, table: pa.Table) -> Iterator[tuple[tuple[str, ...], Row]]:
+    """Rows as an upgrader sees them: fields by name, a relation's endpoints and instance key among them."""
+    keys = zip(*(table.column(name).to_pylist() for name in schema.ref.identity), strict=True)
+    columns = []
+    for column in schema.columns:
+        values = table.column(column.physical).to_pylist()
+        if column.scalar is None:
+            values = [None if text is None else json.loads(text) for text in values]
+        columns.append(values)
+    names = [column.name for column in schema.columns]
+    rows = zip(*columns, strict=True) if columns else ((),) * table.num_rows
+    for identity, values in zip(keys, rows, strict=True):
+        row: Row = dict(zip(names, values, strict=True))
+        if schema.ref.kind == "relation":
+            row |= {"left_key": identity[0], "right_key": identity[1]}
+            if schema.instance_key is not None:
+                row[schema.instance_key] = identity[2]
+        yield identity, row
+
+
+def _upgraded(
+    step: _Step, identity: tuple[str, ...], old: Row, chain: Sequence[Upgrader]
+) -> tuple[tuple[str, ...], Declared]:
+    row = dict(old)
+    try:
+        for function in chain:
+            row = function(row)
+            if not isinstance(row, dict):
+                raise TypeError(f"{getattr(function, '__name__', function)} returned {row!r}, not a dict")
+        obj = _built(step, row)
+    except Exception as problem:
+        raise MigrationError(
+            f"{step.ref} {'/'.join(identity)!r} cannot be upgraded: {_reason(problem)}. The row is {old!r}"
+        ) from problem
+    if identity_of(obj) != identity:
+        raise MigrationError(
+            f"{step.ref} {'/'.join(identity)!r}: an upgrader must keep the identity of a row, and this one became "
+            f"{'/'.join(identity_of(obj))!r}. The row is {old!r}"
+        )
+    return identity, obj
+
+
+def _built(step: _Step, row: Row) -> Declared:
+    """The upgraded row as an object of the class, which validates it. Fields the class gave up are left out."""
+    declaration = step.declaration
+    values = {name: value for name, value in row.items() if name not in step.difference.removed}
+    for name in step.difference.added:
+        if name not in values and declaration.options[name].required and declaration.schema.by_name[name].nullable:
+            values[name] = None
+    return declaration.cls(**values)
+
+
+def _reason(problem: Exception) -> str:
+    if isinstance(problem, pydantic.ValidationError):
+        return "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
+    return f"{type(problem).__name__}: {problem}"

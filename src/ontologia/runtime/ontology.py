@@ -1,0 +1,36 @@
+"""`Ontology`: a store and its declared types, from which sessions are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.dispatch import open_repository
+from ontologia.model import Entity, Relation
+from ontologia.runtime.session import Session
+from ontologia.runtime.store import Store, declared
+
+
+class Ontology(Store):
+    """Binds types to a storage target.
+
+    `db_path` is a SQLite file; `storage_uri` selects any engine. Given both, they must mean the same file; given
+    neither, it is `onto.db` in the working directory.
+    """
+
+    def __init__(
+        self,
+        db_path: str | None = None,
+        config: OntologiaConfig | None = None,
+        *,
+        storage_uri: str | None = None,
+        entity_types: Iterable[type[Entity]] | None = None,
+        relation_types: Iterable[type[Relation[Any, Any]]] | None = None,
+    ) -> None:
+        declarations = declared(entity_types, relation_types)
+        super().__init__(open_repository(db_path, storage_uri=storage_uri, config=config), declarations)
+
+    def session(self) -> Session:
+        """A unit of work on this store."""
+        return Session.over(self.repository, self._declarations)

@@ -1,0 +1,133 @@
+"""What an ontology and a session both offer: questions, the log, migrations, drops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import user_metadata
+from ontologia.engines.dispatch import open_repository
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.model import Declaration, Entity, Relation, TypeRef, TypeSchema
+from ontologia.query.builder import QueryRoot
+from ontologia.runtime import drop, migration
+from ontologia.runtime.drop import DropPreview
+from ontologia.runtime.migration import MigrationPreview, MigrationResult
+from ontologia.runtime.upgraders import Upgraders, registered_upgraders
+
+
+class Store:
+    """A repository and the types that are declared for it."""
+
+    def __init__(self, repository: RowwiseRepository, declarations: Mapping[TypeRef, Declaration]) -> None:
+        self.repository = repository
+        self._declarations = dict(declarations)
+
+    @property
+    def config(self) -> OntologiaConfig:
+        return self.repository.config
+
+    @property
+    def schemas(self) -> dict[TypeRef, TypeSchema]:
+        """The schemas of the declared types, as in code."""
+        return {ref: declaration.schema for ref, declaration in self._declarations.items()}
+
+    # --- questions ---
+
+    def query(self) -> QueryRoot:
+        """Start a query: `store.query().entities(Customer).where(Customer.age > 30).collect()`."""
+        return QueryRoot(self.repository)
+
+    def list_commits(self, limit: int | None = 10, since_commit_id: int | None = None) -> list[dict[str, Any]]:
+        """Commits newest first: id, created_at, runtime_id, metadata."""
+        return self.repository.list_commits(limit, since_commit_id)
+
+    def get_commit(self, commit_id: int) -> dict[str, Any] | None:
+        return self.repository.get_commit(commit_id)
+
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
+        """What a commit wrote: kind, type_name, identity, operation."""
+        return self.repository.list_commit_changes(commit_id)
+
+    def storage_info(self) -> dict[str, Any]:
+        """The backend, the engine version, and the layout of every type."""
+        return self.repository.storage_info()
+
+    # --- schema ---
+
+    def migrate(
+        self,
+        dry_run: bool = True,
+        *,
+        token: str | None = None,
+        force: bool = False,
+        upgraders: Upgraders | None = None,
+        meta: Mapping[str, str] | None = None,
+    ) -> MigrationPreview | MigrationResult:
+        """Preview a migration to the declared types, or apply it with the preview's token.
+
+        Without `upgraders`, those registered with `@upgrader` are used.
+        """
+        declarations = list(self._declarations.values())
+        steps = registered_upgraders() if upgraders is None else upgraders
+        if dry_run:
+            return migration.preview(self.repository, declarations, steps)
+        return migration.apply(
+            self.repository, declarations, steps, token=token, force=force, metadata=user_metadata(meta)
+        )
+
+    def drop_types(
+        self,
+        entities: Sequence[str] = (),
+        relations: Sequence[str] = (),
+        *,
+        cascade_relations: bool = False,
+        purge_history: bool = False,
+        dry_run: bool = True,
+        token: str | None = None,
+    ) -> DropPreview | int:
+        """Preview dropping stored types, or drop them with the preview's token; then it gives the commit id.
+
+        A dropped type reads as empty and takes no new rows. Its history stays stored unless `purge_history` is set.
+        """
+        plan = drop.preview(
+            self.repository, entities, relations, cascade_relations=cascade_relations, purge_history=purge_history
+        )
+        return plan if dry_run else drop.apply(self.repository, plan, token)
+
+    # --- life ---
+
+    def close(self) -> None:
+        self.repository.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def declared(
+    entity_types: Iterable[type[Entity]] | None, relation_types: Iterable[type[Relation[Any, Any]]] | None
+) -> dict[TypeRef, Declaration]:
+    """The declarations of these classes; two classes under one stored name are an error."""
+    found: dict[TypeRef, Declaration] = {}
+    for base, classes in ((Entity, entity_types or ()), (Relation, relation_types or ())):
+        for cls in classes:
+            if not isinstance(cls, type) or not issubclass(cls, base) or cls is base:
+                raise TypeError(f"{cls!r} is not a class derived from {base.__name__}")
+            declaration = cls.__declaration__
+            other = found.setdefault(declaration.ref, declaration)
+            if other is not declaration:
+                raise TypeError(f"two classes are stored as {declaration.ref}: give one another name=")
+    return found
+
+
+def open_target(target: str | os.PathLike[str], config: OntologiaConfig | None) -> RowwiseRepository:
+    """A plain path is SQLite, a URI selects its engine."""
+    text = os.fspath(target)
+    if "://" in text:
+        return open_repository(storage_uri=text, config=config)
+    return open_repository(text, config=config)
