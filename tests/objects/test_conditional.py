@@ -38,7 +38,8 @@ def test_a_put_without_trouble_is_one_request(objects: Objects) -> None:
 def test_equal_bodies_of_two_attempts_differ(objects: Objects) -> None:
     first = conditional_put(objects, "a", {"commit_id": 0}, etag=None)
     second = conditional_put(objects, "b", {"commit_id": 0}, etag=None)
-    assert isinstance(first, Committed) and isinstance(second, Committed)
+    assert isinstance(first, Committed)
+    assert isinstance(second, Committed)
     assert first.etag != second.etag
 
 
@@ -57,9 +58,7 @@ def test_a_replace_of_an_object_that_is_gone_is_rejected(objects: Objects) -> No
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("fault", ["lose_request", "lose_response", "repeat"])
-def test_one_fault_of_any_kind_still_commits_exactly_once(
-    faulty: FaultyObjects, create: bool, fault: str
-) -> None:
+def test_one_fault_of_any_kind_still_commits_exactly_once(faulty: FaultyObjects, create: bool, fault: str) -> None:
     etag = None if create else faulty.put(HEAD, b"{}")
     getattr(faulty, fault)(operation="put_if_*", key=HEAD)
     outcome = conditional_put(faulty, HEAD, {"commit_id": 1}, etag=etag, clock=ManualClock())
@@ -144,7 +143,8 @@ def test_a_create_of_a_key_that_is_written_once_is_rejected_after_a_lost_request
     faulty.lose_request(operation="put_if_absent")
     faulty.call(lambda request: write_as(faulty, "other"), operation="get")
     outcome = conditional_put(faulty, HEAD, {}, etag=None, clock=ManualClock())
-    assert isinstance(outcome, Rejected) and outcome.winner == {"writer_id": "other"}
+    assert isinstance(outcome, Rejected)
+    assert outcome.winner == {"writer_id": "other"}
 
 
 def test_what_was_certainly_not_applied_is_a_storage_error_at_once(faulty: FaultyObjects) -> None:
@@ -173,7 +173,7 @@ def test_a_winner_that_is_not_json_is_rejected_without_a_body(memory: Objects) -
     assert conditional_put(memory, HEAD, {}, etag=etag) == Rejected(None, memory.get(HEAD).etag)
 
 
-# --- proof ------------------------------------------------------------------------------------------------------
+# --- proof --------------------------------------------------------------------------------------------------
 
 
 def test_a_gateway_that_ignores_conditions_is_refused_every_time(memory: Objects) -> None:

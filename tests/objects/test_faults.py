@@ -28,9 +28,7 @@ def test_without_rules_nothing_changes(faulty: FaultyObjects, memory: Objects) -
     assert faulty.under("sub").uri == memory.under("sub").uri
 
 
-def test_a_lost_request_does_nothing_and_a_lost_response_does_all(
-    faulty: FaultyObjects, memory: Objects
-) -> None:
+def test_a_lost_request_does_nothing_and_a_lost_response_does_all(faulty: FaultyObjects, memory: Objects) -> None:
     faulty.lose_request(key="a")
     faulty.lose_response(key="b")
     for name in "ab":

@@ -63,9 +63,7 @@ def test_no_increment_of_many_processes_is_lost(directory: Path, objects: Object
     assert json.loads(objects.get("meta/counter.json").data)["n"] == 160
 
 
-def test_deletes_that_empty_a_directory_do_not_disturb_writers_in_it(
-    directory: Path, objects: Objects
-) -> None:
+def test_deletes_that_empty_a_directory_do_not_disturb_writers_in_it(directory: Path, objects: Objects) -> None:
     objects.map(lambda name: run_and_crash(remove_and_create, directory.as_uri(), name, 60), "abc")
     assert [info.key for info in objects.list()] == ["deep/er/a", "deep/er/b", "deep/er/c"]
 

@@ -1,4 +1,4 @@
-"""The write lease: RFC 0004 §3.1–§3.2, and what happens when clocks, networks and holders fail."""
+"""The write lease: RFC 0004 §3.1 and §3.2, and what happens when clocks, networks and holders fail."""
 
 from __future__ import annotations
 
@@ -75,9 +75,8 @@ def test_waiting_ends_with_the_timeout_and_polls_with_backoff(memory: Objects) -
 
 def test_with_no_time_to_wait_a_free_lease_is_still_taken(memory: Objects) -> None:
     clock = ManualClock()
-    with lease(memory, "a", clock):
-        with pytest.raises(LockContentionError):
-            lease(memory, "b", clock, timeout_s=0.0).acquire()
+    with lease(memory, "a", clock), pytest.raises(LockContentionError):
+        lease(memory, "b", clock, timeout_s=0.0).acquire()
     lease(memory, "b", clock, timeout_s=0.0).acquire()
     assert payload(memory)["owner_id"] == "b"
 
@@ -170,7 +169,7 @@ def test_a_release_whose_answer_was_lost_is_a_release(memory: Objects) -> None:
     assert count.total == 1
 
 
-# --- guard ------------------------------------------------------------------------------------------------------
+# --- guard --------------------------------------------------------------------------------------------------
 
 
 def test_the_guard_passes_while_more_than_a_third_is_left(memory: Objects) -> None:
@@ -219,7 +218,7 @@ def test_a_machine_that_slept_knows_by_the_wall_clock(memory: Objects) -> None:
         writer.guard()
 
 
-# --- renewal ----------------------------------------------------------------------------------------------------
+# --- renewal ------------------------------------------------------------------------------------------------
 
 
 def test_a_renewal_moves_the_local_expiry_and_the_stored_one(objects: Objects) -> None:
@@ -232,7 +231,8 @@ def test_a_renewal_moves_the_local_expiry_and_the_stored_one(objects: Objects) -
     writer.guard()
     assert writer.remaining_s == 30
     stored = LeaseRecord.read(payload(objects))
-    assert stored is not None and stored.expires_at == writer.expires_at
+    assert stored is not None
+    assert stored.expires_at == writer.expires_at
     assert payload(objects)["acquired_at"] == acquired
 
 
@@ -297,7 +297,7 @@ def test_a_lease_that_was_dropped_without_release_is_not_renewed_for_ever(memory
     assert payload(memory)["owner_id"] == "heir"
 
 
-# --- clocks and corpses -----------------------------------------------------------------------------------------
+# --- clocks and corpses -------------------------------------------------------------------------------------
 
 
 def test_skew_within_a_third_never_lets_two_pass_the_guard(memory: Objects) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_of_racing_creators_on_s3_all_agree_on_the_winner(s3: S3Server) -> None:
 @pytest.mark.parametrize("operation", ["get", "list", "delete_many"])
 def test_a_bucket_that_does_not_exist_is_not_a_missing_object(s3: S3Server, operation: str) -> None:
     objects = open_objects("s3://no-such-bucket/prefix")
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "get": lambda: objects.get("a"),
         "list": lambda: list(objects.list()),
         "delete_many": lambda: objects.delete_many(["a", "b"]),
@@ -113,7 +113,7 @@ def test_a_profile_that_needs_boto3_says_so(monkeypatch: pytest.MonkeyPatch, tmp
         open_objects("s3://bucket", endpoint_url="http://127.0.0.1:1").get("a")
 
 
-# --- a server that answers what it is told ----------------------------------------------------------------------
+# --- a server that answers what it is told ------------------------------------------------------------------
 
 
 class Scripted(ThreadingHTTPServer):
@@ -250,18 +250,14 @@ def test_plain_http_beyond_loopback_must_be_allowed(scripted: Scripted) -> None:
         open_objects("s3://bucket", endpoint_url="http://192.0.2.1").get("a")
 
 
-def test_the_given_endpoint_wins_over_the_environment(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_given_endpoint_wins_over_the_environment(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     open_objects("s3://bucket", endpoint_url=scripted.url).put("a", b"1")
     assert scripted.asked[0][1] == "/bucket/a"
 
 
-def test_the_endpoint_for_s3_wins_over_the_general_one(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_endpoint_for_s3_wins_over_the_general_one(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", scripted.url)
     open_objects("s3://bucket").put("a", b"1")
@@ -272,6 +268,8 @@ def test_importing_the_package_loads_no_client() -> None:
     import subprocess
     import sys
 
-    script = "import sys, ontologia.objects; print([m for m in sys.modules if m.split('.')[0] in ('obstore','pyarrow')])"
+    script = (
+        "import sys, ontologia.objects; print([m for m in sys.modules if m.split('.')[0] in ('obstore','pyarrow')])"
+    )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert printed.stdout.strip() == "[]"

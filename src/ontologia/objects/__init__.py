@@ -1,4 +1,5 @@
-"""Where bytes live: one interface over S3, GCS, a directory and memory, with conditional puts, leases and a cache.
+"""Where bytes live: one interface over S3, GCS, a directory and memory, with conditional puts, leases and a
+cache.
 
 Nothing here knows about ontologies, frames or graphs. Nothing above here talks to storage in another way.
 """

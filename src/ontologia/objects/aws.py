@@ -3,8 +3,8 @@
 Credentials, the first that is found:
 
 1. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with AWS_SESSION_TOKEN if there is one;
-2. the profile AWS_PROFILE (or `default`) of the shared credentials and config files: static keys are read here;
-   a profile with roles, SSO or a process needs boto3 installed, which then resolves it;
+2. the profile AWS_PROFILE (or `default`) of the shared credentials and config files: static keys are read
+   here; a profile with roles, SSO or a process needs boto3 installed, which then resolves it;
 3. what obstore finds by itself: web identity (EKS), container credentials (ECS), instance metadata (EC2).
 """
 
@@ -36,18 +36,17 @@ def s3_backend(
     request_timeout_s: float,
     allow_http: bool | None,
 ) -> RemoteBackend:
-    """A bucket; what is not given comes from the environment now, credentials when the first request is sent."""
-    endpoint = (
-        endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
-    )
+    """A bucket; what is not given comes from the environment now, credentials when the first request is
+    sent."""
+    endpoint = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
     if allow_http is None:
         allow_http = _is_true("AWS_ALLOW_HTTP") or (endpoint is not None and _is_loopback(endpoint))
     connector = S3Connector(
         bucket=bucket,
         region=region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
         endpoint=endpoint,
-        # Servers behind an endpoint of their own rarely have a DNS name per bucket, and a certificate of AWS does
-        # not cover bucket names with dots.
+        # Servers behind an endpoint of their own rarely have a DNS name per bucket, and a certificate of AWS
+        # does not cover bucket names with dots.
         path_style=_is_true("AWS_S3_FORCE_PATH_STYLE") or endpoint is not None or "." in bucket,
         allow_http=allow_http,
         request_timeout_s=request_timeout_s,
@@ -77,9 +76,7 @@ class S3Connector:
             config |= {"endpoint": self.endpoint, "aws_endpoint_url_s3": self.endpoint}
         return S3Store(
             self.bucket,
-            client_options=client_options(
-                self.request_timeout_s, retries=retries, allow_http=self.allow_http
-            ),
+            client_options=client_options(self.request_timeout_s, retries=retries, allow_http=self.allow_http),
             retry_config=retry_config(self.request_timeout_s, retries=retries),
             **config,
         )
@@ -116,7 +113,8 @@ def _profile_name() -> str:
 
 
 def _profile() -> Mapping[str, str]:
-    """The profile as both shared files say it; the credentials file has the last word, as in the AWS tools."""
+    """The profile as both shared files say it; the credentials file has the last word, as in the AWS
+    tools."""
     name = _profile_name()
     section = name if name == "default" else f"profile {name}"
     home = Path("~/.aws").expanduser()

@@ -1,7 +1,7 @@
 """What a kind of store has to do: eight requests on whole paths, without prefixes, counting or hints.
 
-A new kind of store is one file with one class of this shape, one line in `opening.py` and one in the conformance
-suite. Conditions must be atomic across processes; readers must never see half an object.
+A new kind of store is one file with one class of this shape, one line in `opening.py` and one in the
+conformance suite. Conditions must be atomic across processes; readers must never see half an object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Blob:
 class Info:
     """What is known of an object without reading it.
 
-    `etag` may be None in a listing: a directory has none to give without reading each file. `head` always has it.
+    `etag` may be None in a listing: a directory has none to give without reading each file. `head` always has
+    it.
     """
 
     key: str
@@ -38,7 +39,8 @@ class Info:
 
 
 class Backend(Protocol):
-    """One store, addressed by whole paths. Raises `ObjectNotFound`, `ConditionFailed` or what the library raises."""
+    """One store, addressed by whole paths. Raises `ObjectNotFound`, `ConditionFailed` or what the library
+    raises."""
 
     @property
     def root(self) -> str:
@@ -61,8 +63,9 @@ class Backend(Protocol):
     def head(self, path: str) -> Info | None: ...
 
     def pages(self, folder: str, start_after: str | None) -> Iterator[list[Info]]:
-        """All objects under `folder/`, in pages of `PAGE`; only the last page may be shorter. `start_after` is the path
-        of an object directly in the folder, and may leave out or keep objects in deeper folders."""
+        """All objects under `folder/`, in pages of `PAGE`; only the last page may be shorter. `start_after`
+        is the path of an object directly in the folder, and may leave out or keep objects in deeper
+        folders."""
 
     def delete(self, path: str) -> None: ...
 

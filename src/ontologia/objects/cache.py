@@ -1,8 +1,9 @@
 """One bounded cache of immutable files on local disk, for every engine over an object store.
 
-Several processes may share a directory. A file gets into place by one rename under a name that tells what it is (a
-hash of its URL, its size, its suffix), so there is no index to keep, and a file cut short by a crash of the machine is
-known by its size. The least recently used go first; use is kept in the access time, set here, not by the mount.
+Several processes may share a directory. A file gets into place by one rename under a name that tells what it
+is (a hash of its URL, its size, its suffix), so there is no index to keep, and a file cut short by a crash of
+the machine is known by its size. The least recently used go first; use is kept in the access time, set here,
+not by the mount.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class FileCache:
         with cache.pinned(objects, keys) as paths:      # for readers that open by path, as DuckDB does
             duckdb.read_parquet([str(path) for path in paths])
 
-    The bound is for what is not pinned. One process keeps it; each further one may exceed it by an eighth, because the
-    directory is measured again after so many new bytes, not after every file. Stores that are directories are not copied: their own files are returned.
+    The bound is for what is not pinned. One process keeps it; each further one may exceed it by an eighth,
+    because the directory is measured again after so many new bytes, not after every file. Stores that are
+    directories are not copied: their own files are returned.
     """
 
     def __init__(self, directory: str | Path, max_bytes: int) -> None:
@@ -57,8 +59,9 @@ class FileCache:
     def path(self, objects: Objects, key: str, *, size: int | None = None) -> Path:
         """A local file with the bytes of the object, downloaded if need be. Raises `ObjectNotFound`.
 
-        Good for opening at once: an open file survives eviction. Who opens later or again needs `pinned`. `size`, if
-        known (a manifest has it), saves a look into the directory and catches an object that is not what was written.
+        Good for opening at once: an open file survives eviction. Who opens later or again needs `pinned`.
+        `size`, if known (a manifest has it), saves a look into the directory and catches an object that is
+        not what was written.
         """
         local = objects.local_path(key)
         if local is not None:
@@ -77,7 +80,8 @@ class FileCache:
     def pinned(
         self, objects: Objects, keys: Iterable[str], *, sizes: Mapping[str, int] | None = None
     ) -> Iterator[list[Path]]:
-        """Local files for all keys, in order, that stay where they are while in the block. Misses come side by side."""
+        """Local files for all keys, in order, that stay where they are while in the block. Misses come side
+        by side."""
         wanted = list(keys)
         known = sizes or {}
         if not wanted or objects.local_path(wanted[0]) is not None:
@@ -88,16 +92,14 @@ class FileCache:
 
     def contains(self, objects: Objects, key: str) -> bool:
         """Whether a whole copy is here now. Planners ask this to send work where the files are."""
-        return (
-            objects.local_path(key) is not None
-            or self._find(_name(objects, key), None, touch=False) is not None
-        )
+        return objects.local_path(key) is not None or self._find(_name(objects, key), None, touch=False) is not None
 
     def used_bytes(self) -> int:
         return sum(entry.size for entry in self._entries())
 
     def evict(self, down_to: int | None = None) -> int:
-        """Remove the least recently used files that nobody has pinned until `down_to` bytes remain; bytes removed."""
+        """Remove the least recently used files that nobody has pinned until `down_to` bytes remain; bytes
+        removed."""
         return self._evict(self.max_bytes if down_to is None else down_to, frozenset())
 
     def _evict(self, target: int, keep: frozenset[str]) -> int:
@@ -116,7 +118,7 @@ class FileCache:
                     removed += entry.size
         return removed
 
-    # --- finding ----------------------------------------------------------------------------------------------
+    # --- finding --------------------------------------------------------------------------------------------
 
     def _find(self, name: str, size: int | None, *, touch: bool = True) -> Path | None:
         stem, _, suffix = name.partition(".")
@@ -124,9 +126,7 @@ class FileCache:
         if size is not None:
             candidates = [folder / _file_name(name, size)]
         else:
-            candidates = [
-                path for path in folder.glob(f"{stem}-*") if path.suffix == (f".{suffix}" if suffix else "")
-            ]
+            candidates = [path for path in folder.glob(f"{stem}-*") if path.suffix == (f".{suffix}" if suffix else "")]
         for path in candidates:
             try:
                 stat = path.stat()
@@ -153,11 +153,12 @@ class FileCache:
                 path.unlink(missing_ok=True)
         return entries
 
-    # --- downloading ------------------------------------------------------------------------------------------
+    # --- downloading ----------------------------------------------------------------------------------------
 
     @contextmanager
     def _downloading(self, name: str) -> Iterator[None]:
-        """One download of a file at a time in this process; two processes may both fetch it, and both are right."""
+        """One download of a file at a time in this process; two processes may both fetch it, and both are
+        right."""
         with self._lock:
             lock = self._downloads.setdefault(name, threading.Lock())
         try:
@@ -187,8 +188,8 @@ class FileCache:
         return place
 
     def _make_room(self, for_: str) -> None:
-        """Measure and evict once an eighth of the room has filled since the last time, by our own count: then what
-        comes in until the next time still fits."""
+        """Measure and evict once an eighth of the room has filled since the last time, by our own count: then
+        what comes in until the next time still fits."""
         step = self.max_bytes // 8
         with self._lock:
             if self._unmeasured < step:
@@ -198,7 +199,8 @@ class FileCache:
 
 
 def _fetch(objects: Objects, key: str, part: Path, size: int | None) -> int:
-    """Write the object to `part` and return its size. One request if it is small, else ranges side by side."""
+    """Write the object to `part` and return its size. One request if it is small, else ranges side by
+    side."""
     with part.open("xb", buffering=0) as file:
         first = objects.get_range(key, 0, CHUNK_BYTES)
         _write_at(file.fileno(), first, 0)

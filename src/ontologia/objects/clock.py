@@ -1,4 +1,5 @@
-"""Time as leases and retries see it: the wall, the steady clock and sleep, in one object a test can replace."""
+"""Time as leases and retries see it: the wall, the steady clock and sleep, in one object a test can
+replace."""
 
 from __future__ import annotations
 

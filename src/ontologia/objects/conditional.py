@@ -1,8 +1,9 @@
 """Conditional puts that are settled: committed, rejected, or unknown and said so.
 
-A conditional put whose answer is lost may have been applied. Sending it again is safe, since the condition lets it in
-at most once, but the second answer can be a refusal caused by the first. So bodies carry a `writer_id` that no other
-attempt has, and after a refusal or a lost answer the object is read back to see whose body is there.
+A conditional put whose answer is lost may have been applied. Sending it again is safe, since the condition
+lets it in at most once, but the second answer can be a refusal caused by the first. So bodies carry a
+`writer_id` that no other attempt has, and after a refusal or a lost answer the object is read back to see
+whose body is there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Committed:
-    """Our body was written. `etag` is None if a later writer has already built on it, so that ours is not known."""
+    """Our body was written. `etag` is None if a later writer has already built on it, so that ours is not
+    known."""
 
     etag: str | None
     body: Body
@@ -32,8 +34,8 @@ class Committed:
 
 @dataclass(frozen=True)
 class Rejected:
-    """Another body is in place: `winner` with its `etag`. Both None if the object is gone; `winner` alone is None
-    if it is not a JSON object."""
+    """Another body is in place: `winner` with its `etag`. Both None if the object is gone; `winner` alone is
+    None if it is not a JSON object."""
 
     winner: Body | None
     etag: str | None
@@ -55,20 +57,19 @@ def conditional_put(
     budget_s: float = 20.0,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Committed | Rejected:
-    """Create (`etag=None`) or replace exactly `etag`, and find out what happened. One request if all goes well.
+    """Create (`etag=None`) or replace exactly `etag`, and find out what happened. One request if all goes
+    well.
 
     `body` is written as JSON with a `writer_id`, made here unless the caller needs to know it before.
 
-    `buried` answers the last open question: after a lost answer somebody else's body is there, and it may have been
-    written *on top of* ours. Given that body, it says whether ours is in its history. Without it, a create counts as
-    rejected (right for keys that are written once) and a replace raises.
+    `buried` answers the last open question: after a lost answer somebody else's body is there, and it may
+    have been written *on top of* ours. Given that body, it says whether ours is in its history. Without it, a
+    create counts as rejected (right for keys that are written once) and a replace raises.
 
-    Raises `CommitOutcomeUnknownError` if `budget_s` did not suffice to find out, and `StorageBackendError` if the put
-    was certainly not applied (access denied, no such bucket, endpoint never reached).
+    Raises `CommitOutcomeUnknownError` if `budget_s` did not suffice to find out, and `StorageBackendError` if
+    the put was certainly not applied (access denied, no such bucket, endpoint never reached).
     """
-    put = _Put(
-        objects, key, body, etag, writer_id or new_writer_id(), buried, clock.steady() + budget_s, clock
-    )
+    put = _Put(objects, key, body, etag, writer_id or new_writer_id(), buried, clock.steady() + budget_s, clock)
     return put.settle()
 
 
@@ -175,7 +176,7 @@ class _Put:
 
     def _give_up(self, cause: BaseException | None) -> NoReturn:
         raise CommitOutcomeUnknownError(
-            f"a conditional put to {self.objects.url(self.key)} was sent and it is not known whether it was applied. "
-            f"Delete nothing that it refers to. To find out, read the object: it was applied if its writer_id is "
-            f"{self.writer_id}, or if what it says now was built on that write"
+            f"a conditional put to {self.objects.url(self.key)} was sent and it is not known whether it was "
+            f"applied. Delete nothing that it refers to. To find out, read the object: it was applied if its "
+            f"writer_id is {self.writer_id}, or if what it says now was built on that write"
         ) from cause

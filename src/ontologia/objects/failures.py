@@ -1,7 +1,8 @@
 """What can go wrong with an object, said once: missing, refused, or a failure of the store with a hint.
 
 Every store reports its troubles in its own words. Callers need three answers: is the object missing, did the
-condition fail, or did the storage fail; and after a failed conditional write a fourth: may it have been applied?
+condition fail, or did the storage fail; and after a failed conditional write a fourth: may it have been
+applied?
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ WRITES = frozenset({"put", "put_if_absent", "put_if_match", "delete", "delete_ma
 
 _HINTS = {
     "no_such_bucket": "the bucket does not exist: create it first, or correct its name in the storage URI",
-    "access_denied": "the credentials were refused: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the role) "
-    "and that the policy allows GetObject, PutObject, DeleteObject and ListBucket on this prefix",
+    "access_denied": "the credentials were refused: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the "
+    "role) and that the policy allows GetObject, PutObject, DeleteObject and ListBucket on this prefix",
     "wrong_region": "the bucket lives in another region: set AWS_REGION or s3_region to the region of the bucket",
     "unreachable": "nothing answers at this endpoint: check AWS_ENDPOINT_URL_S3 or s3_endpoint_url, and the network",
     "timeout": "no answer in time: check the network, or raise s3_request_timeout_s",
-    "no_credentials": "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile "
-    "with AWS_PROFILE, or run where a role is attached",
+    "no_credentials": "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a "
+    "profile with AWS_PROFILE, or run where a role is attached",
     "plain_http": "this endpoint is plain http: use https, or allow it with AWS_ALLOW_HTTP=true",
     "disk_full": "the disk is full: free some space and try again",
     "server_error": "the server failed: try again later",
@@ -86,9 +87,7 @@ class FolderBusy(TimeoutError):
     """The lock of a directory was not to be had in time. Nothing was written."""
 
 
-def storage_error(
-    operation: str, url: str, cause: BaseException, context: dict[str, str]
-) -> StorageBackendError:
+def storage_error(operation: str, url: str, cause: BaseException, context: dict[str, str]) -> StorageBackendError:
     """Say what was tried, where, what the store answered, and what to look at next."""
     kind = kind_of(cause)
     reason = str(cause).split("\n\nDebug source:")[0].strip() or type(cause).__name__

@@ -1,10 +1,10 @@
 """A store in a directory: the same layout as in a bucket, with compare-and-swap across processes.
 
-A file system can replace a file atomically but cannot compare first. So every change of a file is made under a lock
-on the directory that holds it (`flock` on the directory itself: nothing to clean up, released when a process dies,
-and the same lock no matter at which parent the store was opened). The bytes are written aside and synced before the
-lock is taken, put into place with one rename, and the directory is synced before the lock is given up: a crash at
-any point leaves the old object or the new one, and readers need no lock.
+A file system can replace a file atomically but cannot compare first. So every change of a file is made under
+a lock on the directory that holds it (`flock` on the directory itself: nothing to clean up, released when a
+process dies, and the same lock no matter at which parent the store was opened). The bytes are written aside
+and synced before the lock is taken, put into place with one rename, and the directory is synced before the
+lock is given up: a crash at any point leaves the old object or the new one, and readers need no lock.
 
 For local file systems. Network file systems often do not pass `flock` on.
 """
@@ -37,7 +37,7 @@ class FileBackend:
         self.root = directory.as_uri().rstrip("/")
         self.identity = self.root
 
-    # --- reading ----------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Blob:
         with self._opened(path) as file:
@@ -69,7 +69,7 @@ class FileBackend:
     def local_path(self, path: str) -> Path | None:
         return self.directory / path
 
-    # --- writing ----------------------------------------------------------------------------------------------
+    # --- writing --------------------------------------------------------------------------------------------
 
     def put(self, path: str, data: bytes) -> str:
         with self._aside(path, data) as (aside, etag), self._locked(aside.parent) as folder:
@@ -77,6 +77,8 @@ class FileBackend:
             return etag
 
     def put_if_absent(self, path: str, data: bytes) -> str:
+        if os.path.lexists(self.directory / path):  # the usual refusal, without writing anything
+            raise ConditionFailed(f"{self.root}/{path}", None)
         with self._aside(path, data) as (aside, etag), self._locked(aside.parent) as folder:
             if os.path.lexists(self.directory / path):
                 raise ConditionFailed(f"{self.root}/{path}", None)
@@ -84,7 +86,7 @@ class FileBackend:
             return etag
 
     def put_if_match(self, path: str, data: bytes, etag: str) -> str:
-        if not (self.directory / path).exists():  # cheap, and leaves no directory behind for nothing
+        if not (self.directory / path).exists():
             raise ConditionFailed(f"{self.root}/{path}", etag)
         with self._aside(path, data) as (aside, new_etag), self._locked(aside.parent) as folder:
             found = self.head(path)
@@ -118,11 +120,12 @@ class FileBackend:
                     swept += 1
         return swept
 
-    # --- how a file gets into place ---------------------------------------------------------------------------
+    # --- how a file gets into place -------------------------------------------------------------------------
 
     @contextmanager
     def _aside(self, path: str, data: bytes) -> Iterator[tuple[Path, str]]:
-        """Write and sync the bytes beside their place. While the file is there, nobody can remove the directory."""
+        """Write and sync the bytes beside their place. While the file is there, nobody can remove the
+        directory."""
         target = self.directory / path
         if any(part.startswith(ASIDE) for part in target.parts):
             raise ValueError(f"keys cannot have parts that begin with {ASIDE!r}: {path!r}")
@@ -197,7 +200,7 @@ class FileBackend:
                 return
             folder = folder.parent
 
-    # --- how files are found ----------------------------------------------------------------------------------
+    # --- how files are found --------------------------------------------------------------------------------
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:

@@ -1,5 +1,5 @@
-"""Google Cloud Storage. Credentials as obstore finds them: GOOGLE_SERVICE_ACCOUNT, GOOGLE_APPLICATION_CREDENTIALS,
-the gcloud defaults, or the metadata service."""
+"""Google Cloud Storage. Credentials as obstore finds them: GOOGLE_SERVICE_ACCOUNT,
+GOOGLE_APPLICATION_CREDENTIALS, the gcloud defaults, or the metadata service."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def gcs_backend(bucket: str, *, request_timeout_s: float) -> RemoteBackend:
     """A bucket. Conditions on GCS go by generation, which is a nonce by itself, and deletes go one by one."""
     connector = GcsConnector(bucket, request_timeout_s)
-    return RemoteBackend(
-        f"gs://{bucket}", f"gs://{bucket}", connector, version_field="version", bulk_delete=False
-    )
+    return RemoteBackend(f"gs://{bucket}", f"gs://{bucket}", connector, version_field="version", bulk_delete=False)
 
 
 @dataclass(frozen=True)

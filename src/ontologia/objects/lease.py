@@ -1,7 +1,7 @@
-"""A write lease on one object: acquire, keep alive, guard, release (RFC 0004 §3.1–§3.2).
+"""A write lease on one object: acquire, keep alive, guard, release (RFC 0004 §3.1 and §3.2).
 
-The lease keeps writers out of each other's way; it does not decide who wins. That is the compare-and-swap of what the
-writer finally puts, so a lease taken over too early costs work, never data.
+The lease keeps writers out of each other's way; it does not decide who wins. That is the compare-and-swap of
+what the writer finally puts, so a lease taken over too early costs work, never data.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ class Lease:
             lease.guard()     # just before the commit point
             …                 # compare-and-swap
 
-    **Whose it is.** Each acquisition and each renewal writes a new nonce; ownership is the etag of our last write.
-    `owner_id` only tells people who holds it: two sessions of one runtime exclude each other too.
+    **Whose it is.** Each acquisition and each renewal writes a new nonce; ownership is the etag of our last
+    write. `owner_id` only tells people who holds it: two sessions of one runtime exclude each other too.
 
-    **Clocks.** `expires_at` is wall time, compared by other writers: their clocks must agree within `ttl_s / 3`. More
-    skew takes a lease over too early (safe, the swap decides) or too late. Too late has an end: a lease that this
-    object has seen unchanged for its whole ttl, on the steady clock, is dead whatever it says, since a living holder
-    renews every third. Our own remaining time is the smaller of two: by the steady clock from before the request was
-    sent, so that setting the wall clock back does not prolong it, and by the wall clock, because the steady clock
-    stands still while a machine sleeps.
+    **Clocks.** `expires_at` is wall time, compared by other writers: their clocks must agree within `ttl_s /
+    3`. More skew takes a lease over too early (safe, the swap decides) or too late. Too late has an end: a
+    lease that this object has seen unchanged for its whole ttl, on the steady clock, is dead whatever it
+    says, since a living holder renews every third. Our own remaining time is the smaller of two: by the
+    steady clock from before the request was sent, so that setting the wall clock back does not prolong it,
+    and by the wall clock, because the steady clock stands still while a machine sleeps.
 
-    **Cost.** Keep one `Lease` for many acquisitions. Release replaces the payload by a released one (conditional
-    deletes are not portable) and remembers its etag: if nobody came in between, the next `acquire` is one request, as
-    is the release. Taking over from another writer is three: create, read, replace.
+    **Cost.** Keep one `Lease` for many acquisitions. Release replaces the payload by a released one
+    (conditional deletes are not portable) and remembers its etag: if nobody came in between, the next
+    `acquire` is one request, as is the release. Taking over from another writer is three: create, read,
+    replace.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Lease:
         self._seen: tuple[str, float] | None = None  # another's etag, and since when it has not changed
         self._stop: threading.Event | None = None
 
-    # --- acquire (§3.1) ---------------------------------------------------------------------------------------
+    # --- acquire (§3.1) -------------------------------------------------------------------------------------
 
     def acquire(self) -> Self:
         """Take the lease, waiting up to `timeout_s` for another writer. Raises `LockContentionError`."""
@@ -121,9 +122,7 @@ class Lease:
         try:
             outcome = self._write(record, expected, budget)
         except CommitOutcomeUnknownError as error:
-            raise StorageBackendError(
-                f"could not acquire the lease {self.objects.url(self.key)}: {error}"
-            ) from error
+            raise StorageBackendError(f"could not acquire the lease {self.objects.url(self.key)}: {error}") from error
         if isinstance(outcome, Rejected):
             return outcome
         with self._lock:
@@ -131,7 +130,8 @@ class Lease:
         return None
 
     def _write(self, record: LeaseRecord, etag: str | None, budget_s: float) -> Committed | Rejected:
-        """Whoever is found in our place after a lost answer has the lease: a buried write of ours does not count."""
+        """Whoever is found in our place after a lost answer has the lease: a buried write of ours does not
+        count."""
         return conditional_put(
             self.objects,
             self.key,
@@ -165,12 +165,10 @@ class Lease:
 
     def _contention(self, seen: Rejected) -> LockContentionError:
         record = LeaseRecord.read(seen.winner)
-        who = (
-            f"held by {record.owner_id!r} until {record.expires_at.isoformat()}" if record else "not readable"
-        )
+        who = f"held by {record.owner_id!r} until {record.expires_at.isoformat()}" if record else "not readable"
         return LockContentionError(
-            f"the lease {self.objects.url(self.key)} is {who}, and did not become free within {self.timeout_s:g} s: "
-            "try again, or raise the lock timeout"
+            f"the lease {self.objects.url(self.key)} is {who}, and did not become free within "
+            f"{self.timeout_s:g} s: try again, or raise the lock timeout"
         )
 
     def _hold(self, record: LeaseRecord, outcome: Committed, steady_sent: float) -> None:
@@ -180,11 +178,11 @@ class Lease:
         self._unsafe = None
         self._seen = None
 
-    # --- keep alive (§3.2) ------------------------------------------------------------------------------------
+    # --- keep alive (§3.2) ----------------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Prolong the lease. If that fails for whatever reason the lease is unsafe from then on, and this raises
-        `LeaseExpiredError`. The keep-alive thread calls it every third of the ttl."""
+        """Prolong the lease. If that fails for whatever reason the lease is unsafe from then on, and this
+        raises `LeaseExpiredError`. The keep-alive thread calls it every third of the ttl."""
         with self._lock:
             held = self._held
             if held is None or self._unsafe is not None:
@@ -199,9 +197,7 @@ class Lease:
                 raise LeaseExpiredError(self._unsafe) from error
             if isinstance(outcome, Rejected):
                 winner = LeaseRecord.read(outcome.winner)
-                self._unsafe = (
-                    f"the lease on {self.key} was taken over by {winner.owner_id if winner else 'another'!r}"
-                )
+                self._unsafe = f"the lease on {self.key} was taken over by {winner.owner_id if winner else 'another'!r}"
                 raise LeaseExpiredError(self._unsafe)
             self._hold(record, outcome, steady)
 
@@ -210,11 +206,9 @@ class Lease:
             return
         self._stop = threading.Event()
         arguments = (weakref.ref(self), self._stop, self.ttl_s / 3)
-        threading.Thread(
-            target=_renew_until_stopped, args=arguments, name=f"lease {self.key}", daemon=True
-        ).start()
+        threading.Thread(target=_renew_until_stopped, args=arguments, name=f"lease {self.key}", daemon=True).start()
 
-    # --- guard (§3.3 step 6) ----------------------------------------------------------------------------------
+    # --- guard (§3.3 step 6) --------------------------------------------------------------------------------
 
     @property
     def remaining_s(self) -> float:
@@ -244,15 +238,15 @@ class Lease:
         remaining = self.remaining_s
         if remaining < self.ttl_s / 3:
             raise LeaseExpiredError(
-                f"the lease on {self.key} has {remaining:.3f} s left of {self.ttl_s:g} s, less than the margin of a "
-                "third: nothing was committed, try again"
+                f"the lease on {self.key} has {remaining:.3f} s left of {self.ttl_s:g} s, less than the margin of "
+                "a third: nothing was committed, try again"
             )
 
-    # --- release ----------------------------------------------------------------------------------------------
+    # --- release --------------------------------------------------------------------------------------------
 
     def release(self) -> bool:
-        """Give the lease up if it is still ours; True if so. Never raises for the storage: what cannot be released
-        expires, and a commit that has succeeded must not fail here (§3.3, post-CAS rule)."""
+        """Give the lease up if it is still ours; True if so. Never raises for the storage: what cannot be
+        released expires, and a commit that has succeeded must not fail here (§3.3, post-CAS rule)."""
         if self._stop is not None:
             self._stop.set()
         with self._lock:
@@ -284,7 +278,8 @@ class Lease:
 
 
 def _renew_until_stopped(lease_ref: weakref.ref[Lease], stop: threading.Event, interval_s: float) -> None:
-    """The keep-alive thread. It holds no reference to the lease: one that was dropped unreleased must expire."""
+    """The keep-alive thread. It holds no reference to the lease: one that was dropped unreleased must
+    expire."""
     while not stop.wait(interval_s):
         lease = lease_ref()
         if lease is None:

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class LeaseRecord:
-    """Who holds the lease and until when. `released` is ours: an end that needs no clock to be believed; for readers
-    that do not know it, `expires_at` of a released lease is already past. Unknown fields are kept."""
+    """Who holds the lease and until when. `released` is ours: an end that needs no clock to be believed; for
+    readers that do not know it, `expires_at` of a released lease is already past. Unknown fields are kept."""
 
     owner_id: str
     acquired_at: datetime
@@ -42,7 +42,8 @@ class LeaseRecord:
 
     @classmethod
     def read(cls, body: Mapping[str, Any] | None) -> Self | None:
-        """None if this is not the payload of a lease. Such an object is waited for like a lease that never renews."""
+        """None if this is not the payload of a lease. Such an object is waited for like a lease that never
+        renews."""
         if body is None:
             return None
         other = dict(body)

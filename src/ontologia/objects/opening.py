@@ -21,10 +21,10 @@ def open_objects(
 ) -> Objects:
     """Open the store at a URI. Nothing is sent and nothing is made until the first request.
 
-    For S3, the environment fills in what is not given: AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3,
-    AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_S3_FORCE_PATH_STYLE; how credentials are found is said in `aws.py`.
-    `request_timeout_s` is how long the store may be silent; a conditional put has it as its total time.
-    A plain path, absolute or relative, means a directory.
+    For S3, the environment fills in what is not given: AWS_REGION (or AWS_DEFAULT_REGION),
+    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_S3_FORCE_PATH_STYLE; how credentials are found
+    is said in `aws.py`. `request_timeout_s` is how long the store may be silent; a conditional put has it as
+    its total time. A plain path, absolute or relative, means a directory.
     """
     parts = urlsplit(uri)
     if not uri or uri.isspace():
@@ -62,15 +62,13 @@ def open_objects(
         backend = gcs_backend(_bucket(parts.netloc, uri), request_timeout_s=request_timeout_s)
     else:
         raise ValidationError(
-            f"no store for {parts.scheme}://, only s3://bucket/prefix, gs://bucket/prefix, file:///directory and "
-            f"memory://name: {uri!r}"
+            f"no store for {parts.scheme}://, only s3://bucket/prefix, gs://bucket/prefix, file:///directory "
+            f"and memory://name: {uri!r}"
         )
     return Objects(backend, prefix, concurrency=concurrency)
 
 
 def _bucket(netloc: str, uri: str) -> str:
     if not netloc or "@" in netloc or ":" in netloc:
-        raise ValidationError(
-            f"a bucket is named as in s3://bucket/prefix, endpoints go into endpoint_url: {uri!r}"
-        )
+        raise ValidationError(f"a bucket is named as in s3://bucket/prefix, endpoints go into endpoint_url: {uri!r}")
     return netloc

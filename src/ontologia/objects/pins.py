@@ -1,8 +1,9 @@
 """Pins: which files of a cache directory are in use, by any process of this machine.
 
-A process that uses files writes their names into a pin file and holds a lock on it; the operating system gives the
-lock up when the process ends, however it ends, so a pin without a lock is left over from a dead one. One handle per
-pin, whatever the number of files: a query over thousands of files must not run out of handles.
+A process that uses files writes their names into a pin file and holds a lock on it; the operating system
+gives the lock up when the process ends, however it ends, so a pin without a lock is left over from a dead
+one. One handle per pin, whatever the number of files: a query over thousands of files must not run out of
+handles.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 
 
 class Pins:
-    """The pins of one cache directory. Sweeps and new pins exclude each other, so that no file is removed between
-    being pinned and being opened."""
+    """The pins of one cache directory. Sweeps and new pins exclude each other, so that no file is removed
+    between being pinned and being opened."""
 
     def __init__(self, directory: Path) -> None:
         self._pins = directory / ".pins"

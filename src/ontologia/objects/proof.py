@@ -1,7 +1,8 @@
 """Proof at first write: does this store honour conditions, or does it only accept them?
 
-Some gateways ignore `If-None-Match` and `If-Match` and overwrite. On such a store two writers would both be told that
-they committed. So before the first write of a process to a store, both conditions are tried on a probe object.
+Some gateways ignore `If-None-Match` and `If-Match` and overwrite. On such a store two writers would both be
+told that they committed. So before the first write of a process to a store, both conditions are tried on a
+probe object.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ _lock = threading.Lock()
 
 
 def prove_conditions(objects: Objects) -> None:
-    """Refuse, with `StorageBackendError`, a store that ignores conditions. Once per store and process: five requests.
+    """Refuse, with `StorageBackendError`, a store that ignores conditions. Once per store and process: five
+    requests.
 
-    The probe is `meta/probe-<random>.json` and is removed again; without the right to delete, it stays and is harmless.
+    The probe is `meta/probe-<random>.json` and is removed again; without the right to delete, it stays and is
+    harmless.
     """
     with _lock:
         if objects.identity in _proven:
@@ -50,8 +53,8 @@ def _probe(objects: Objects, key: str) -> None:
         objects.put_if_match(key, b'{"probe": 3}', first)
     except ConditionFailed as error:
         raise StorageBackendError(
-            f"{objects.uri} refused a put on the version it had just returned ({first}), so compare-and-swap cannot "
-            "work there: use a store with working conditional writes (If-Match)",
+            f"{objects.uri} refused a put on the version it had just returned ({first}), so compare-and-swap "
+            "cannot work there: use a store with working conditional writes (If-Match)",
             context={"operation": "prove_conditions", "url": objects.url(key), "kind": "conditions_broken"},
         ) from error
     try:
@@ -63,8 +66,8 @@ def _probe(objects: Objects, key: str) -> None:
 
 def _ignored(objects: Objects, key: str, header: str, what: str) -> StorageBackendError:
     return StorageBackendError(
-        f"{objects.uri} ignores the {header} condition: it {what}. Two writers could overwrite each other unseen, so "
-        "nothing is written there. Use a store that honours conditional writes (AWS S3, GCS, MinIO, SeaweedFS, …), "
-        "not a gateway that drops them",
+        f"{objects.uri} ignores the {header} condition: it {what}. Two writers could overwrite each other "
+        "unseen, so nothing is written there. Use a store that honours conditional writes (AWS S3, GCS, MinIO, "
+        "SeaweedFS, …), not a gateway that drops them",
         context={"operation": "prove_conditions", "url": objects.url(key), "kind": "conditions_ignored"},
     )

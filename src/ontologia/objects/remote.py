@@ -1,8 +1,9 @@
 """A bucket behind HTTP, through obstore (the Python face of the `object_store` crate).
 
-Two clients per bucket: one that repeats reads and plain puts after passing failures, within the request timeout,
-and one that sends everything once, for conditional puts. Both are made on first use, per process: the library's
-threads do not survive a fork, and a store that is pickled to an executor finds its own credentials there.
+Two clients per bucket: one that repeats reads and plain puts after passing failures, within the request
+timeout, and one that sends everything once, for conditional puts. Both are made on first use, per process:
+the library's threads do not survive a fork, and a store that is pickled to an executor finds its own
+credentials there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Connector(Protocol):
 
 @dataclass
 class RemoteBackend:
-    """One bucket. `version_field` is what the store's conditions go by: the etag, or on GCS the generation."""
+    """One bucket. `version_field` is what the store's conditions go by: the etag, or on GCS the
+    generation."""
 
     root: str
     identity: str
@@ -124,7 +126,7 @@ class RemoteBackend:
     def sweep(self, older_than_s: float) -> int:
         return 0  # unfinished multipart uploads are for a lifecycle rule of the bucket
 
-    # --- how requests are sent --------------------------------------------------------------------------------
+    # --- how requests are sent ------------------------------------------------------------------------------
 
     @property
     def _repeating(self) -> ObjectStore:
@@ -138,8 +140,10 @@ class RemoteBackend:
         clients = self._clients
         if clients is None or clients[0] != os.getpid():
             with self._lock:
-                clients = (os.getpid(), self.connect(retries=True), self.connect(retries=False))
-                self._clients = clients
+                clients = self._clients
+                if clients is None or clients[0] != os.getpid():
+                    clients = (os.getpid(), self.connect(retries=True), self.connect(retries=False))
+                    self._clients = clients
         return clients
 
     def _put_once(self, path: str, data: bytes, mode: PutMode, expected: str | None) -> str:
@@ -151,8 +155,8 @@ class RemoteBackend:
         except (AlreadyExistsError, PreconditionError) as error:
             if kind_of(error) == "no_such_bucket":
                 raise
-            # 409 ConditionalRequestConflict comes as AlreadyExists too, also for a replace: another conditional
-            # write to this key was under way and this one was not applied.
+            # 409 ConditionalRequestConflict comes as AlreadyExists too, also for a replace: another
+            # conditional write to this key was under way and this one was not applied.
             raise ConditionFailed(f"{self.root}/{path}", expected) from None
 
     def _delete(self, paths: str | list[str]) -> None:
@@ -171,9 +175,7 @@ class RemoteBackend:
     def _version(self, meta: Any) -> str:
         version = meta[self.version_field]
         if not version:
-            raise OSError(
-                f"the store gave no {self.version_field} for an object, so conditions cannot work on it"
-            )
+            raise OSError(f"the store gave no {self.version_field} for an object, so conditions cannot work on it")
         return str(version)
 
     def _info(self, meta: Any) -> Info:
@@ -181,8 +183,8 @@ class RemoteBackend:
 
 
 def client_options(request_timeout_s: float, *, retries: bool, allow_http: bool = False) -> ClientConfig:
-    """Silence ends a request after the timeout. Only requests sent once have it as their total time: a large object
-    may take longer to read than a small answer may take to come."""
+    """Silence ends a request after the timeout. Only requests sent once have it as their total time: a large
+    object may take longer to read than a small answer may take to come."""
     from datetime import timedelta
 
     silence = timedelta(seconds=request_timeout_s)

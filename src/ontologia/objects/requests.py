@@ -19,7 +19,8 @@ Interceptor = Callable[["Request", Callable[[], T]], T]
 
 @dataclass(frozen=True)
 class Request:
-    """One request to the store. `key` is relative to the URI that was opened; a page of a listing is one request."""
+    """One request to the store. `key` is relative to the URI that was opened; a page of a listing is one
+    request."""
 
     operation: str
     key: str

@@ -1,7 +1,7 @@
 """`Objects`: one store and one prefix, and the only way this library talks to storage.
 
-Synchronous and safe to use from many threads. Everything passes through `_send`, where requests are counted, where
-failures get their names, and where tests put their faults.
+Synchronous and safe to use from many threads. Everything passes through `_send`, where requests are counted,
+where failures get their names, and where tests put their faults.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Objects:
     >>> etag = objects.put("meta/head.json", b"{}")
     >>> objects.put_if_match("meta/head.json", b'{"commit_id": 1}', etag)  # a new etag, or ConditionFailed
 
-    Reads and plain puts may be repeated by the client after a passing failure. Conditional puts are sent once: a
-    repeated create can meet its own first write. Settle those with `conditional_put`.
+    Reads and plain puts may be repeated by the client after a passing failure. Conditional puts are sent
+    once: a repeated create can meet its own first write. Settle those with `conditional_put`.
     """
 
     def __init__(self, backend: Backend, prefix: str = "", *, concurrency: int = 16) -> None:
@@ -45,22 +45,22 @@ class Objects:
         self._folder = ""  # what `under` added to the prefix that was opened
         self._counts: list[RequestCount] = []
 
-    # --- one object -------------------------------------------------------------------------------------------
+    # --- one object -----------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Blob:
         """The bytes and their version. Raises `ObjectNotFound`."""
         return self._send("get", key, partial(self.backend.get, self._path(key)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """`length` bytes from `start`: fewer where the object ends, none beyond its end. Raises `ObjectNotFound`."""
+        """`length` bytes from `start`: fewer where the object ends, none beyond its end. Raises
+        `ObjectNotFound`."""
         if start < 0 or length <= 0:
-            raise ValueError(
-                f"a range starts at 0 or later and has a length above 0, not {start=}, {length=}"
-            )
+            raise ValueError(f"a range starts at 0 or later and has a length above 0, not {start=}, {length=}")
         return self._send("get_range", key, partial(self.backend.get_range, self._path(key), start, length))
 
     def put(self, key: str, data: bytes) -> str:
-        """Write, replacing what is there. Returns the etag. For objects that one writer owns, or that never change."""
+        """Write, replacing what is there. Returns the etag. For objects that one writer owns, or that never
+        change."""
         return self._send("put", key, partial(self.backend.put, self._path(key), data))
 
     def put_if_absent(self, key: str, data: bytes) -> str:
@@ -74,12 +74,11 @@ class Objects:
         """
         if not etag:
             raise ValueError("put_if_match needs an etag: an empty one would be no condition at all")
-        return self._send(
-            "put_if_match", key, partial(self.backend.put_if_match, self._path(key), data, etag)
-        )
+        return self._send("put_if_match", key, partial(self.backend.put_if_match, self._path(key), data, etag))
 
     def head(self, key: str) -> Info | None:
-        """What the object is without reading it, or None. (S3 answers the same for a bucket that does not exist.)"""
+        """What the object is without reading it, or None. (S3 answers the same for a bucket that does not
+        exist.)"""
         found = self._send("head", key, partial(self.backend.head, self._path(key)))
         return found and Info(key, found.size, found.etag, found.modified)
 
@@ -94,20 +93,20 @@ class Objects:
         """The file that is this object, if the store is a directory of this machine. It may not exist."""
         return self.backend.local_path(self._path(key))
 
-    # --- several objects --------------------------------------------------------------------------------------
+    # --- several objects ------------------------------------------------------------------------------------
 
     def list(self, prefix: str = "") -> Iterator[Info]:
         """All objects whose key begins with the string `prefix`, at any depth.
 
-        `list("commits/1")` finds `commits/1-ab/…` and `commits/12-cd/…`: end the prefix with a slash to mean a folder,
-        which is also what the store itself can prune by. Within a folder the order is that of the keys; how folders
-        and objects are interleaved differs between S3 servers.
+        `list("commits/1")` finds `commits/1-ab/…` and `commits/12-cd/…`: end the prefix with a slash to mean
+        a folder, which is also what the store itself can prune by. Within a folder the order is that of the
+        keys; how folders and objects are interleaved differs between S3 servers.
         """
         return self._list(prefix, None)
 
     def tail(self, folder: str, after: str) -> Iterator[Info]:
-        """The objects directly in `folder` whose name sorts after `after`, in order. The end of a long log costs
-        what the end costs: the server skips the rest.
+        """The objects directly in `folder` whose name sorts after `after`, in order. The end of a long log
+        costs what the end costs: the server skips the rest.
 
         Only direct ones, because S3 servers disagree on where a folder sorts among objects.
         """
@@ -152,7 +151,8 @@ class Objects:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> builtins.list[R]:
         """Run the requests of one operation side by side; results in the order of the items.
 
-        All of them settle before the first error, in item order, is raised: nothing runs on behind the caller's back.
+        All of them settle before the first error, in item order, is raised: nothing runs on behind the
+        caller's back.
         """
         work = list(items)
         if len(work) < 2:
@@ -162,13 +162,15 @@ class Objects:
         return [future.result() for future in futures]
 
     def sweep(self, *, older_than_s: float = 3600.0) -> int:
-        """Remove what writers that crashed left half-written beside the objects (directories only); how many."""
+        """Remove what writers that crashed left half-written beside the objects (directories only); how
+        many."""
         return self.backend.sweep(older_than_s)
 
-    # --- places -----------------------------------------------------------------------------------------------
+    # --- places ---------------------------------------------------------------------------------------------
 
     def under(self, folder: str) -> Self:
-        """The same store, one folder down: `objects.under("a").get("b")` is `objects.get("a/b")`. Counted together."""
+        """The same store, one folder down: `objects.under("a").get("b")` is `objects.get("a/b")`. Counted
+        together."""
         _check(folder)
         inner = copy.copy(self)
         inner.prefix = f"{self.prefix}/{folder}" if self.prefix else folder
@@ -190,7 +192,8 @@ class Objects:
 
     @contextmanager
     def counting(self) -> Iterator[RequestCount]:
-        """Count the requests made through this object, and through all made from it by `under`, while in the block."""
+        """Count the requests made through this object, and through all made from it by `under`, while in the
+        block."""
         count = RequestCount()
         self._counts.append(count)
         try:
@@ -210,7 +213,7 @@ class Objects:
         copied.__dict__.update(self.__dict__)
         return copied
 
-    # --- the one way to the store -----------------------------------------------------------------------------
+    # --- the one way to the store ---------------------------------------------------------------------------
 
     def _send(self, operation: str, key: str, call: Callable[[], T]) -> T:
         request = Request(operation, self._folder + key)
@@ -236,12 +239,7 @@ class Objects:
 
 
 def _check(key: str) -> None:
-    """Keys mean the same object on every store: no empty, `.` or `..` parts, nothing that a shell would not print."""
-    if (
-        not all(part not in ("", ".", "..") for part in key.split("/"))
-        or "\\" in key
-        or not key.isprintable()
-    ):
-        raise ValueError(
-            f"not a key: {key!r} (parts between slashes, none empty, none '.' or '..', printable)"
-        )
+    """Keys mean the same object on every store: no empty, `.` or `..` parts, nothing that a shell would not
+    print."""
+    if not all(part not in ("", ".", "..") for part in key.split("/")) or "\\" in key or not key.isprintable():
+        raise ValueError(f"not a key: {key!r} (parts between slashes, none empty, none '.' or '..', printable)")

@@ -1,8 +1,9 @@
 """Writers that really die: a function runs in a process of its own, which is killed at a chosen point.
 
 The kill is SIGKILL from inside, at a request to any object store (`at_request`), before or after a function
-(`at_call`, for code that does not use the object store), or where the test's own code says `crash_point("name")`
-(`at_step`). Nothing is flushed, closed or tidied up, as when the machine takes the process away.
+(`at_call`, for code that does not use the object store), or where the test's own code says
+`crash_point("name")` (`at_step`). Nothing is flushed, closed or tidied up, as when the machine takes the
+process away.
 
     crash = run_and_crash("tests.faults.writers:commit_one", uri, at_request=4, when="after")
     assert crash.killed
@@ -51,8 +52,8 @@ def run_and_crash(
 ) -> Crash:
     """Run an importable function (itself, or "module:name") with picklable arguments in a new process.
 
-    With no point given it simply runs. A function that raises makes this raise `RuntimeError` with its traceback: a
-    test must not take an error for a crash.
+    With no point given it simply runs. A function that raises makes this raise `RuntimeError` with its
+    traceback: a test must not take an error for a crash.
     """
     name, file = _where(function)
     with TemporaryDirectory() as folder:
@@ -154,7 +155,8 @@ def _where(function: str | Callable[..., Any]) -> tuple[str, str | None]:
 
 
 def _make_importable(module: str, file: str | None) -> None:
-    """Test files are often not importable by the name pytest gave them; then they are loaded from their place."""
+    """Test files are often not importable by the name pytest gave them; then they are loaded from their
+    place."""
     try:
         importlib.import_module(module)
     except ModuleNotFoundError:
@@ -184,6 +186,6 @@ def _main(task: str, answer: str) -> None:
 
 
 if __name__ == "__main__":
-    # Run as a module this file exists twice; the functions under test import the other one, which reads the same
-    # environment variable, so both agree on where to die.
+    # Run as a module this file exists twice; the functions under test import the other one, which reads the
+    # same environment variable, so both agree on where to die.
     _main(sys.argv[1], sys.argv[2])

