@@ -1,0 +1,45 @@
+# Every target sets up .venv by itself: Python 3.11 or newer, make and PyPI are all it takes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types bench docs clean
+
+help: ## What this Makefile can do
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.x …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1,<27"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+demo: $(INSTALLED) ## A tour of the library on a small data set
+	@$(BIN)/python examples/demo.py
+
+test: $(INSTALLED) ## The whole test suite
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+check: lint types ## Lint, types and the quick tests, for before every commit
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not s3 and not spark"
+
+lint: $(INSTALLED) ## Ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## Mypy, strict
+	@$(BIN)/mypy
+
+bench: $(INSTALLED) ## Benchmarks beside their peers: a table, and JSON in benchmarks/results/
+	@$(BIN)/python -m benchmarks
+
+docs: $(INSTALLED) ## Check the documentation: links, anchors, error codes, every example
+	@$(BIN)/python -m pytest tests/docs
+
+clean: ## Remove the environment and all caches
+	rm -rf $(VENV) .ruff_cache .mypy_cache .pytest_cache .hypothesis build dist benchmarks/results
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
