@@ -1,0 +1,235 @@
+"""The embedded default beside bare `sqlite3` on the same tables, and beside plain construction of objects."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.customers import Customer, key, postcode, values
+from benchmarks.report import Case
+from ontologia import OntologiaConfig, Ontology
+from ontologia.runtime.rows import identity_of, table_of
+
+ROWS = 100_000
+MANY = 1_000_000
+CONFIG = OntologiaConfig(max_batch_size=2 * MANY)
+TABLE = "entity_Customer_v1"
+
+
+def opened(path: Path) -> Ontology:
+    return Ontology(str(path), CONFIG, entity_types=[Customer])
+
+
+def bare(path: Path) -> sqlite3.Connection:
+    """A connection with the settings of ours."""
+    connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def table_from(objects: Sequence[Customer]) -> pa.Table:
+    return table_of(Customer.__declaration__, [identity_of(obj) for obj in objects], objects)
+
+
+def filled(path: Path, rows: pa.Table, *later: pa.Table) -> Ontology:
+    """A store with these rows in one commit each, written by the engine without the detour over objects."""
+    onto = opened(path)
+    schema = Customer.__declaration__.schema
+    for table in (rows, *later):
+        with onto.repository.write() as transaction:
+            layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
+            transaction.append(layout, table)
+            transaction.publish({})
+    return onto
+
+
+def numbered(count: int) -> pa.Table:
+    """`count` customers as a table; beyond the first 50,000 only what is indexed differs from them."""
+    few = table_from([Customer(**row) for row in values(min(count, 50_000))])
+    rows = few.take(pa.array([number % few.num_rows for number in range(count)]))
+    keys = pa.array([key(number) for number in range(count)], pa.string())
+    codes = pa.array([postcode(number) for number in range(count)], pa.string())
+    for name, column in (("entity_key", keys), ("id", keys), ("postcode", codes)):
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
+
+
+def changed(rows: pa.Table, step: int) -> pa.Table:
+    """The same customers with another balance."""
+    place = rows.column_names.index("balance")
+    return rows.set_column(place, "balance", pc.add(rows.column("balance"), float(step)))
+
+
+# --- writing ---
+
+
+def commit(folder: Path) -> Iterator[Case]:
+    """Commit new entities, and ensure them again unchanged."""
+    objects = [Customer(**row) for row in values(ROWS)]
+    paths = (folder / f"{number}.db" for number in itertools.count())
+
+    def write(onto: Ontology) -> None:
+        with onto.session() as session:
+            session.ensure(objects)
+
+    first = next(paths)
+    with opened(first) as onto:
+        write(onto)
+    with bare(first) as template:
+        definitions = [sql for (sql,) in template.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+        rows = template.execute(f"SELECT * FROM {TABLE} ORDER BY entity_key").fetchall()
+    insert = f"INSERT INTO {TABLE} VALUES ({', '.join('?' * len(rows[0]))})"
+
+    def empty() -> Sequence[sqlite3.Connection]:
+        connection = bare(next(paths))
+        for definition in definitions:
+            connection.execute(definition)
+        return (connection,)
+
+    def write_bare(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(insert, rows)
+        connection.execute("INSERT INTO commits VALUES (1, '2026-01-01', 'bench', '{}')")
+        connection.execute("COMMIT")
+
+    yield Case(
+        f"commit {ROWS:,} new entities", "ensure + commit", "sqlite3 executemany of ready rows", 4,
+        write, write_bare, lambda: (opened(next(paths)),), empty,
+    )  # fmt: skip
+    stored = opened(first)
+    yield Case(
+        f"ensure {ROWS:,} unchanged entities", "ensure + commit, no change", "the first commit", 1,
+        write, write, lambda: (stored,), lambda: (opened(next(paths)),),
+    )  # fmt: skip
+
+
+# --- reading much ---
+
+
+def collect(folder: Path) -> Iterator[Case]:
+    """Read many entities as objects and as Arrow."""
+    arguments = list(values(ROWS))
+    onto = filled(folder / "collect.db", table_from([Customer(**row) for row in arguments]))
+    query = onto.query().entities(Customer)
+    yield Case(
+        f"read {ROWS:,} entities as objects", "collect()", "their constructors", 3,
+        query.collect, lambda: [Customer(**row) for row in arguments],
+    )  # fmt: skip
+    yield Case(
+        f"read {ROWS:,} entities as Arrow", "to_arrow()", "collect()", 0.2,
+        query.to_arrow, query.collect,
+    )  # fmt: skip
+
+
+# --- reading little ---
+
+
+def lookup(folder: Path) -> Iterator[Case]:
+    """One row by key and ten by an indexed field, in a small and in a large store; a tenth of the rows is history."""
+    timed: dict[int, tuple[Callable[[], object], Callable[[], object]]] = {}
+    for count in (1_000, MANY):
+        path = folder / f"{count}.db"
+        rows = numbered(count * 9 // 10)
+        onto = filled(path, rows, changed(rows.slice(0, count // 10), 1))
+        connection = bare(path)
+        by_key, by_key_bare = key_lookup(onto, connection, rows.num_rows)
+        by_index, by_index_bare = index_lookup(onto, connection, rows.num_rows)
+        timed[count] = by_key, by_index
+        yield Case(
+            f"key lookup in {count:,} rows", "where(id == …).first()", "bare SELECT", 10,
+            by_key, by_key_bare, repeat=1_000, runs=7,
+        )  # fmt: skip
+        yield Case(
+            f"indexed filter in {count:,} rows", "where(postcode == …).collect()", "bare SELECT", 10,
+            by_index, by_index_bare, repeat=300, runs=7,
+        )  # fmt: skip
+    for number, name in enumerate(("key lookup", "indexed filter")):
+        yield Case(
+            f"{name}: growth", f"in {MANY:,} rows", "in 1,000 rows", 1.5,
+            timed[MANY][number], timed[1_000][number], repeat=300, runs=7,
+        )  # fmt: skip
+
+
+def key_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tuple[Any, Any]:
+    keys = itertools.cycle([key(number * 7919 % count) for number in range(1_000)])
+    select = f"SELECT * FROM {TABLE} WHERE entity_key = ? ORDER BY commit_id DESC LIMIT 1"
+    return (
+        lambda: onto.query().entities(Customer).where(Customer.id == next(keys)).first(),
+        lambda: connection.execute(select, (next(keys),)).fetchone(),
+    )
+
+
+def index_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tuple[Any, Any]:
+    codes = itertools.cycle([postcode(number * 7919 % count) for number in range(1_000)])
+    select = f"""SELECT * FROM {TABLE} t WHERE postcode = ? AND NOT EXISTS (
+        SELECT 1 FROM {TABLE} n WHERE n.entity_key = t.entity_key AND n.commit_id > t.commit_id) ORDER BY entity_key"""
+    return (
+        lambda: onto.query().entities(Customer).where(Customer.postcode == next(codes)).collect(),
+        lambda: connection.execute(select, (next(codes),)).fetchall(),
+    )
+
+
+# --- latest of a long history ---
+
+LATEST_BY_HAND = {
+    "bare columns beside max()": "SELECT *, max(commit_id) FROM {table} GROUP BY entity_key",
+    "not exists": """SELECT * FROM {table} t WHERE NOT EXISTS (
+        SELECT 1 FROM {table} n WHERE n.entity_key = t.entity_key AND n.commit_id > t.commit_id)""",
+    "window": """SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY entity_key ORDER BY commit_id DESC) AS r FROM {table}) WHERE r = 1""",
+    "join": """SELECT t.* FROM (SELECT entity_key, max(commit_id) AS commit_id FROM {table} GROUP BY entity_key)
+        JOIN {table} t USING (entity_key, commit_id)""",
+}
+
+
+def latest(folder: Path) -> Iterator[Case]:
+    """The newest version of every key, where each key has five."""
+    path = folder / "latest.db"
+    rows = numbered(MANY // 5)
+    onto = filled(path, rows, *(changed(rows, step) for step in range(1, 5)))
+    connection = bare(path)
+    query = onto.query().entities(Customer)
+    name = f"latest of {MANY:,} versions of {rows.num_rows:,} keys"
+    by_hand, select = best(connection, LATEST_BY_HAND.items(), "SELECT sum(balance), count(*) FROM ({select})")
+    yield Case(
+        f"{name}: a sum", "sum(balance)", f"best SQL by hand ({by_hand})", 2,
+        lambda: query.sum(Customer.balance), lambda: connection.execute(select).fetchall(),
+    )  # fmt: skip
+    by_hand, select = best(connection, LATEST_BY_HAND.items(), "{select} ORDER BY entity_key")
+    yield Case(
+        f"{name}: all rows", "to_arrow()", f"best SQL by hand ({by_hand})", 2,
+        query.to_arrow, lambda: connection.execute(select).fetchall(),
+    )  # fmt: skip
+    yield Case(
+        f"{name}: as objects", "collect()", f"best SQL by hand ({by_hand}), no objects", None,
+        query.collect, lambda: connection.execute(select).fetchall(), runs=3,
+    )  # fmt: skip
+
+
+def best(connection: sqlite3.Connection, ways: Iterable[tuple[str, str]], around: str) -> tuple[str, str]:
+    """The fastest of several ways to say the same."""
+    import time
+
+    found = []
+    for name, way in ways:
+        select = around.format(select=way.format(table=TABLE))
+        connection.execute(select).fetchall()
+        started = time.perf_counter()
+        connection.execute(select).fetchall()
+        found.append((time.perf_counter() - started, name, select))
+    return min(found)[1:]
+
+
+SUITES: dict[str, Callable[[Path], Iterator[Case]]] = {
+    "commit": commit,
+    "collect": collect,
+    "lookup": lookup,
+    "latest": latest,
+}

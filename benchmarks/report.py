@@ -1,0 +1,124 @@
+"""Measurements: taken in turns, reported as a table and as JSON."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import sqlite3
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import ontologia
+
+RESULTS = Path(__file__).parent / "results"
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Two pieces of work, measured in turns. The goal is `ours <= limit x peer`.
+
+    `fresh` makes new arguments for every run and is not timed; `repeat` says how often a run does its work, for work
+    too short to be timed once.
+    """
+
+    name: str
+    ours: str
+    peer: str
+    limit: float | None
+    run_ours: Callable[..., object]
+    run_peer: Callable[..., object]
+    fresh_ours: Callable[[], Sequence[object]] = tuple
+    fresh_peer: Callable[[], Sequence[object]] = tuple
+    repeat: int = 1
+    runs: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The medians of a case, per piece of work."""
+
+    name: str
+    ours: str
+    peer: str
+    ours_s: float
+    peer_s: float
+    ratio: float
+    limit: float | None
+    met: bool | None
+    runs: int
+    ours_all_s: list[float] = field(default_factory=list)
+    peer_all_s: list[float] = field(default_factory=list)
+
+
+def measure(case: Case) -> Measured:
+    """One warm run of each, then both in turns, so that a busy moment hurts both."""
+    ours: list[float] = []
+    peer: list[float] = []
+    for number in range(case.runs + 1):
+        for times, run, fresh in ((peer, case.run_peer, case.fresh_peer), (ours, case.run_ours, case.fresh_ours)):
+            taken = _timed(run, fresh(), case.repeat)
+            if number:
+                times.append(taken)
+    ours_s, peer_s = statistics.median(ours), statistics.median(peer)
+    ratio = ours_s / peer_s
+    met = None if case.limit is None else ratio <= case.limit
+    return Measured(
+        case.name, case.ours, case.peer, ours_s, peer_s, ratio, case.limit, met, case.runs, ours, peer
+    )  # fmt: skip
+
+
+def _timed(run: Callable[..., object], arguments: Sequence[object], repeat: int) -> float:
+    gc.collect()
+    started = time.perf_counter()
+    for _ in range(repeat):
+        run(*arguments)
+    return (time.perf_counter() - started) / repeat
+
+
+def show(measured: Iterable[Measured]) -> None:
+    table = Table(title="Ontologia beside its peers: medians, lower is better")
+    for heading in ("what", "ours", "peer"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("ours", "peer", "ratio", "goal"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for item in measured:
+        style = {True: "green", False: "bold red", None: ""}[item.met]
+        goal = "" if item.limit is None else f"≤ {item.limit:g}"
+        table.add_row(
+            item.name, item.ours, item.peer, _time(item.ours_s), _time(item.peer_s), f"{item.ratio:.2f}", goal,
+            style=style,
+        )  # fmt: skip
+    Console(width=None if os.isatty(1) else 160).print(table)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def save(measured: Iterable[Measured]) -> Path:
+    """Results with what one needs to know to compare them."""
+    RESULTS.mkdir(exist_ok=True)
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    content = {
+        "taken_at": stamp,
+        "ontologia": ontologia.__version__,
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "results": [asdict(item) for item in measured],
+    }
+    path = RESULTS / f"{stamp}.json"
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
