@@ -8,10 +8,10 @@ repository know are in `rowwise`, thin shells over this.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import SchemaOutdatedError, ValidationError
@@ -21,10 +21,12 @@ from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
 from ontologia.query.plan import Plan
-from ontologia.query.relation import EmptyRelation, Relation
+from ontologia.query.relation import Relation
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 WRITE_LOCK = "ontology_write"
 MAX_CACHED_STATEMENTS = 512
@@ -175,8 +177,8 @@ class Engine(ABC):
         """The catalog at the head. Cheap when nothing changed."""
 
     @abstractmethod
-    def relation(self, layout: TypeLayout) -> Relation:
-        """A type's rows, for the compiler."""
+    def relations(self, plan: Plan, catalog: Catalog) -> AbstractContextManager[Mapping[TypeRef, Relation]]:
+        """The rows of every type a plan names, for the compiler; good while in the block."""
 
     @abstractmethod
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
@@ -214,36 +216,41 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    # --- changes, the same for every engine ---
+
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Do work in a write transaction; an engine that can lose a race runs it again from the new head."""
+        with self.write() as transaction:
+            return work(transaction)
+
     # --- questions, the same for every engine ---
 
-    def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
-        statement, diagnostics = self._prepare(plan)
-        self._diagnostics = diagnostics
-        return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
+    def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
+        with self._prepared(plan, catalog) as (statement, diagnostics):
+            return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
 
-    def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
-        statement, self._diagnostics = self._prepare(plan)
-        return self.run_arrow(statement, statement.parameters(plan), keys)
+    def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
+        with self._prepared(plan, catalog) as (statement, _):
+            return self.run_arrow(statement, statement.parameters(plan), keys)
 
     def explain(self, plan: Plan) -> str:
-        statement, _ = self._prepare(plan)
-        text = self.dialect.render(statement.tree, pretty=True)
-        return f"{text}\n\n{self.explain_statement(statement, statement.parameters(plan))}"
+        with self._prepared(plan, None) as (statement, _):
+            text = self.dialect.render(statement.tree, pretty=True)
+            return f"{text}\n\n{self.explain_statement(statement, statement.parameters(plan))}"
 
     def get_last_query_diagnostics(self) -> list[dict[str, Any]]:
         """What the last query had to say besides its rows (RFC 0009 §2.3)."""
         return list(self._diagnostics)
 
-    def _prepare(self, plan: Plan, catalog: Catalog | None = None) -> tuple[Statement, list[dict[str, Any]]]:
+    @contextmanager
+    def _prepared(self, plan: Plan, catalog: Catalog | None) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
         catalog = catalog or self.catalog()
         catalog.check(plan.schemas)
-        layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
-        return self._statement(plan, layouts), _diagnostics(plan, layouts[plan.source])
+        self._diagnostics = _diagnostics(plan, catalog.layouts.get(plan.source))
+        with self.relations(plan, catalog) as relations:
+            yield self._statement(plan, relations), self._diagnostics
 
-    def _statement(self, plan: Plan, layouts: Mapping[TypeRef, TypeLayout | None]) -> Statement:
-        relations = {
-            ref: EmptyRelation(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()
-        }
+    def _statement(self, plan: Plan, relations: Mapping[TypeRef, Relation]) -> Statement:
         key = (plan.shape, tuple(relation.key for relation in relations.values()))
         statement = self._statements.get(key)
         if statement is None:

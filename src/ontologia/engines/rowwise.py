@@ -154,12 +154,15 @@ class RowwiseRepository(Engine):
         self, refs: Sequence[TypeRef], *, purge_history: bool = False, metadata: Mapping[str, Any] | None = None
     ) -> int:
         """Drop types in one commit (RFC 0009 §9). Whether that is safe is decided above, in the runtime."""
-        with self.write() as transaction:
+
+        def work(transaction: Transaction) -> int:
             for ref in refs:
                 if ref not in transaction.catalog.layouts:
                     raise ValidationError(f"{ref} is not in this store, so it cannot be dropped")
                 transaction.drop(ref, purge=purge_history)
             return transaction.publish(dict(metadata or {}))
+
+        return self.transact(work)
 
     # --- the log ---
 

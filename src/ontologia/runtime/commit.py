@@ -31,18 +31,23 @@ def commit_state(
 ) -> int | None:
     """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already."""
     engine.catalog().check(declared)
-    with engine.write() as transaction:
-        transaction.catalog.check({ref: want.schema for ref, want in wanted.items()})
-        changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
-        rows = sum(change.num_rows for change in changes.values())
-        if rows > engine.config.max_batch_size:
-            raise BatchSizeExceededError(rows, engine.config.max_batch_size)
-        if rows == 0:
-            return None
-        for ref, change in changes.items():
-            if change.num_rows:
-                _append(transaction, wanted[ref].schema, change)
-        return transaction.publish(metadata)
+    return engine.transact(lambda transaction: _publish(transaction, wanted, metadata, engine.config.max_batch_size))
+
+
+def _publish(
+    transaction: Transaction, wanted: Mapping[TypeRef, Wanted], metadata: Mapping[str, Any], limit: int
+) -> int | None:
+    transaction.catalog.check({ref: want.schema for ref, want in wanted.items()})
+    changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
+    rows = sum(change.num_rows for change in changes.values())
+    if rows > limit:
+        raise BatchSizeExceededError(rows, limit)
+    if rows == 0:
+        return None
+    for ref, change in changes.items():
+        if change.num_rows:
+            _append(transaction, wanted[ref].schema, change)
+    return transaction.publish(metadata)
 
 
 def _changes(transaction: Transaction, want: Wanted) -> pa.Table:

@@ -87,7 +87,8 @@ def apply(
     if token is None and not force:
         raise MigrationTokenError("a migration needs the token of its preview, or force=True")
     started = time.monotonic()
-    with engine.write() as transaction:
+
+    def work(transaction: Transaction) -> MigrationResult:
         versions = [version for ref in transaction.catalog.layouts for version in transaction.recorded(ref)]
         steps = _plan(engine, transaction.catalog, versions, declarations, upgraders)
         plan = _preview(transaction.catalog, steps)
@@ -99,14 +100,16 @@ def apply(
             raise MissingUpgraderError(plan.missing_upgraders)
         rewritten = {step.ref: _rewrite(transaction, step, upgraders) for step in steps}
         commit_id = transaction.publish({**metadata, **_commit_metadata(steps, rewritten)})
-    return MigrationResult(
-        success=True,
-        types_migrated=[step.ref.name for step in steps],
-        rows_migrated=sum(rewritten.values()),
-        new_schema_versions={step.ref.name: step.target for step in steps},
-        duration_s=time.monotonic() - started,
-        commit_id=commit_id,
-    )
+        return MigrationResult(
+            success=True,
+            types_migrated=[step.ref.name for step in steps],
+            rows_migrated=sum(rewritten.values()),
+            new_schema_versions={step.ref.name: step.target for step in steps},
+            duration_s=time.monotonic() - started,
+            commit_id=commit_id,
+        )
+
+    return engine.transact(work)
 
 
 def _commit_metadata(steps: Sequence[_Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:
@@ -142,12 +145,13 @@ def _plan(
         if layout is None or layout.schema.fingerprint == declaration.schema.fingerprint:
             continue
         versions = {v.schema_version_id: v.schema for v in recorded if v.ref == declaration.ref}
-        steps.append(_step(engine, declaration, layout, versions, upgraders))
+        steps.append(_step(engine, catalog, declaration, layout, versions, upgraders))
     return steps
 
 
 def _step(
     engine: Engine,
+    catalog: Catalog,
     declaration: Declaration,
     layout: TypeLayout,
     versions: Mapping[int, TypeSchema],
@@ -158,7 +162,7 @@ def _step(
     while (name, target) in upgraders:  # the code may be several versions ahead of this store
         target += 1
     automatic = _automatic(layout.schema, declaration)
-    rows = _count(engine, layout)
+    rows = _count(engine, catalog, layout)
     missing: list[tuple[str, int]] = []
     if rows and not automatic:
         first = layout.schema_version_id
@@ -168,9 +172,9 @@ def _step(
     )
 
 
-def _count(engine: Engine, layout: TypeLayout) -> int:
+def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
     plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=(("rows", count()),))
-    return int(engine.fetch(plan).columns[0][0])
+    return int(engine.fetch(plan, catalog=catalog).columns[0][0])
 
 
 def _automatic(stored: TypeSchema, declaration: Declaration) -> bool:

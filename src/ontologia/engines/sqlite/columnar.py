@@ -62,7 +62,7 @@ def select_arrow(connection: sqlite3.Connection, statement: Statement, parameter
 
     schema = output_schema(statement)
     collected: list[_Collect] = []
-    connection.create_aggregate("ontologia_collect", 1, lambda: _Collect(collected))  # type: ignore[return-value]
+    connection.create_aggregate("ontologia_collect", 1, lambda: _Collect(collected))  # type: ignore[arg-type]
     text_factory, connection.text_factory = connection.text_factory, bytes
     try:
         row = connection.execute(_concatenating(statement), parameters).fetchone()

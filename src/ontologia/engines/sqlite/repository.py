@@ -22,6 +22,7 @@ from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan
+from ontologia.query.relation import EmptyRelation, Relation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,10 @@ class SqliteRepository(RowwiseRepository):
         return repository
 
     # --- what v1 and v2 say differently ---
+
+    @abstractmethod
+    def relation(self, layout: TypeLayout) -> Relation:
+        """A type's rows, for the compiler."""
 
     @abstractmethod
     def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
@@ -109,6 +114,11 @@ class SqliteRepository(RowwiseRepository):
         catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
         self._catalogs[id(connection)] = catalog
         return catalog
+
+    @contextmanager
+    def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
+        layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
+        yield {ref: EmptyRelation(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
 
     @contextmanager
     def reading(self, keys: pa.Table | None = None) -> Iterator[sqlite3.Connection]:
@@ -216,8 +226,7 @@ class SqliteTransaction(Transaction):
 
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
         plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
-        statement, _ = self._repository._prepare(plan, self.catalog)
-        return self._repository.run_arrow(statement, {}, keys)
+        return self._repository.table(plan, keys, self.catalog)
 
     def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         return self._repository.stored_versions(self._connection, ref)
