@@ -15,7 +15,7 @@ from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema
 from ontologia.model.typespec import build_type_spec, json_native
 from ontologia.model.validation import checked, row_adapter, value_adapter
-from ontologia.model.values import key_text
+from ontologia.model.values import is_unicode, key_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -342,6 +342,8 @@ _RESERVED = {"relation": {"left_key", "right_key", "left", "right", "instance_ke
 
 def _declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Declaration:
     """Collect the options of a class's own fields and of those it inherits."""
+    if "\0" in ref.name or not ref.name.strip() or not is_unicode(ref.name):
+        raise TypeError(f"{cls.__name__}: {ref.name!r} cannot be the name of a stored type")
     inherited = getattr(cls, "__declaration__", None)
     options: dict[str, FieldOptions] = dict(inherited.options) if inherited is not None else {}
     own = inspect.get_annotations(cls)

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from ontologia.model.columns import Column
 from ontologia.model.schema import TypeRef
-from ontologia.model.values import to_utc
+from ontologia.model.values import is_unicode, to_utc
 
 T = TypeVar("T")
 Side = Literal["left", "right"]
@@ -192,6 +192,7 @@ class FieldExpr(Generic[T]):
             raise TypeError(f"{self}.{op}() takes text, not {text!r}")
         if self.scalar not in (None, "str"):
             raise TypeError(f"{self} is {self.scalar}, and {op}() is for text")
+        self._unicode(text)
         return Condition(self, op, text)
 
     def _truth(self, op: str) -> Predicate:
@@ -215,7 +216,13 @@ class FieldExpr(Generic[T]):
         if wrong:
             expected = self.scalar or "a scalar"
             raise TypeError(f"{self} is {expected}: it cannot be compared with {value!r}")
+        if isinstance(value, str):
+            self._unicode(value)
         return to_utc(value) if isinstance(value, datetime) else value
+
+    def _unicode(self, text: str) -> None:
+        if not is_unicode(text):
+            raise ValueError(f"{self}: {text!r} has a lone surrogate, which no stored text has")
 
     def __str__(self) -> str:
         text = f"{self.owner.name}.{self.name}" + "".join(f".{step}" for step in self.steps)

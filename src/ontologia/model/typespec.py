@@ -79,10 +79,19 @@ def _typed_dict_spec(annotation: Any, names: Mapping[str, Any], open_types: tupl
         hints = dict(annotation.__annotations__)
     inner = (*open_types, annotation)
     fields = {
-        name: {"type": _spec(hint, names, inner), "required": name in annotation.__required_keys__}
+        name: {"type": _spec(hint, names, inner), "required": is_required(annotation, name, hint)}
         for name, hint in sorted(hints.items())
     }
     return {"kind": "typed_dict", "name": annotation.__name__, "fields": fields}
+
+
+def is_required(typed_dict: Any, name: str, hint: Any) -> bool:
+    """Whether a key must be there. `__required_keys__` cannot see a `NotRequired` that was written as a string."""
+    while (origin := get_origin(hint)) in (Annotated, Required, NotRequired, typing_extensions.ReadOnly):
+        if origin in (Required, NotRequired):
+            return origin is Required
+        hint = get_args(hint)[0]
+    return name in typed_dict.__required_keys__
 
 
 def _union_spec(members: list[TypeSpec]) -> TypeSpec:

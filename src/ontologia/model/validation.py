@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, NotRequired, Requi
 import typing_extensions
 
 from ontologia.model.fields import FieldOptions
+from ontologia.model.typespec import is_required
 from ontologia.model.values import key_text, to_utc
 
 if TYPE_CHECKING:
@@ -35,9 +36,11 @@ def row_adapter(
         if options.required:
             shape[name] = Required[checked]
         elif options.default_factory is not None:
-            shape[name] = NotRequired[Annotated[checked, Field(default_factory=options.default_factory)]]
+            shape[name] = NotRequired[
+                Annotated[checked, Field(default_factory=options.default_factory, validate_default=True)]
+            ]
         else:
-            shape[name] = NotRequired[Annotated[checked, Field(default=options.default)]]
+            shape[name] = NotRequired[Annotated[checked, Field(default=options.default, validate_default=True)]]
     return closing.adapter(closing.typed_dict(title, shape))
 
 
@@ -103,7 +106,7 @@ class _Closing:
         except NameError:
             hints = dict(source.__annotations__)
         shape = {
-            name: (Required if name in source.__required_keys__ else NotRequired)[self.close(hint)]
+            name: (Required if is_required(source, name, hint) else NotRequired)[self.close(hint)]
             for name, hint in hints.items()
         }
         built = self._references[reference] = self.typed_dict(source.__name__, shape)

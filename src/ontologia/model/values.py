@@ -19,6 +19,17 @@ def key_text(value: Any) -> str:
     return str(value)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether text can be written as UTF-8: Python also allows half a surrogate pair, which no store can hold."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def to_utc(value: datetime) -> datetime:
     """A datetime as an instant. One without a zone is taken to be UTC."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
