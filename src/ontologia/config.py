@@ -13,7 +13,8 @@ class OntologiaConfig:
     """Settings of a runtime. Every value has a default that suits one machine.
 
     `max_batch_size` is the number of rows one commit may write. `lock_timeout_ms` is how long a writer waits for
-    another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket.
+    another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket. `cache_directory` holds copies of
+    immutable files from a bucket, up to `cache_max_bytes`; by default it is the user's cache folder.
     """
 
     max_batch_size: int = 10_000
@@ -25,6 +26,8 @@ class OntologiaConfig:
     s3_lease_ttl_ms: int = 30_000
     s3_request_timeout_s: float = 10.0
     s3_duckdb_memory_limit: str = "256MB"
+    cache_directory: str | None = None
+    cache_max_bytes: int = 2 << 30
     default_namespace: str = "default"
 
     def __post_init__(self) -> None:

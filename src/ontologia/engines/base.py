@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import SchemaOutdatedError, ValidationError
@@ -225,6 +225,10 @@ class Engine(ABC):
 
     # --- questions, the same for every engine ---
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Reads in the block see one state, in engines where a read could otherwise straddle two."""
+        return nullcontext()
+
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
         with self._prepared(plan, catalog) as (statement, diagnostics):
             return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
@@ -244,11 +248,12 @@ class Engine(ABC):
 
     @contextmanager
     def _prepared(self, plan: Plan, catalog: Catalog | None) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
-        catalog = catalog or self.catalog()
-        catalog.check(plan.schemas)
-        self._diagnostics = _diagnostics(plan, catalog.layouts.get(plan.source))
-        with self.relations(plan, catalog) as relations:
-            yield self._statement(plan, relations), self._diagnostics
+        with self.snapshot():
+            catalog = catalog or self.catalog()
+            catalog.check(plan.schemas)
+            self._diagnostics = _diagnostics(plan, catalog.layouts.get(plan.source))
+            with self.relations(plan, catalog) as relations:
+                yield self._statement(plan, relations), self._diagnostics
 
     def _statement(self, plan: Plan, relations: Mapping[TypeRef, Relation]) -> Statement:
         key = (plan.shape, tuple(relation.key for relation in relations.values()))
@@ -259,7 +264,7 @@ class Engine(ABC):
             statement = self._statements[key] = compile(plan, relations, self.dialect)
         return statement
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -287,6 +292,30 @@ def output_schema(statement: Statement) -> pa.Schema:
             kind = pa.string() if output.scalar is None else arrow_type(SCALARS[output.scalar].arrow)
             fields.append(pa.field(output.name, kind))
     return pa.schema(fields)
+
+
+def summarized_layouts(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """The layouts of `storage_info()`, from (kind, name, version, activation, is current).
+
+    A dropped type has no current version. A relation named like an entity is listed as `relation:name`.
+    """
+    layouts: dict[str, Any] = {}
+    for kind, name, version, activation, is_current in rows:
+        summary = layouts.setdefault(
+            name if name not in layouts or layouts[name]["type_kind"] == kind else f"{kind}:{name}",
+            {
+                "type_kind": kind,
+                "current_schema_version_id": None,
+                "activation_commit_id": None,
+                "historical_versions": [],
+            },
+        )
+        if is_current:
+            summary["current_schema_version_id"] = version
+            summary["activation_commit_id"] = activation
+        else:
+            summary["historical_versions"].append(version)
+    return layouts
 
 
 def change_entry(ref: TypeRef, identity: Sequence[str], existed: bool) -> dict[str, Any]:

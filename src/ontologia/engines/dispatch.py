@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
-from dataclasses import dataclass
+import stat
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -14,25 +16,39 @@ from ontologia.errors import EngineVersionError, StorageBackendError, Validation
 
 if TYPE_CHECKING:
     from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.objects import Objects
 
 DEFAULT_PATH = "onto.db"
 LATEST_VERSION = "v2"
 KNOWN_VERSIONS = ("v1", "v2")
+OBJECT_SCHEMES = ("s3", "gs", "file", "memory")
 V1_TABLES = {"commits", "entity_history", "relation_history"}
 
 
 @dataclass(frozen=True, slots=True)
 class StorageTarget:
-    """A parsed target: the backend, and where it is."""
+    """A parsed target: the backend (`sqlite` or `s3`, which is any object store), and where it is."""
 
     backend: str
     location: str
 
     @property
     def uri(self) -> str:
-        if self.backend == "sqlite":
-            return f"sqlite:///{self.location}"
+        return f"sqlite:///{self.location}" if self.backend == "sqlite" else self.location
+
+    def __str__(self) -> str:
         return self.location
+
+
+@dataclass(frozen=True, slots=True)
+class InitReport:
+    """What an initialization wrote, or would write. `token` confirms a forced one."""
+
+    target: StorageTarget
+    engine_version: str
+    planned: list[str] = field(default_factory=list)
+    token: str | None = None
+    initialized: bool = False
 
 
 def parse_storage_target(
@@ -43,6 +59,8 @@ def parse_storage_target(
     >>> parse_storage_target("onto.db")
     StorageTarget(backend='sqlite', location='onto.db')
     """
+    if db_path is not None and not os.fspath(db_path):
+        raise ValidationError("db_path is empty: give the path of a file, or leave it out for onto.db")
     by_path = None if db_path is None else StorageTarget("sqlite", os.fspath(db_path))
     by_uri = None if storage_uri is None else _parse_uri(storage_uri)
     if by_path is not None and by_uri is not None:
@@ -59,7 +77,11 @@ def _parse_uri(uri: str) -> StorageTarget:
         if not rest.startswith("///") or len(rest) == 3:
             raise ValidationError(f"{uri!r}: write sqlite:///relative/path.db or sqlite:////absolute/path.db")
         return StorageTarget("sqlite", unquote(rest[3:]))
-    raise ValidationError(f"{uri!r}: this release opens sqlite:///path")
+    if scheme in OBJECT_SCHEMES and "://" in uri:
+        return StorageTarget("s3", uri.rstrip("/"))
+    raise ValidationError(
+        f"{uri!r} is no storage URI: write sqlite:///path.db, s3://bucket/prefix, gs://bucket/prefix or file:///folder"
+    )
 
 
 def _resolved(path: str) -> str:
@@ -73,14 +95,59 @@ def open_repository(
     config: OntologiaConfig | None = None,
     engine_version: str | None = None,
 ) -> RowwiseRepository:
-    """Open a store with the engine it was made with; a new SQLite file is laid out with the latest one.
+    """Open a store with the engine it was made with.
 
-    `engine_version` chooses the layout of a new store, and must agree with the stamp of an existing one.
+    A new SQLite file is laid out on the way, with the latest engine or the one asked for; an object store must be
+    initialized first. An `engine_version` that disagrees with the stamp of an existing store is an error.
     """
-    if engine_version is not None and engine_version not in KNOWN_VERSIONS:
-        raise EngineVersionError(f"engine version {engine_version!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
+    _check_version(engine_version)
     target = parse_storage_target(db_path, storage_uri=storage_uri)
-    return _open_sqlite(target.location, config, engine_version)
+    if target.backend == "sqlite":
+        return _open_sqlite(target.location, config, engine_version)
+    return open_objects_repository(_objects(target, config), config, engine_version)
+
+
+def initialize_storage(
+    db_path: str | os.PathLike[str] | None = None,
+    *,
+    storage_uri: str | None = None,
+    config: OntologiaConfig | None = None,
+    engine_version: str | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    token: str | None = None,
+) -> InitReport:
+    """Lay out an empty store (RFC 0004 §7). `force` empties an existing one, and needs the token of its dry run."""
+    _check_version(engine_version)
+    target = parse_storage_target(db_path, storage_uri=storage_uri)
+    version = engine_version or LATEST_VERSION
+    if target.backend == "sqlite":
+        return _initialize_sqlite(target, config, version, dry_run=dry_run, force=force, token=token)
+    return _initialize_objects(target, config, version, dry_run=dry_run, force=force, token=token)
+
+
+def _check_version(wanted: str | None) -> None:
+    if wanted is not None and wanted not in KNOWN_VERSIONS:
+        raise EngineVersionError(f"engine version {wanted!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
+
+
+def _agreed(where: str, stored: str, wanted: str | None) -> str:
+    if stored not in KNOWN_VERSIONS:
+        raise EngineVersionError(
+            f"{where}: this store has engine version {stored!r}, and this release knows {', '.join(KNOWN_VERSIONS)}; "
+            "upgrade ontologia to open it"
+        )
+    if wanted is not None and wanted != stored:
+        raise EngineVersionError(f"{where}: this store has engine version {stored}, not {wanted}")
+    return stored
+
+
+def _check_token(where: str, expected: str, token: str | None) -> None:
+    if token != expected:
+        raise ValidationError(f"{where}: re-initializing needs the token of a forced dry run on this very state")
+
+
+# --- SQLite ---
 
 
 def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None) -> RowwiseRepository:
@@ -90,15 +157,12 @@ def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None) 
     classes = {"v1": SqliteRepositoryV1, "v2": SqliteRepositoryV2}
     stored = stored_sqlite_version(path)
     if stored is None:
-        return classes[wanted or LATEST_VERSION].create(path, config)
-    if stored not in classes:
-        raise EngineVersionError(
-            f"{path}: this store has engine version {stored!r}, and this release knows {', '.join(classes)}; "
-            "upgrade ontologia to open it"
-        )
-    if wanted is not None and wanted != stored:
-        raise EngineVersionError(f"{path}: this store has engine version {stored}, not {wanted}")
-    return classes[stored](path, config)
+        made = classes[wanted or LATEST_VERSION].create(path, config)
+        stored = stored_sqlite_version(path)  # another process may have been first, with another engine
+        if stored in (None, made.engine_version):
+            return made
+        made.close()
+    return classes[_agreed(path, stored, wanted)](path, config)
 
 
 def stored_sqlite_version(path: str) -> str | None:
@@ -106,9 +170,17 @@ def stored_sqlite_version(path: str) -> str | None:
     from ontologia.engines.sqlite.connections import Connections
     from ontologia.engines.sqlite.repository import tables
 
-    if path == ":memory:" or not Path(path).exists() or Path(path).stat().st_size == 0:
+    if path == ":memory:":
         return None
-    if Path(path).is_dir():
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as problem:
+        raise StorageBackendError(f"{path!r}: the file cannot be opened ({problem})") from problem
+    if status.st_size == 0:
+        return None
+    if stat.S_ISDIR(status.st_mode):
         raise StorageBackendError(f"{path}: this is a folder; a SQLite store is a file")
     connections = Connections(path, 1_000)
     try:
@@ -130,3 +202,83 @@ def _stamp(connection: sqlite3.Connection, path: str) -> str:
     if "engine_version" not in stamps:
         raise EngineVersionError(f"{path}: storage_meta has no engine_version")
     return str(stamps["engine_version"])
+
+
+def _initialize_sqlite(
+    target: StorageTarget,
+    config: OntologiaConfig | None,
+    version: str,
+    *,
+    dry_run: bool,
+    force: bool,
+    token: str | None,
+) -> InitReport:
+    path = target.location
+    exists = stored_sqlite_version(path) is not None
+    if exists and not force:
+        raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
+    expected = None
+    if exists:
+        with open_repository(path) as repository:
+            head = repository.get_head_commit_id()
+            commits = repository.commits(limit=1)
+        newest = commits[0].created_at if commits else ""
+        expected = hashlib.sha256(f"reset {_resolved(path)} {head} {newest}".encode()).hexdigest()[:32]
+    if dry_run:
+        return InitReport(target, version, [path], expected)
+    if expected is not None:
+        _check_token(path, expected, token)
+        for suffix in ("", "-wal", "-shm"):
+            Path(path + suffix).unlink(missing_ok=True)
+    open_repository(path, config=config, engine_version=version).close()
+    return InitReport(target, version, [path], initialized=True)
+
+
+# --- object storage ---
+
+
+def _objects(target: StorageTarget, config: OntologiaConfig | None) -> Objects:
+    from ontologia.objects import open_objects
+
+    settings = config or OntologiaConfig()
+    return open_objects(
+        target.location,
+        region=settings.s3_region,
+        endpoint_url=settings.s3_endpoint_url,
+        request_timeout_s=settings.s3_request_timeout_s,
+    )
+
+
+def open_objects_repository(
+    objects: Objects, config: OntologiaConfig | None = None, engine_version: str | None = None
+) -> RowwiseRepository:
+    """The repository on a store that is open already."""
+    from ontologia.engines.parquet.repository import S3RepositoryV1, S3RepositoryV2
+    from ontologia.engines.parquet.setup import stored_version
+
+    classes = {"v1": S3RepositoryV1, "v2": S3RepositoryV2}
+    return classes[_agreed(objects.uri, stored_version(objects), engine_version)](objects, config)
+
+
+def _initialize_objects(
+    target: StorageTarget,
+    config: OntologiaConfig | None,
+    version: str,
+    *,
+    dry_run: bool,
+    force: bool,
+    token: str | None,
+) -> InitReport:
+    from ontologia.engines.parquet import paths, setup
+
+    objects = _objects(target, config)
+    if not (force and objects.exists(paths.HEAD)):
+        if dry_run:
+            setup.check_free(objects)
+            return InitReport(target, version, list(setup.planned_objects(version)))
+        return InitReport(target, version, setup.initialize(objects, version), initialized=True)
+    expected = setup.reset_token(objects)
+    if dry_run:
+        return InitReport(target, version, list(setup.planned_objects(version)), expected)
+    _check_token(target.location, expected, token)
+    return InitReport(target, version, setup.reset(objects, version), initialized=True)

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from ontologia.model import COMMIT_ID, Column, Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, key_text
 from ontologia.query.aggregates import Aggregate
-from ontologia.query.dialects import COMPARISONS, Dialect, Node, Place, parameter
+from ontologia.query.dialects import COMPARISONS, Dialect, Node, Place, case, parameter
 from ontologia.query.plan import Plan, padded
 from ontologia.query.relation import Relation
 
@@ -29,11 +29,13 @@ class Output:
     """A column of the result: its name for the caller, and the scalar it holds (None: JSON text).
 
     With `columns`, it is a JSON document that holds these fields under these names, for the engine to take apart.
+    `nullable` is False where storage itself keeps nulls out.
     """
 
     name: str
     scalar: str | None
     columns: tuple[tuple[str, Column], ...] = ()
+    nullable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,10 @@ class Statement:
     sql: str
     outputs: tuple[Output, ...]
     bindings: tuple[Binding, ...]
+    having: tuple[Binding, ...]
     tree: exp.Select
+    windowed: bool
+    """Whether the end of the window is a parameter; an engine may have it in its choice of files instead."""
 
     def parameters(self, plan: Plan) -> dict[str, Any]:
         """The values of a plan, as this statement names and encodes them."""
@@ -62,9 +67,9 @@ class Statement:
                     values[name] = binding.encode(value)
             elif binding.names:
                 values[binding.names[0]] = binding.encode(condition.value)
-        for number, condition_ in enumerate(plan.having):
-            values[f"h{number}"] = condition_.value
-        if plan.window.commit is not None:
+        for having, binding in zip(plan.having, self.having, strict=True):
+            values[binding.names[0]] = binding.encode(having.value)
+        if self.windowed:
             values["window"] = plan.window.commit
         if plan.limit is not None:
             values["limit"] = plan.limit
@@ -86,6 +91,7 @@ class _Compilation:
         self.used: dict[str, dict[str, Column]] = {}
         self.refs: dict[str, TypeRef] = {}
         self.bindings: dict[int, Binding] = {}
+        self.having: list[Binding] = []
         self.numbers = {id(condition): number for number, condition in enumerate(plan.conditions())}
 
     # --- the statement ---
@@ -105,7 +111,8 @@ class _Compilation:
         if filters:
             select = select.where(*filters)
         bindings = tuple(self.bindings[number] for number in range(len(self.numbers)))
-        return Statement(self.dialect.render(select), outputs, bindings, select)
+        windowed = any(node.name == "window" for node in select.find_all(exp.Placeholder))
+        return Statement(self.dialect.render(select), outputs, bindings, tuple(self.having), select, windowed)
 
     def projection(self) -> tuple[exp.Select, tuple[Output, ...]]:
         aliases = self.result_aliases()
@@ -134,19 +141,19 @@ class _Compilation:
     def row_of(self, alias: str) -> Iterable[tuple[Output, Node]]:
         """Commit, then identity where no field holds it, then fields in the order of the class."""
         ref = self.refs[alias]
-        yield Output(COMMIT_ID, "int"), self.plain(alias, COMMIT_ID)
+        yield Output(COMMIT_ID, "int", nullable=False), self.plain(alias, COMMIT_ID)
         if ref.kind == "relation" or self.plan.stored:
             for name in ref.identity:
-                yield Output(name, "str"), self.plain(alias, name)
+                yield Output(name, "str", nullable=False), self.plain(alias, name)
         columns = [
             (column.physical if self.plan.stored else column.name, column) for column in self.plan.schemas[ref].columns
         ]
         document = self.relations[ref].document
-        if document is not None:
+        if document is not None and columns:
             yield Output(document, None, tuple(columns)), self.plain(alias, document)
             return
         for name, column in columns:
-            yield Output(name, column.scalar), self.stored(alias, column)
+            yield Output(name, column.scalar, nullable=column.nullable), self.stored(alias, column)
 
     def ordering(self, aliases: list[str]) -> list[exp.Ordered]:
         """The order asked for, then the deterministic one of RFC 0004 §4.3."""
@@ -167,8 +174,7 @@ class _Compilation:
         return [self.dialect.json_value(place, "number"), self.dialect.json_value(place, "text")]
 
     def from_sources(self, select: exp.Select) -> exp.Select:
-        probe = self.plan.keyed or any(self.selective(predicate) for predicate in self.plan.where)
-        select = select.from_(self.rows("s", probe=probe))
+        select = select.from_(self.rows("s", probe=self.probes()))
         if self.plan.keyed:
             names = self.plan.source.identity
             same = [exp.EQ(this=self.plain("k", name), expression=self.plain("s", name)) for name in names]
@@ -186,6 +192,13 @@ class _Compilation:
         columns = list(self.used[alias].values())
         relation = self.relations[self.refs[alias]]
         return relation.rows(self.plan.window, columns, probe=probe).subquery(alias)
+
+    def probes(self) -> bool:
+        """Whether to look for a newer version row by row: after a filter, or when rows are wanted in key order."""
+        plan = self.plan
+        if plan.keyed or any(self.selective(predicate) for predicate in plan.where):
+            return True
+        return not plan.aggregates and not plan.hops and (bool(plan.where) or not plan.order)
 
     def selective(self, predicate: Predicate) -> bool:
         """Whether a filter finds few rows by key or index, so that deduplication should follow it."""
@@ -220,9 +233,16 @@ class _Compilation:
             select = select.order_by(*(exp.Ordered(this=key.copy(), nulls_first=True) for key in keys))
         for number, condition in enumerate(self.plan.having):
             node, _ = self.aggregate(condition.aggregate)
+            self.having.append(Binding((f"h{number}",), self.aggregate_encoder(condition.aggregate)))
             test = COMPARISONS[condition.op](this=node, expression=parameter(f"h{number}"))
             select = select.having(test)
         return select, tuple(outputs)
+
+    def aggregate_encoder(self, aggregate: Aggregate) -> Callable[[Any], Any]:
+        """How a value is compared with an aggregate: as the field itself for the least and greatest, else a number."""
+        if aggregate.function in ("min", "max") and aggregate.operand is not None and aggregate.operand.scalar:
+            return self.encoder(aggregate.operand, "s")
+        return lambda value: self.dialect.encode("float", value)
 
     def group_key(self, group: FieldExpr[Any]) -> Node:
         if group.scalar is not None:
@@ -348,7 +368,7 @@ class _Compilation:
     def match(self, condition: Condition, subject: Node) -> Node:
         if condition.value == "":
             self.bind(condition, (), self.dialect.encode_match)
-            return exp.not_(subject.is_(exp.null()))
+            return case((exp.not_(subject.is_(exp.null())), exp.true()))  # of null it stays unknown, as any match
         (bound,) = self.bind(condition, ("",), self.dialect.encode_match)
         return self.dialect.match(condition.op, subject, bound)
 

@@ -29,8 +29,8 @@ class Relation(ABC):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         """Select identity, `commit_id`, and the columns under their physical names.
 
-        The bound of `as_of` and `since` is the parameter `:window`. `probe` says that few identities will be looked
-        at, by key or by index, so that the plan should start from them rather than from a scan.
+        The bound of `as_of` and `since` is the parameter `:window`. `probe` advises to look for newer versions
+        row by row rather than in one pass over all: filters leave few rows, or the result is wanted in key order.
         """
 
     def encode(self, column: Column, value: Any) -> Any:
@@ -50,7 +50,4 @@ class EmptyRelation(Relation):
 
         names = [*self.ref.identity, "commit_id", *(column.physical for column in columns)]
         nothing = (exp.alias_(exp.null(), name, quoted=True) for name in names)
-        select = exp.select(*nothing)
-        if window.commit is not None:  # every parameter of a plan is bound, so it must occur
-            return select.where(exp.and_(exp.false(), exp.Placeholder(this="window").is_(exp.null())))
-        return select.where(exp.false())
+        return exp.select(*nothing).where(exp.false())

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from ontologia.engines.base import Capabilities, TypeLayout, output_schema
+from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import select_arrow
-from ontologia.engines.sqlite.repository import SqliteRepository, quoted
+from ontologia.engines.sqlite.connections import Connection
+from ontologia.engines.sqlite.repository import SqliteRepository
 from ontologia.engines.sqlite.windows import windowed
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, encode_json, identity_of
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, identity_of
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import Place, call, case, equal
 from ontologia.query.plan import Window
@@ -75,10 +75,10 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
         kind = layout.ref.kind
         relation = DocumentRelation(layout)
         for column in schema.indexed:
-            name = quoted(f"index_{kind}_{layout.ref.name}_{column.physical}")
+            name = f"index_{kind}_{layout.ref.name}_{column.physical}"
             value = relation.value(column, table=None).sql(dialect="sqlite")
             where = relation.of_type(table=None).sql(dialect="sqlite")
-            connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {kind}_history ({value}) WHERE {where}")
+            control.create_index(connection, name, f"ON {kind}_history ({value}) WHERE {where}")
 
     def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
         ref = layout.ref
@@ -95,7 +95,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
         columns: list[Sequence[Any]] = []
         for output, values in zip(statement.outputs, super().run(statement, parameters, keys), strict=True):
             fields = [column for _, column in output.columns]
-            columns.extend(_taken_apart(fields, values) if fields else [values])
+            columns.extend(taken_apart(fields, values) if fields else [values])
         return columns
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
@@ -109,7 +109,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
         arrays = [pa.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def stored_versions(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+    def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         import pyarrow as pa
 
         schemas = {v.schema_version_id: v.schema for v in control.schema_versions(connection, ref)}
@@ -126,7 +126,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
             *identity, texts = zip(*found, strict=True)
             schema = schemas[version]
             columns = dict(zip(ref.identity, (pa.array(key, pa.string()) for key in identity), strict=True))
-            values = _taken_apart(schema.columns, texts)
+            values = taken_apart(schema.columns, texts)
             for column, column_values in zip(schema.columns, values, strict=True):
                 columns[column.physical] = pa.array(column_values, column.arrow_type)
             yield version, pa.table(columns)
@@ -192,40 +192,6 @@ class DocumentRelation(Relation):
 
     def encode(self, column: Column, value: Any) -> Any:
         return value.hex() if isinstance(value, bytes) else value
-
-
-_FROM_JSON: dict[str, Callable[[Any], Any]] = {
-    "float": float,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "bytes": bytes.fromhex,
-}
-
-
-def documents(schema: TypeSchema, rows: pa.Table) -> Iterator[str]:
-    """Rows as canonical JSON texts."""
-    names = [column.name for column in schema.columns]
-    values = [
-        [None if text is None else json.loads(text) for text in rows.column(column.physical).to_pylist()]
-        if column.scalar is None
-        else rows.column(column.physical).to_pylist()
-        for column in schema.columns
-    ]
-    for row in zip(*values, strict=True):
-        yield encode_json(dict(zip(names, row, strict=True)))
-
-
-def _taken_apart(fields: Sequence[Column], texts: Sequence[str]) -> list[Sequence[Any]]:
-    """Documents as columns of values; a field that is JSON stays text."""
-    parsed = [json.loads(text) for text in texts]
-    columns: list[Sequence[Any]] = []
-    for column in fields:
-        decode = encode_json if column.scalar is None else _FROM_JSON.get(column.scalar)
-        values = [document.get(column.name) for document in parsed]
-        if decode is not None:
-            values = [None if value is None else decode(value) for value in values]
-        columns.append(values)
-    return columns
 
 
 def _literal(text: str) -> str:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ontologia.engines.base import Capabilities, TypeLayout
+from ontologia.engines.base import Capabilities, TypeLayout, summarized_layouts
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import encoded
-from ontologia.engines.sqlite.repository import SqliteRepository, quoted, tables
+from ontologia.engines.sqlite.connections import Connection
+from ontologia.engines.sqlite.control import quoted
+from ontologia.engines.sqlite.repository import SqliteRepository, tables
 from ontologia.engines.sqlite.windows import windowed
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Plan, Window
@@ -94,7 +96,7 @@ CREATE TABLE type_layout_catalog (
             zip(*(encoded(column) for column in ordered.columns), strict=True),
         )
 
-    def stored_versions(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+    def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self._catalog(connection).layouts.get(ref)
         if layout is None:
             return
@@ -137,28 +139,7 @@ CREATE TABLE type_layout_catalog (
                 "SELECT type_kind, type_name, schema_version_id, activation_commit_id, is_current "
                 "FROM type_layout_catalog ORDER BY type_kind, type_name, schema_version_id"
             ).fetchall()
-        return super().storage_info() | {"type_layouts": summarized(rows)}
-
-
-def summarized(rows: Sequence[tuple[str, str, int, int, int]]) -> dict[str, Any]:
-    """The layout summary of `storage_info()`: dropped types have no current version."""
-    layouts: dict[str, Any] = {}
-    for kind, name, version, activation, is_current in rows:
-        summary = layouts.setdefault(
-            name if name not in layouts or layouts[name]["type_kind"] == kind else f"{kind}:{name}",
-            {
-                "type_kind": kind,
-                "current_schema_version_id": None,
-                "activation_commit_id": None,
-                "historical_versions": [],
-            },
-        )
-        if is_current:
-            summary["current_schema_version_id"] = version
-            summary["activation_commit_id"] = activation
-        else:
-            summary["historical_versions"].append(version)
-    return layouts
+        return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
 
 
 class TableRelation(Relation):
@@ -190,9 +171,7 @@ def _free_name(connection: sqlite3.Connection, ref: TypeRef, version: int) -> st
 
 
 def _create_index(connection: sqlite3.Connection, table: str, column: str) -> None:
-    connection.execute(
-        f"CREATE INDEX IF NOT EXISTS {quoted(f'index_{table}_{column}')} ON {quoted(table)} ({quoted(column)})"
-    )
+    control.create_index(connection, f"index_{table}_{column}", f"ON {quoted(table)} ({quoted(column)})")
 
 
 def _changes(

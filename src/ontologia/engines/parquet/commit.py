@@ -1,0 +1,279 @@
+"""The commit on object storage: files, manifest, lease guard, head swap, indices (RFC 0004 §3.3, RFC 0009 §6.5)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.log import HeadVersion
+from ontologia.engines.parquet.records import (
+    CommitFile,
+    Head,
+    KnownTypes,
+    Manifest,
+    encoded,
+    now,
+    version_body,
+)
+from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, StorageBackendError, ValidationError
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeRef, TypeSchema, arrow_schema
+from ontologia.objects import Committed, Lease, conditional_put
+from ontologia.query.plan import Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ontologia.engines.parquet.repository import S3Repository
+
+_log = logging.getLogger(__name__)
+
+ROW_GROUP_ROWS = 131_072
+
+
+class HeadMovedError(ConcurrentWriteError):
+    """Somebody else committed first. The work is done again from the new head."""
+
+    code = "head_moved"
+
+
+class ParquetTransaction(Transaction):
+    """One attempt at a commit, under the write lease.
+
+    It begins where RFC 0004 §3.3 has read the head (step 1); `publish` is steps 2 to 8; the lease is released by
+    whoever took it (step 9).
+    """
+
+    def __init__(self, repository: S3Repository, lease: Lease, found: HeadVersion) -> None:
+        self._repository = repository
+        self._lease = lease
+        self._head = found
+        self._known = repository.log.schemas(found.head)
+        self._schemas = self._known
+        self._rows: dict[TypeRef, _RowFile] = {}
+        self._purged: list[TypeRef] = []
+        self.catalog: Catalog = repository.log.catalog(found.head)
+
+    # --- what the commit holds ---
+
+    def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
+        plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
+        return self._repository.table(plan, keys, self.catalog)
+
+    def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        layout = self.catalog.layouts.get(ref)
+        if layout is not None:
+            plan = Plan(ref, {ref: layout.schema}, stored=True)
+            yield layout.schema_version_id, self._repository.table(plan, None, self.catalog)
+
+    def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
+        return self._schemas.of(ref)
+
+    def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
+        if schema.ref in self._schemas.dropped:
+            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+        known = self.recorded(schema.ref)
+        same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
+        if schema_version_id is None:
+            if same is not None:
+                return same.schema_version_id
+            schema_version_id = max((version.schema_version_id for version in known), default=0) + 1
+        if same is None or same.schema_version_id != schema_version_id:
+            self._schemas = self._schemas.with_version(SchemaVersion(schema.ref, schema_version_id, schema, now()))
+        return schema_version_id
+
+    def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        version = self.record(schema, schema_version_id)
+        active = SchemaVersion(schema.ref, version, schema, now(), self.commit_id, is_current=True)
+        self._schemas = self._schemas.with_version(active)
+        return TypeLayout(schema.ref, schema, version, self.commit_id)
+
+    def append(self, layout: TypeLayout, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        file = self._rows.get(layout.ref)
+        if file is None:
+            file = self._rows[layout.ref] = _RowFile(layout, self.commit_id, document=self._repository.has_document)
+        file.add(rows)
+
+    def drop(self, ref: TypeRef, *, purge: bool) -> None:
+        self._schemas = self._schemas.without(ref)
+        if purge:
+            self._purged.append(ref)
+
+    # --- the commit itself ---
+
+    def publish(self, metadata: Mapping[str, Any]) -> int:
+        """RFC 0004 §3.3 from step 2 on. After step 7 nothing makes it fail."""
+        commit_id = self.commit_id  # step 2
+        folder = paths.attempt(commit_id, secrets.token_hex(4))  # step 3
+        bodies = self._data_files(folder)
+        files = [file for file, _ in bodies.values()]
+        manifest = self._manifest(commit_id, files, metadata)
+        head = self._next_head(commit_id, paths.manifest(folder))
+        writes = {key: body for key, (_, body) in bodies.items()} | self._schema_objects()
+        writes[paths.manifest(folder)] = encoded(manifest.body())
+        self._repository.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
+        self._guard(folder, writes)  # step 6
+        self._swap(head, folder, writes)  # step 7
+        self._repository.after_swap(self._head.head, head, manifest, self._schemas, self._known, self._purged)  # step 8
+        return commit_id
+
+    def _data_files(self, folder: str) -> dict[str, tuple[CommitFile, bytes]]:
+        found = {}
+        for ref, rows in self._rows.items():
+            path = self._repository.data_path(folder, ref, rows.layout.schema_version_id)
+            body = rows.finish()
+            digest = hashlib.sha256(body).hexdigest()
+            file = CommitFile(ref, path, rows.count, rows.layout.schema_version_id, digest, len(body))
+            found[path] = (file, body)
+        return found
+
+    def _manifest(self, commit_id: int, files: list[CommitFile], metadata: Mapping[str, Any]) -> Manifest:
+        parent = self._head.head
+        return Manifest(
+            commit_id=commit_id,
+            parent_commit_id=parent.commit_id or None,
+            parent_manifest_path=parent.manifest_path,
+            created_at=now(),
+            runtime_id=self._repository.runtime_id,
+            metadata=metadata,
+            files=files,
+            schemas=self._schemas if self._schemas is not self._known else None,
+        )
+
+    def _next_head(self, commit_id: int, manifest_path: str) -> Head:
+        changed = self._schemas is not self._known
+        return replace(
+            self._head.head,
+            commit_id=commit_id,
+            manifest_path=manifest_path,
+            updated_at=now(),
+            runtime_id=self._repository.runtime_id,
+            schema_manifest_path=manifest_path if changed else self._head.head.schema_manifest_path,
+        )
+
+    def _schema_objects(self) -> dict[str, bytes]:
+        """The schema registry and the known types, written in the locked section before the swap (RFC 0004 §5).
+
+        They may run ahead of a swap that fails. Readers take the catalog from the manifest that the head names, so a
+        version that never became current misleads nobody.
+        """
+        if self._schemas is self._known:
+            return {}
+        changed = {version.ref for version in self._schemas.versions if version not in self._known.versions}
+        found = {
+            paths.versions(ref): encoded({"versions": [version_body(version) for version in self._schemas.of(ref)]})
+            for ref in changed
+        }
+        if not set(self._schemas.current) <= set(self._known.current):
+            refs = [*self._known.current, *self._schemas.current]
+            found[paths.TYPES] = encoded(KnownTypes.of(refs).body())
+        return found
+
+    def _guard(self, folder: str, writes: Mapping[str, bytes]) -> None:
+        try:
+            self._lease.guard()
+        except LeaseExpiredError:
+            self._discard(folder, writes)
+            raise
+
+    def _swap(self, head: Head, folder: str, writes: Mapping[str, bytes]) -> None:
+        outcome = conditional_put(
+            self._repository.objects,
+            paths.HEAD,
+            head.body(),
+            etag=self._head.etag,
+            buried=lambda winner: self._is_ancestor(winner, head),
+            budget_s=self._repository.config.s3_request_timeout_s * 2,
+        )
+        if not isinstance(outcome, Committed):
+            self._discard(folder, writes)
+            winner = outcome.winner or {}
+            raise HeadMovedError(
+                f"{self._repository.objects.url(paths.HEAD)} moved to commit {winner.get('commit_id')} by "
+                f"{winner.get('runtime_id')!r} before commit {head.commit_id} could be made"
+            )
+
+    def _is_ancestor(self, winner: Mapping[str, Any], ours: Head) -> bool:
+        """Whether the head that was found was built on the one we tried to write."""
+        found = Head.read(winner)
+        if found.commit_id < ours.commit_id:
+            return False
+        chain = self._repository.log.chain(found, ours.commit_id - 1)
+        return any(path == ours.manifest_path for path, _ in chain)
+
+    def _discard(self, folder: str, writes: Mapping[str, bytes]) -> None:
+        """Remove the files of an attempt that is settled to have failed. What stays is vacuumed later."""
+        try:
+            self._repository.objects.delete_many([key for key in writes if key.startswith(folder)])
+        except StorageBackendError as problem:
+            _log.warning("orphan files stay in %s: %s", folder, problem)
+
+
+class _RowFile:
+    """The rows of one type in one commit, as a Parquet file in the making."""
+
+    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.layout = layout
+        self.count = 0
+        self._commit_id = commit_id
+        self._document = document
+        self._schema = file_schema(layout.schema, document=document)
+        self._buffer = io.BytesIO()
+        self._writer = pq.ParquetWriter(pa.PythonFile(self._buffer, mode="w"), self._schema, compression="zstd")
+
+    def add(self, rows: pa.Table) -> None:
+        self._writer.write_table(self._complete(rows), row_group_size=ROW_GROUP_ROWS)
+        self.count += rows.num_rows
+
+    def finish(self) -> bytes:
+        self._writer.close()
+        return self._buffer.getvalue()
+
+    def _complete(self, rows: pa.Table) -> pa.Table:
+        """The rows with commit, version and, in v1, type and document; in the order of their identity."""
+        import pyarrow as pa
+
+        ref = self.layout.ref
+        rows = rows.sort_by([(name, "ascending") for name in ref.identity])
+        constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
+        columns: dict[str, Any] = {name: rows.column(name) for name in rows.column_names}
+        columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
+        if self._document:
+            from ontologia.engines.documents import documents
+
+            columns[f"{ref.kind}_type"] = pa.repeat(pa.scalar(ref.name), rows.num_rows)
+            columns["fields_json"] = pa.array(documents(self.layout.schema, rows), pa.string())
+        return pa.table({field.name: columns[field.name] for field in self._schema}).cast(self._schema)
+
+
+def file_schema(schema: TypeSchema, *, document: bool) -> pa.Schema:
+    """The columns of a data file. v1 carries the type's name and the row as JSON besides (RFC 0004 §2.5)."""
+    import pyarrow as pa
+
+    plain = arrow_schema(schema.ref.kind, schema.columns)
+    if not document:
+        return plain
+    kind = schema.ref.kind
+    identity = [plain.field(name) for name in schema.ref.identity]
+    fields = [plain.field(column.physical) for column in schema.columns]
+    return pa.schema(
+        [
+            plain.field(COMMIT_ID),
+            pa.field(f"{kind}_type", pa.string(), nullable=False),
+            *identity,
+            plain.field(SCHEMA_VERSION_ID),
+            *fields,
+            pa.field("fields_json", pa.string(), nullable=False),
+        ]
+    )

@@ -1,0 +1,170 @@
+"""The commit log as readers see it: the head, the chain of manifests behind it, indices, and the catalog in force.
+
+The head is read anew for every question. Manifests never change, so each is read once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ontologia.engines.base import Catalog, TypeLayout
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.records import (
+    Head,
+    KnownTypes,
+    Manifest,
+    SchemaCatalog,
+    TypeIndex,
+    parsed,
+    version_from,
+)
+from ontologia.errors import StorageBackendError, UninitializedStorageError
+from ontologia.model import TypeRef
+from ontologia.objects import ObjectNotFound, Objects
+
+MANIFESTS_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class HeadVersion:
+    """A head and the version of the object it was read from, to swap against."""
+
+    head: Head
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVersion:
+    """An index and the version of the object it was read from; None where there is no object yet."""
+
+    index: TypeIndex
+    etag: str | None
+
+
+class Log:
+    """Reads the control plane of one store."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._catalogs: dict[str | None, SchemaCatalog] = {}
+        self._lock = threading.Lock()
+
+    def head(self) -> HeadVersion:
+        """Who is in force now. A prefix without a head is not initialized."""
+        try:
+            blob = self.objects.get(paths.HEAD)
+        except ObjectNotFound:
+            raise UninitializedStorageError(
+                f"there is no ontology at {self.objects.uri}: create one with `onto init --storage-uri "
+                f"{self.objects.uri}`, or correct the URI",
+                context={"url": self.objects.url(paths.HEAD), "operation": "open"},
+            ) from None
+        return HeadVersion(parsed(blob.data, self.objects.url(paths.HEAD), Head.read), blob.etag)
+
+    def manifest(self, path: str) -> Manifest:
+        with self._lock:
+            known = self._manifests.get(path)
+            if known is not None:
+                self._manifests.move_to_end(path)
+                return known
+        try:
+            data = self.objects.get(path).data
+        except ObjectNotFound:
+            raise StorageBackendError(
+                f"the manifest {self.objects.url(path)} is part of the history, and it is gone",
+                context={"operation": "read", "url": self.objects.url(path)},
+            ) from None
+        return self.remember(path, parsed(data, self.objects.url(path), Manifest.read))
+
+    def remember(self, path: str, manifest: Manifest) -> Manifest:
+        """Keep a manifest that was read or written: it never changes."""
+        with self._lock:
+            self._manifests[path] = manifest
+            while len(self._manifests) > MANIFESTS_KEPT:
+                self._manifests.popitem(last=False)
+        return manifest
+
+    def chain(self, head: Head, down_to: int = 0) -> Iterator[tuple[str, Manifest]]:
+        """The committed manifests from the head back to the one after `down_to` (RFC 0004 §3.5)."""
+        path, expected = head.manifest_path, head.commit_id
+        while path is not None and expected > down_to:
+            manifest = self.manifest(path)
+            if manifest.commit_id != expected:
+                raise StorageBackendError(
+                    f"{self.objects.url(path)} should be commit {expected}, and says {manifest.commit_id}",
+                    context={"operation": "read", "url": self.objects.url(path)},
+                )
+            yield path, manifest
+            path, expected = manifest.parent_manifest_path, expected - 1
+
+    def find(self, head: Head, commit_id: int) -> tuple[str, Manifest] | None:
+        """The committed manifest of a commit.
+
+        Old ones are found by listing: where a commit has one attempt with a manifest, that is it. Only among several
+        does the chain tell which one won.
+        """
+        if not 1 <= commit_id <= head.commit_id:
+            return None
+        if head.commit_id - commit_id > 8:
+            listed = (info.key for info in self.objects.list(f"{paths.COMMITS}{commit_id}-"))
+            attempts = [key for key in listed if key.endswith("/manifest.json")]
+            if len(attempts) == 1:
+                return attempts[0], self.manifest(attempts[0])
+        return next(((path, found) for path, found in self.chain(head, commit_id - 1) if found.commit_id == commit_id))
+
+    def schemas(self, head: Head) -> SchemaCatalog:
+        """The schema catalog in force at a head."""
+        path = head.schema_manifest_path
+        known = self._catalogs.get(path)
+        if known is not None:
+            return known
+        if path is not None:
+            found = self.manifest(path).schemas
+            if found is None:
+                raise StorageBackendError(f"{self.objects.url(path)} should hold the schema catalog, and does not")
+        else:
+            found = SchemaCatalog() if head.commit_id == 0 else self._registered(head)
+        self._catalogs = {path: found}
+        return found
+
+    def _registered(self, head: Head) -> SchemaCatalog:
+        """The catalog from the schema registry, for stores whose head does not name one (RFC 0009 §6.5)."""
+        versions = []
+        for ref in self.known_types().refs:
+            key = paths.versions(ref)
+            blob = self.objects.get(key)
+            found = parsed(
+                blob.data, self.objects.url(key), lambda body: [version_from(item) for item in body["versions"]]
+            )
+            versions += [item for item in found if (item.activation_commit_id or 0) <= head.commit_id]
+        return SchemaCatalog(tuple(versions))
+
+    def catalog(self, head: Head) -> Catalog:
+        schemas = self.schemas(head)
+        layouts = {
+            ref: TypeLayout(ref, version.schema, version.schema_version_id, version.activation_commit_id or 0)
+            for ref, version in schemas.current.items()
+        }
+        return Catalog(head.commit_id, layouts, schemas.dropped, head)
+
+    def known_types(self) -> KnownTypes:
+        """The types whose indices are kept. Raises when the object is missing or malformed (RFC 0004 §5)."""
+        try:
+            blob = self.objects.get(paths.TYPES)
+        except ObjectNotFound:
+            url = self.objects.url(paths.TYPES)
+            raise StorageBackendError(f"{url} is missing", context={"operation": "read", "url": url}) from None
+        return parsed(blob.data, self.objects.url(paths.TYPES), KnownTypes.read)
+
+    def index(self, ref: TypeRef) -> IndexVersion:
+        """A type's index; a missing one covers nothing."""
+        key = paths.index(ref)
+        try:
+            blob = self.objects.get(key)
+        except ObjectNotFound:
+            return IndexVersion(TypeIndex(ref.name), None)
+        return IndexVersion(parsed(blob.data, self.objects.url(key), TypeIndex.read), blob.etag)

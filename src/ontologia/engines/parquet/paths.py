@@ -1,0 +1,67 @@
+"""Where objects lie under the prefix (RFC 0004 §2.1–§2.3, §6; RFC 0009 §4)."""
+
+from __future__ import annotations
+
+import re
+
+from ontologia.engines.base import WRITE_LOCK
+from ontologia.model import Kind, TypeRef
+
+HEAD = "meta/head.json"
+ENGINE = "meta/engine.json"
+TYPES = "meta/schema/types.json"
+DROPPED = "meta/schema/dropped.json"
+LAYOUTS = "meta/type_layout_catalog.json"
+COMMITS = "commits/"
+SNAPSHOTS = "snapshots/"
+LOCKS = "meta/locks/"
+
+_PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
+_ATTEMPT = re.compile(r"commits/(\d+)-([0-9a-f]+)/")
+
+
+def lock(name: str = WRITE_LOCK) -> str:
+    return f"{LOCKS}{name}.json"
+
+
+def index(ref: TypeRef) -> str:
+    return f"meta/indices/{_PLURAL[ref.kind]}/{ref.name}.json"
+
+
+def versions(ref: TypeRef) -> str:
+    return f"meta/schema/versions/{_PLURAL[ref.kind]}/{ref.name}.json"
+
+
+def attempt(commit_id: int, attempt_id: str) -> str:
+    """The folder of one attempt at a commit. Attempts never share a key, so they cannot overwrite each other."""
+    return f"{COMMITS}{commit_id}-{attempt_id}/"
+
+
+def manifest(folder: str) -> str:
+    return f"{folder}manifest.json"
+
+
+def folder_of(manifest_path: str) -> str:
+    return manifest_path.removesuffix("manifest.json")
+
+
+def attempt_of(key: str) -> tuple[int, str] | None:
+    """The commit id and the folder an object belongs to, if it is part of an attempt."""
+    found = _ATTEMPT.match(key)
+    return None if found is None else (int(found[1]), found[0])
+
+
+def data_v1(folder: str, ref: TypeRef, version: int) -> str:
+    return f"{folder}{_PLURAL[ref.kind]}/{ref.name}.parquet"
+
+
+def data_v2(folder: str, ref: TypeRef, version: int) -> str:
+    return f"{folder}{_PLURAL[ref.kind]}/{ref.name}/v{version}.parquet"
+
+
+def snapshot_v1(ref: TypeRef, version: int, first: int, last: int) -> str:
+    return f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}-{first}-{last}.parquet"
+
+
+def snapshot_v2(ref: TypeRef, version: int, first: int, last: int) -> str:
+    return f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}/v{version}-{first}-{last}.parquet"

@@ -1,0 +1,94 @@
+"""A type's files as rows in a window of time, in DuckDB's SQL (RFC 0004 §4.3, §4.4).
+
+Over a snapshot, latest and as-of are plain filters, because each row knows the commit that superseded it. Only the
+commits after it go through a window function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from ontologia.engines.parquet.planning import Scan
+from ontologia.engines.parquet.records import IndexEntry
+from ontologia.model import COMMIT_ID, Column, TypeRef
+from ontologia.query.dialects import call
+from ontologia.query.plan import Window
+from ontologia.query.relation import Relation
+
+SUPERSEDED_BY = "superseded_by"
+
+
+class FilesRelation(Relation):
+    """The rows of a type in its files. `places` says where each file can be read, by path."""
+
+    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str]) -> None:
+        self.ref = ref
+        self.scan = scan
+        self.places = places
+        self.key = (ref, scan.upper, tuple((entry.is_snapshot, places[entry.path]) for entry in scan.files))
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
+        if not window.deduplicated:
+            since = [exp.GT(this=_column(COMMIT_ID), expression=_bound())] if window.mode == "since" else []
+            return self._select(names, self.scan.files).where(*since, *self._upper())
+        if self.scan.snapshot is None:
+            return self._newest(names)
+        if self.scan.inside_snapshot or not self.scan.tail:
+            return self._settled(names, self.scan.snapshot)
+        base = self._settled(names, self.scan.snapshot).where(exp.not_(exp.Exists(this=self._superseding())))
+        return exp.select(*map(_column, names)).from_(exp.union(base, self._newest(names), distinct=False).subquery())
+
+    def _settled(self, names: Sequence[str], snapshot: IndexEntry) -> exp.Select:
+        """The rows of the snapshot that were in force at the end of the window."""
+        current = _column(SUPERSEDED_BY).is_(exp.null())
+        if not self.scan.inside_snapshot:
+            return self._select(names, [snapshot]).where(current)
+        later = exp.GT(this=_column(SUPERSEDED_BY), expression=self._end())
+        return self._select(names, [snapshot]).where(exp.or_(current, later), *self._upper())
+
+    def _newest(self, names: Sequence[str]) -> exp.Select:
+        """The last row of each identity among the commits after the snapshot."""
+        rank = exp.Window(
+            this=call("row_number"),
+            partition_by=[_column(name) for name in self.ref.identity],
+            order=exp.Order(expressions=[exp.Ordered(this=_column(COMMIT_ID), desc=True, nulls_first=False)]),
+        )
+        select = self._select(names, self.scan.tail).where(*self._upper())
+        select.set("qualify", exp.Qualify(this=exp.EQ(this=rank, expression=exp.Literal.number(1))))
+        return select
+
+    def _superseding(self) -> exp.Select:
+        """Whether a later commit has a row of the same identity."""
+        names = self.ref.identity
+        later = self._select(names, self.scan.tail).where(*self._upper()).subquery("later")
+        same = [
+            exp.EQ(this=exp.column(name, table="later", quoted=True), expression=exp.column(name, "t", quoted=True))
+            for name in names
+        ]
+        return exp.select("1").from_(later).where(*same)
+
+    def _upper(self) -> list[exp.Expression]:
+        if self.scan.upper is None:
+            return []
+        return [exp.LTE(this=_column(COMMIT_ID), expression=self._end())]
+
+    def _end(self) -> exp.Expression:
+        return exp.Literal.number(self.scan.upper)
+
+    def _select(self, names: Sequence[str], entries: Sequence[IndexEntry]) -> exp.Select:
+        files = exp.Array(expressions=[exp.Literal.string(self.places[entry.path]) for entry in entries])
+        by_name = exp.EQ(this=exp.column("union_by_name"), expression=exp.true())
+        read = exp.Anonymous(this="read_parquet", expressions=[files, by_name])
+        source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
+        return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(source)
+
+
+def _column(name: str) -> exp.Column:
+    return exp.column(name, quoted=True)
+
+
+def _bound() -> exp.Placeholder:
+    return exp.Placeholder(this="window")

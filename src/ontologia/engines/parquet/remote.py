@@ -1,0 +1,80 @@
+"""Where DuckDB reads a file: in place when the store is a directory, from the cache, or by range over the network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.parquet.duck import Duck
+from ontologia.engines.parquet.records import IndexEntry
+from ontologia.errors import StorageBackendError
+from ontologia.objects import FileCache, ObjectNotFound, Objects
+
+WHOLE_FILE_BYTES = 64 << 20
+"""Files up to this size are fetched whole, once, into the cache; larger ones are read by range."""
+
+
+class Reading:
+    """Gives local paths, or URLs that DuckDB can read, for data files."""
+
+    def __init__(self, objects: Objects, duck: Duck, config: OntologiaConfig) -> None:
+        self.objects = objects
+        self.duck = duck
+        self.config = config
+        self.cache = FileCache(_directory(config), config.cache_max_bytes)
+
+    @contextmanager
+    def places(self, entries: Sequence[IndexEntry]) -> Iterator[Mapping[str, str]]:
+        """Where each file can be read, by its path; good while in the block."""
+        by_range = {entry.path for entry in entries if self._by_range(entry)}
+        whole = [entry for entry in entries if entry.path not in by_range]
+        sizes = {entry.path: entry.size for entry in whole if entry.size is not None}
+        try:
+            with self.cache.pinned(self.objects, [entry.path for entry in whole], sizes=sizes) as found:
+                places = {entry.path: str(path) for entry, path in zip(whole, found, strict=True)}
+                yield places | {path: self.objects.url(path) for path in by_range}
+        except ObjectNotFound as missing:
+            raise StorageBackendError(
+                f"a data file is part of the history, and it is gone: {missing.url}",
+                context={"operation": "read", "url": missing.url},
+            ) from missing
+
+    def _by_range(self, entry: IndexEntry) -> bool:
+        if entry.size is None or entry.size <= WHOLE_FILE_BYTES or not self.objects.uri.startswith("s3://"):
+            return False
+        if self.cache.contains(self.objects, entry.path):
+            return False
+        secret = self._secret()
+        if secret is None:
+            return False
+        self.duck.allow_s3(f"ontologia {urlsplit(self.objects.uri).netloc}", secret)
+        return True
+
+    def _secret(self) -> dict[str, str] | None:
+        """The settings of the store for DuckDB; None without static credentials, which it would need."""
+        key, password = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+        if not key or not password:
+            return None
+        connector = getattr(self.objects.backend, "connector", None)
+        secret = {"KEY_ID": key, "SECRET": password, "REGION": getattr(connector, "region", None) or "us-east-1"}
+        if token := os.environ.get("AWS_SESSION_TOKEN"):
+            secret["SESSION_TOKEN"] = token
+        endpoint = getattr(connector, "endpoint", None)
+        if endpoint:
+            parts = urlsplit(endpoint)
+            secret |= {"ENDPOINT": parts.netloc, "USE_SSL": str(parts.scheme == "https").lower()}
+        if getattr(connector, "path_style", False):
+            secret["URL_STYLE"] = "path"
+        secret["SCOPE"] = f"s3://{urlsplit(self.objects.uri).netloc}"
+        return secret
+
+
+def _directory(config: OntologiaConfig) -> Path:
+    if config.cache_directory is not None:
+        return Path(config.cache_directory)
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "ontologia"

@@ -1,0 +1,350 @@
+"""The repository on object storage: what s3/v1 and s3/v2 share, and the little in which they differ."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import (
+    WRITE_LOCK,
+    Capabilities,
+    Catalog,
+    Commit,
+    SchemaVersion,
+    Transaction,
+    TypeLayout,
+    change_entry,
+)
+from ontologia.engines.parquet import indexes, paths
+from ontologia.engines.parquet.commit import HeadMovedError, ParquetTransaction
+from ontologia.engines.parquet.duck import Duck
+from ontologia.engines.parquet.log import IndexVersion, Log
+from ontologia.engines.parquet.planning import coverage, current_entries, scan
+from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, encoded
+from ontologia.engines.parquet.relation import FilesRelation
+from ontologia.engines.parquet.remote import Reading
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
+from ontologia.model import TypeRef
+from ontologia.objects import Lease, Objects, prove_conditions
+from ontologia.query.compiler import Statement
+from ontologia.query.dialects import DIALECTS
+from ontologia.query.plan import Plan
+from ontologia.query.relation import EmptyRelation, Relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+ATTEMPTS = 8
+
+
+class S3Repository(RowwiseRepository):
+    """An ontology under one prefix of an object store: many readers and one writer at a time, on any machines."""
+
+    backend = "s3"
+    dialect = DIALECTS["duckdb"]
+    capabilities = Capabilities(typed_columns=True, object_storage=True)
+    has_document: ClassVar[bool]
+    """Whether rows carry `fields_json` beside their columns."""
+
+    def __init__(self, objects: Objects, config: OntologiaConfig | None = None) -> None:
+        super().__init__(config)
+        self.objects = objects
+        self.log = Log(objects)
+        self.duck = Duck(self.config.s3_duckdb_memory_limit)
+        self.reading = Reading(objects, self.duck, self.config)
+        self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
+        self.warnings: list[str] = []
+        self._indices: dict[TypeRef, IndexVersion] = {}
+        self._locks: dict[tuple[str, str], Lease] = {}
+        self.log.head()  # a prefix that is not initialized fails here, before anything else
+
+    # --- what v1 and v2 say differently ---
+
+    @staticmethod
+    def data_path(folder: str, ref: TypeRef, version: int) -> str:
+        raise TypeError("only s3/v1 and s3/v2 have paths")
+
+    @staticmethod
+    def snapshot_path(ref: TypeRef, version: int, first: int, last: int) -> str:
+        raise TypeError("only s3/v1 and s3/v2 have paths")
+
+    def index_extras(self, schemas: SchemaCatalog, ref: TypeRef) -> dict[str, Any]:
+        """What an index says of schema versions: nothing, in v1."""
+        return {}
+
+    def layout_objects(self, schemas: SchemaCatalog) -> dict[str, bytes]:
+        """The objects that list current layouts: none, in v1."""
+        return {}
+
+    # --- reading ---
+
+    def catalog(self) -> Catalog:
+        return self.log.catalog(self.log.head().head)
+
+    @contextmanager
+    def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
+        head: Head = catalog.version
+        layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
+        stored = {ref: layout for ref, layout in layouts.items() if layout is not None}
+        entries = dict(
+            zip(stored, self.objects.map(lambda item: self._entries(head, *item), stored.items()), strict=True)
+        )
+        found: dict[TypeRef, Relation] = {}
+        with ExitStack() as stack:
+            for ref in layouts:
+                files = scan(entries.get(ref, ()), plan.window, head)
+                if not files.files:
+                    found[ref] = EmptyRelation(ref)
+                    continue
+                found[ref] = FilesRelation(ref, files, stack.enter_context(self.reading.places(files.files)))
+            yield found
+
+    def _entries(self, head: Head, ref: TypeRef, layout: TypeLayout) -> list[IndexEntry]:
+        found = self.log.index(ref)
+        self._indices[ref] = found
+        covered = coverage(self.log, head, ref, found.index)
+        self._diagnostics += covered.diagnostics(ref, head)
+        return current_entries(covered, layout)
+
+    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+        return self.duck.columns(statement, parameters, keys)
+
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        return self.duck.table(statement, parameters, keys)
+
+    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
+        with self.duck.cursor() as cursor:
+            rows = cursor.execute(f"EXPLAIN {statement.sql}", dict(parameters)).fetchall()
+        return "\n".join(str(row[-1]) for row in rows)
+
+    # --- writing ---
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        prove_conditions(self.objects)
+        with self.lease:
+            yield ParquetTransaction(self, self.lease, self.log.head())
+
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """RFC 0004 §3.4: after a lost swap, release, start again from the new head, with jittered backoff."""
+        for attempt in range(ATTEMPTS):
+            try:
+                with self.write() as transaction:
+                    return work(transaction)
+            except HeadMovedError as moved:
+                reason = moved
+                time.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2**attempt, 1.0))
+        raise HeadMismatchError(f"gave up after {ATTEMPTS} lost races: {reason}")
+
+    def put_all(self, writes: Mapping[str, bytes]) -> None:
+        """Write several objects side by side."""
+        self.objects.map(lambda item: self.objects.put(*item), writes.items())
+
+    def after_swap(
+        self,
+        before: Head,
+        head: Head,
+        manifest: Manifest,
+        schemas: SchemaCatalog,
+        known: SchemaCatalog,
+        purged: Sequence[TypeRef],
+    ) -> None:
+        """RFC 0004 §3.3 step 8: the accelerators, best effort. The commit stands whatever happens here."""
+        self.warnings = []
+        assert head.manifest_path is not None
+        self.log.remember(head.manifest_path, manifest)
+        try:
+            indexes.advance(self, before, head, manifest, schemas)
+            if schemas is not known:
+                indexes.update_layouts(self, schemas, known, head)
+            for ref in purged:
+                indexes.purge(self, ref)
+        except OntologiaError as problem:
+            self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")
+
+    def warn(self, message: str) -> None:
+        """Tell the operator, in the log and on the repository."""
+        self.warnings.append(message)
+        _log.warning(message)
+
+    # --- the log ---
+
+    def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
+        found: list[Commit] = []
+        for _, manifest in self.log.chain(self.log.head().head, since or 0):
+            if limit is not None and len(found) >= limit:
+                break
+            found.append(_commit(manifest))
+        return found
+
+    def get_commit(self, commit_id: int) -> dict[str, Any] | None:
+        found = self.log.find(self.log.head().head, commit_id)
+        return None if found is None else _commit(found[1]).to_dict()
+
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
+        head = self.log.head().head
+        found = self.log.find(head, commit_id)
+        if found is None:
+            return []
+        changes = []
+        for file in sorted(found[1].files, key=lambda item: item.ref):
+            covered = coverage(self.log, head, file.ref, self.log.index(file.ref).index)
+            earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
+            own = IndexEntry(commit_id, commit_id, file.path, size=file.size)
+            for identity, existed in self._changed(file.ref, own, earlier):
+                changes.append(change_entry(file.ref, identity, existed))
+        return changes
+
+    def _changed(
+        self, ref: TypeRef, own: IndexEntry, earlier: Sequence[IndexEntry]
+    ) -> list[tuple[tuple[str, ...], bool]]:
+        names = ", ".join(ref.identity)
+        with self.reading.places([own, *earlier]) as places, self.duck.cursor() as cursor:
+            files = [places[entry.path] for entry in earlier]
+            known = (
+                f"SELECT DISTINCT {names}, true AS known FROM read_parquet($earlier, union_by_name = true) "
+                if files
+                else ""
+            )
+            nothing = (
+                f"SELECT {', '.join(f'NULL::VARCHAR AS {name}' for name in ref.identity)}, true AS known WHERE false"
+            )
+            older = f"{known} WHERE commit_id < $commit" if files else nothing
+            values = {"own": [places[own.path]]} | ({"earlier": files, "commit": own.min_commit_id} if files else {})
+            rows = cursor.execute(
+                f"SELECT {names}, coalesce(known, false) FROM read_parquet($own) LEFT JOIN ({older}) USING ({names}) "
+                f"ORDER BY {names}",
+                values,
+            ).fetchall()
+        return [(tuple(row[:-1]), row[-1]) for row in rows]
+
+    def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
+        schemas = self.log.schemas(self.log.head().head)
+        return list(schemas.versions) if ref is None else schemas.of(ref)
+
+    # --- locks ---
+
+    def _lease(self, name: str, owner_id: str, ttl_ms: int) -> Lease:
+        return Lease(
+            self.objects,
+            paths.lock(name),
+            ttl_ms / 1000,
+            owner_id=owner_id,
+            timeout_s=self.config.s3_lock_timeout_ms / 1000,
+        )
+
+    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        held = self._locks.get((name, owner_id))
+        if held is not None and held.held:
+            return self.renew_lock(owner_id, ttl_ms, name)
+        lease = Lease(self.objects, paths.lock(name), ttl_ms / 1000, owner_id=owner_id, timeout_s=0, keep_alive=False)
+        try:
+            lease.acquire()
+        except LockContentionError:
+            return False
+        self._locks[name, owner_id] = lease
+        return True
+
+    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
+        lease = self._locks.get((name, owner_id))
+        if lease is None:
+            return False
+        lease.ttl_s = ttl_ms / 1000
+        try:
+            lease.renew()
+        except OntologiaError:
+            return False
+        return True
+
+    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
+        lease = self._locks.pop((name, owner_id), None)
+        return lease is not None and lease.release()
+
+    # --- about the store ---
+
+    def storage_info(self) -> dict[str, Any]:
+        head = self.log.head().head
+        return {
+            "backend": self.backend,
+            "engine_version": self.engine_version,
+            "storage_uri": self.objects.uri,
+            "head_commit_id": head.commit_id,
+        }
+
+    def close(self) -> None:
+        self.duck.close()
+
+
+class S3RepositoryV1(S3Repository):
+    """One file per type and commit, with typed columns for pushdown and `fields_json` for old readers."""
+
+    engine_version = "v1"
+    has_document = True
+    data_path = staticmethod(paths.data_v1)
+    snapshot_path = staticmethod(paths.snapshot_v1)
+
+
+class S3RepositoryV2(S3Repository):
+    """Files by type and schema version; indices and a layout catalog that know which version is current."""
+
+    engine_version = "v2"
+    has_document = False
+    data_path = staticmethod(paths.data_v2)
+    snapshot_path = staticmethod(paths.snapshot_v2)
+
+    def index_extras(self, schemas: SchemaCatalog, ref: TypeRef) -> dict[str, Any]:
+        """RFC 0009 §4.3."""
+        versions = [version for version in schemas.of(ref) if version.activation_commit_id is not None]
+        current = next((version for version in versions if version.is_current), None)
+        ends = [version.activation_commit_id for version in versions[1:]]
+        return {
+            "current_schema_version_id": None if current is None else current.schema_version_id,
+            "activation_commit_id": None if current is None else current.activation_commit_id,
+            "historical_versions": [
+                {
+                    "schema_version_id": version.schema_version_id,
+                    "activation_commit_id": version.activation_commit_id,
+                    "superseded_at_commit_id": end,
+                }
+                for version, end in zip(versions, [*ends, None], strict=True)
+                if not version.is_current
+            ],
+        }
+
+    def layout_objects(self, schemas: SchemaCatalog) -> dict[str, bytes]:
+        """RFC 0009 §4.4."""
+        layouts = [
+            {
+                "type_kind": version.ref.kind,
+                "type_name": version.ref.name,
+                "schema_version_id": version.schema_version_id,
+                "activation_commit_id": version.activation_commit_id,
+                "is_current": version.is_current,
+            }
+            for version in schemas.versions
+            if version.activation_commit_id is not None
+        ]
+        return {paths.LAYOUTS: encoded({"layouts": layouts})}
+
+    def storage_info(self) -> dict[str, Any]:
+        from ontologia.engines.base import summarized_layouts
+
+        schemas = self.log.schemas(self.log.head().head)
+        rows = [
+            (v.ref.kind, v.ref.name, v.schema_version_id, v.activation_commit_id, v.is_current)
+            for v in schemas.versions
+            if v.activation_commit_id is not None
+        ]
+        return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
+
+
+def _commit(manifest: Manifest) -> Commit:
+    return Commit(manifest.commit_id, manifest.created_at, manifest.runtime_id, manifest.metadata)
