@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -43,6 +44,8 @@ class QuerySource(Protocol):
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table: ...
 
     def explain(self, plan: Plan) -> str: ...
+
+    def snapshot(self) -> AbstractContextManager[None]: ...
 
 
 class QueryRoot:
@@ -327,10 +330,11 @@ class RelationQuery(AggregatingQuery[R]):
     __slots__ = ()
 
     def collect(self) -> Result[R]:
-        fetched = self._source.fetch(self._plan)
-        hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
-        relations = hydrator.objects(fetched.columns)
-        attach_endpoints(self._source, self._declaration, relations, self._plan.window)
+        with self._source.snapshot():  # endpoints of the same state as their relations
+            fetched = self._source.fetch(self._plan)
+            hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
+            relations = hydrator.objects(fetched.columns)
+            attach_endpoints(self._source, self._declaration, relations, self._plan.window)
         return Result(relations, fetched.diagnostics)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 END, NULL = 0xFF, 0xFE
+ROWS_AT_ONCE = 50_000
 _INSTANT = "%Y-%m-%dT%H:%M:%S+00:00"
 
 
@@ -31,6 +32,8 @@ def decoded(output: Output, values: Sequence[Any]) -> Sequence[Any]:
         case "float":
             if any(type(value) is not float for value in values):  # NaN is kept as text, and v1 has whole numbers
                 return [None if value is None else float(value) for value in values]
+        case "bytes":  # v1 keeps them as hex
+            return [bytes.fromhex(value) if isinstance(value, str) else value for value in values]
         case "datetime":
             parse = datetime.fromisoformat
             return [None if value is None else parse(value) for value in values]
@@ -62,10 +65,14 @@ def select_arrow(connection: sqlite3.Connection, statement: Statement, parameter
 
     schema = output_schema(statement)
     collected: list[_Collect] = []
-    connection.create_aggregate("ontologia_collect", 1, lambda: _Collect(collected))  # type: ignore[arg-type]
+    make: Any = lambda: _Collect(collected)  # noqa: E731 — its step is that of a list, which no protocol describes
+    connection.create_aggregate("ontologia_collect", 1, make)
     text_factory, connection.text_factory = connection.text_factory, bytes
     try:
         row = connection.execute(_concatenating(statement), parameters).fetchone()
+    except sqlite3.DataError:  # together, the values of a column are longer than the longest string of SQLite
+        connection.text_factory = text_factory
+        return _row_by_row(connection.execute(statement.sql, parameters), statement, schema)
     finally:
         connection.text_factory = text_factory
     arrays = []
@@ -77,6 +84,17 @@ def select_arrow(connection: sqlite3.Connection, statement: Statement, parameter
         else:
             arrays.append(_split(value).cast(field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _row_by_row(cursor: sqlite3.Cursor, statement: Statement, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    batches = []
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        columns = zip(statement.outputs, schema, zip(*rows, strict=True), strict=True)
+        arrays = [pa.array(decoded(output, values), field.type) for output, field, values in columns]
+        batches.append(pa.record_batch(arrays, schema=schema))
+    return pa.Table.from_batches(batches, schema)
 
 
 class _Collect(list[Any]):
@@ -98,7 +116,8 @@ def _concatenating(statement: Statement) -> str:
         if output.scalar in ("float", "bytes"):
             columns.append(f'ontologia_collect("c{number}")')
         else:
-            columns.append(f"group_concat(coalesce(\"c{number}\", x'{NULL:02X}'), x'{END:02X}')")
+            value = f"coalesce(\"c{number}\", x'{NULL:02X}')" if output.nullable else f'"c{number}"'
+            columns.append(f"group_concat({value}, x'{END:02X}')")
     return f"SELECT {', '.join(columns)} FROM ({statement.sql})"
 
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ontologia.engines.base import Catalog
 from ontologia.errors import LockContentionError, StorageBackendError
 
 CACHE_KIB = 64 * 1024
 
 
+class Connection(sqlite3.Connection):
+    """A connection, and the catalog it saw last."""
+
+    catalog: Catalog | None = None
+
+
 class Connections:
-    """Opens a connection for every thread that asks, and again after a fork.
+    """Opens a connection for every thread that asks, closes it when the thread ends, and survives a fork.
 
     `:memory:` has one connection for all threads, behind a lock, because it exists only inside that connection.
     """
@@ -25,35 +33,33 @@ class Connections:
         self.in_memory = path == ":memory:"
         self._lock_timeout_ms = lock_timeout_ms
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
-        self._guard = threading.RLock()
+        self._shared = _Held() if self.in_memory else None
+        self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._closed = False
+        _everywhere.add(self)
 
     @contextmanager
-    def use(self) -> Iterator[sqlite3.Connection]:
+    def use(self) -> Iterator[Connection]:
         """This thread's connection; what SQLite raises while it is used becomes an error of ours."""
-        with self.translated():
-            if self.in_memory:
-                with self._guard:
-                    yield self._connection()
-            else:
-                yield self._connection()
+        held = self._shared or self._of_this_thread()
+        with held.lock:
+            try:
+                if self._closed:
+                    raise StorageBackendError(f"{self.path}: this store is closed")
+                if held.connection is None:
+                    held.connection = self._connect()
+                yield held.connection
+            except sqlite3.Error as problem:
+                raise self._explained(problem) from problem
 
-    def _connection(self) -> sqlite3.Connection:
-        if self._closed:
-            raise StorageBackendError(f"{self.path}: this store is closed")
-        holder = self if self.in_memory else self._local
-        known = getattr(holder, "_held", None)
-        if known is not None and known[0] == os.getpid():
-            connection: sqlite3.Connection = known[1]
-            return connection
-        connection = self._connect()
-        holder._held = (os.getpid(), connection)  # type: ignore[union-attr]
-        with self._guard:
-            self._open.append(connection)
-        return connection
+    def _of_this_thread(self) -> _Held:
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None or held.process != os.getpid():
+            held = self._local.held = _Held()
+            self._held.add(held)
+        return held
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> Connection:
         if not self.in_memory and not Path(self.path).parent.exists():
             raise StorageBackendError(f"{self.path}: the folder does not exist; create it first")
         connection = sqlite3.connect(
@@ -61,6 +67,7 @@ class Connections:
             timeout=self._lock_timeout_ms / 1000,
             isolation_level=None,
             check_same_thread=False,
+            factory=Connection,
             cached_statements=256,
         )
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -70,18 +77,17 @@ class Connections:
         return connection
 
     def close(self) -> None:
-        with self._guard:
-            self._closed = True
-            for connection in self._open:
-                connection.close()
-            self._open.clear()
+        """Close every connection that is not in use; one that is closes with its thread."""
+        self._closed = True
+        self.let_go()
+        if self._shared is not None:
+            self._shared.close()
 
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as problem:
-            raise self._explained(problem) from problem
+    def let_go(self) -> None:
+        """Close the connections to the file that are idle; they open again when they are asked for."""
+        for held in list(self._held):
+            if held.process == os.getpid():
+                held.close()
 
     def _explained(self, problem: sqlite3.Error) -> Exception:
         code = getattr(problem, "sqlite_errorcode", None) or 0
@@ -103,3 +109,49 @@ class Connections:
             case sqlite3.SQLITE_CORRUPT:
                 return StorageBackendError(f"{self.path}: the file is damaged ({problem})", context=context)
         return StorageBackendError(f"{self.path}: SQLite says: {problem}", context=context)
+
+
+class _Held:
+    """What a thread holds: its connection, closed when the thread ends, and a lock that says whether it is in use."""
+
+    __slots__ = ("__weakref__", "connection", "lock", "process")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.lock = threading.RLock()
+        self.process = os.getpid()
+
+    def close(self) -> None:
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            if self.connection is not None and not self.connection.in_transaction:
+                self.connection.close()
+                self.connection = None
+        finally:
+            self.lock.release()
+
+    def __del__(self) -> None:
+        if self.connection is None:
+            return
+        if self.process == os.getpid():
+            self.connection.close()
+        else:
+            _inherited.append(self.connection)
+
+
+# A connection must not be carried over a fork: SQLite would believe in locks on the file that the child does not
+# have, and the parent, thinking itself alone, would delete the log the child writes to. So idle connections are closed
+# before a fork. One that another thread was using at that moment is kept by the child, untouched, until it ends.
+_everywhere: weakref.WeakSet[Connections] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection] = []
+
+
+def _before_fork() -> None:
+    for connections in list(_everywhere):
+        with suppress(sqlite3.Error):
+            connections.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ontologia.engines.base import Commit, SchemaVersion
-from ontologia.errors import LockContentionError
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
 CONTROL_TABLES = """
@@ -200,11 +199,34 @@ def release_lock(connection: sqlite3.Connection, name: str, owner_id: str) -> bo
     return connection.execute("DELETE FROM locks WHERE name = ? AND owner_id = ?", (name, owner_id)).rowcount > 0
 
 
-def check_lock(connection: sqlite3.Connection, name: str, owner_id: str) -> None:
-    """Refuse to write while somebody else holds the lock."""
+def lock_holder(connection: sqlite3.Connection, name: str, owner_id: str) -> str | None:
+    """Who else holds a lock, and until when."""
     row = connection.execute(
         "SELECT owner_id, expires_at FROM locks WHERE name = ? AND owner_id <> ? AND expires_at > ?",
         (name, owner_id, instant_text(now())),
     ).fetchone()
-    if row is not None:
-        raise LockContentionError(f"{row[0]} holds the write lock until {row[1]}; try again after that")
+    return None if row is None else f"{row[0]} (until {row[1]})"
+
+
+# --- indexes ---
+
+
+def create_index(connection: sqlite3.Connection, name: str, definition: str) -> None:
+    """Make an index unless there is one like it. `definition` is what follows the name: `ON "table" ("column")`.
+
+    Names of types and fields run together here, and SQLite ignores case: a name that is taken gets a number.
+    """
+    rows = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+    if any(sql is not None and sql.endswith(definition) for _, sql in rows):
+        return
+    taken = {known.casefold() for known, _ in rows}
+    free, number = name, 1
+    while free.casefold() in taken:
+        number += 1
+        free = f"{name}__{number}"
+    connection.execute(f"CREATE INDEX {quoted(free)} {definition}")
+
+
+def quoted(name: str) -> str:
+    """An identifier, quoted for SQLite."""
+    return '"' + name.replace('"', '""') + '"'

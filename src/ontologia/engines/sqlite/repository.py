@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ from ontologia.engines.base import WRITE_LOCK, Catalog, Commit, SchemaVersion, T
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import decoded, select_arrow
-from ontologia.engines.sqlite.connections import Connections
-from ontologia.errors import ValidationError
+from ontologia.engines.sqlite.connections import Connection, Connections
+from ontologia.errors import LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
@@ -39,7 +40,6 @@ class SqliteRepository(RowwiseRepository):
         super().__init__(config)
         self.path = path
         self.connections = Connections(path, self.config.lock_timeout_ms)
-        self._catalogs: dict[int, Catalog] = {}
 
     @classmethod
     def create(cls, path: str, config: OntologiaConfig | None = None) -> SqliteRepository:
@@ -80,7 +80,7 @@ class SqliteRepository(RowwiseRepository):
         """Append rows."""
 
     @abstractmethod
-    def stored_versions(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+    def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         """The latest rows of a type, by the schema version they were written under."""
 
     @abstractmethod
@@ -98,21 +98,21 @@ class SqliteRepository(RowwiseRepository):
         with self.connections.use() as connection:
             return self._catalog(connection)
 
-    def _catalog(self, connection: sqlite3.Connection) -> Catalog:
+    def _catalog(self, connection: Connection) -> Catalog:
         """The catalog this connection sees.
 
         SQLite tells with one cheap number whether another connection changed the file since we last looked; our own
         commits drop the cached catalog themselves.
         """
         (version,) = connection.execute("PRAGMA data_version").fetchone()
-        known = self._catalogs.get(id(connection))
+        known = connection.catalog
         if known is not None and known.version == version:
             return known
         return self._read_catalog(connection, version)
 
-    def _read_catalog(self, connection: sqlite3.Connection, version: Any) -> Catalog:
+    def _read_catalog(self, connection: Connection, version: Any) -> Catalog:
         catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
-        self._catalogs[id(connection)] = catalog
+        connection.catalog = catalog
         return catalog
 
     @contextmanager
@@ -121,21 +121,27 @@ class SqliteRepository(RowwiseRepository):
         yield {ref: EmptyRelation(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
 
     @contextmanager
-    def reading(self, keys: pa.Table | None = None) -> Iterator[sqlite3.Connection]:
+    def snapshot(self) -> Iterator[None]:
+        """One state for all reads in the block: a migration in between could give rows that the catalog denies."""
+        with self.connections.use() as connection:
+            if connection.in_transaction:
+                yield
+                return
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def reading(self, keys: pa.Table | None = None) -> Iterator[Connection]:
         """A connection on which every statement sees one state, with `touched_keys` filled from `keys`."""
         with self.connections.use() as connection:
             if keys is None:
                 yield connection
                 return
-            inside = connection.in_transaction
-            if not inside:
-                connection.execute("BEGIN")
-            try:
-                with _touched(connection, keys):
-                    yield connection
-            finally:
-                if not inside:
-                    connection.execute("COMMIT")
+            with self.snapshot(), _touched(connection, keys):
+                yield connection
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         with self.reading(keys) as connection:
@@ -166,15 +172,28 @@ class SqliteRepository(RowwiseRepository):
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         with self.connections.use() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
             try:
-                control.check_lock(connection, WRITE_LOCK, self.runtime_id)
-                transaction = SqliteTransaction(self, connection)
-                yield transaction
+                yield SqliteTransaction(self, connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                self._catalogs.pop(id(connection), None)
+                connection.catalog = None
+
+    def _begin(self, connection: Connection) -> None:
+        """Start a write, after waiting for whoever has taken the write lock by name."""
+        if connection.in_transaction:
+            raise ValidationError("this thread has a transaction open already: commit it or roll it back first")
+        deadline = time.monotonic() + self.config.lock_timeout_ms / 1000
+        while True:
+            connection.execute("BEGIN IMMEDIATE")
+            holder = control.lock_holder(connection, WRITE_LOCK, self.runtime_id)
+            if holder is None:
+                return
+            connection.execute("ROLLBACK")
+            if time.monotonic() > deadline:
+                raise LockContentionError(f"{holder} holds the write lock; try again after that")
+            time.sleep(0.01)
 
     # --- the log ---
 
@@ -219,7 +238,7 @@ class SqliteRepository(RowwiseRepository):
 class SqliteTransaction(Transaction):
     """A commit inside one `BEGIN IMMEDIATE`."""
 
-    def __init__(self, repository: SqliteRepository, connection: sqlite3.Connection) -> None:
+    def __init__(self, repository: SqliteRepository, connection: Connection) -> None:
         self._repository = repository
         self._connection = connection
         self.catalog = repository._read_catalog(connection, None)
@@ -290,8 +309,3 @@ def _touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
 def tables(connection: sqlite3.Connection) -> set[str]:
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     return {name for (name,) in rows}
-
-
-def quoted(name: str) -> str:
-    """An identifier, quoted for SQLite."""
-    return '"' + name.replace('"', '""') + '"'
