@@ -342,6 +342,6 @@ def _table(layout: TypeLayout, rows: Sequence[Mapping[str, Any]]) -> Any:
             raise ValidationError(f"{layout.ref}.{column.name} must have a value")
         try:
             columns[column.physical] = pa.array(values, column.arrow_type)
-        except (pa.ArrowException, TypeError, OverflowError) as problem:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
             raise ValidationError(f"{layout.ref}.{column.name} takes {column.describe()}: {problem}") from None
     return pa.table(columns)

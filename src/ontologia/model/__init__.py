@@ -19,7 +19,7 @@ from ontologia.model.expressions import Combination, Condition, FieldExpr, Negat
 from ontologia.model.fields import Field, FieldOptions
 from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema
 from ontologia.model.typespec import TypeSpec, build_type_spec, canonical_json
-from ontologia.model.values import encode_json, instant_text, key_text, to_utc
+from ontologia.model.values import encode_json, instant_text, is_unicode, key_text, to_utc
 
 __all__ = [
     "COMMIT_ID",
@@ -55,6 +55,7 @@ __all__ = [
     "encode_json",
     "identity_of",
     "instant_text",
+    "is_unicode",
     "key_text",
     "left",
     "meta",

@@ -221,7 +221,7 @@ def _rewrite(transaction: Transaction, step: _Step, upgraders: Upgraders) -> int
             batch = table.slice(start, ROWS_AT_ONCE)
             upgraded = [_upgraded(step, identity, row, chain) for identity, row in _stored_rows(schema, batch)]
             identities = [identity for identity, _ in upgraded]
-            transaction.append(layout, table_of(step.declaration, identities, [obj for _, obj in upgraded]))
+            transaction.append(layout, table_of(step.declaration, identities, [obj.__dict__ for _, obj in upgraded]))
             rows += len(upgraded)
     return rows
 

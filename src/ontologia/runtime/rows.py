@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.model import Declaration, Declared, encode_json, key_text
+from ontologia.errors import ValidationError
+from ontologia.model import Declaration, Declared, encode_json, is_unicode, key_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,18 +21,30 @@ def identity_of(obj: Declared) -> tuple[str, ...]:
     return values["left_key"], values["right_key"], "" if instance_key is None else values[instance_key]
 
 
-def table_of(declaration: Declaration, identities: Sequence[tuple[str, ...]], objects: Sequence[Declared]) -> pa.Table:
-    """Identity columns, then fields."""
+def table_of(
+    declaration: Declaration, identities: Sequence[tuple[str, ...]], rows: Sequence[Mapping[str, Any]]
+) -> pa.Table:
+    """Identity columns, then fields, from the values of objects."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
     for name, keys in zip(declaration.ref.identity, zip(*identities, strict=True), strict=True):
-        columns[name] = pa.array(keys, pa.string())
-    rows = [obj.__dict__ for obj in objects]
+        columns[name] = _array(declaration, name, keys, pa.string())
     for column in declaration.schema.columns:
         name = column.name
-        values = [row[name] for row in rows]
+        values: Sequence[Any] = [row[name] for row in rows]
         if column.scalar is None:
             values = [None if value is None else encode_json(value) for value in values]
-        columns[column.physical] = pa.array(values, column.arrow_type)
+        columns[column.physical] = _array(declaration, name, values, column.arrow_type)
     return pa.table(columns)
+
+
+def _array(declaration: Declaration, name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        wrong = next(value for value in values if isinstance(value, str) and not is_unicode(value))
+        shown = repr(wrong[:100])
+        raise ValidationError(f"{declaration.ref}.{name}: {shown} has a lone surrogate, which is no text") from None

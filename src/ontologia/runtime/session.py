@@ -50,7 +50,7 @@ class Session(Store):
         self.instance_metadata = user_metadata(instance_metadata)
         self._owns_repository = owns_repository
         self._metadata: dict[str, str] = {}
-        self._wanted: dict[TypeRef, dict[tuple[str, ...], Declared]] = {}
+        self._wanted: dict[TypeRef, dict[tuple[str, ...], dict[str, Any]]] = {}
 
     def ensure(self, objects: Declared | Iterable[Declared]) -> None:
         """Declare state: one entity or relation, or any number of them. The last word on an identity wins."""
@@ -69,7 +69,8 @@ class Session(Store):
         known = self._declarations.setdefault(declaration.ref, declaration)
         if known is not declaration and known.schema.fingerprint != declaration.schema.fingerprint:
             raise TypeError(f"two different classes are stored as {declaration.ref}: give one another name=")
-        self._wanted.setdefault(declaration.ref, {})[identity_of(obj)] = obj
+        # The values as they are now: an object that is changed afterwards, even in its key, declares nothing new.
+        self._wanted.setdefault(declaration.ref, {})[identity_of(obj)] = obj.__dict__.copy()
 
     def add_commit_meta(self, key: str, value: str) -> None:
         """Put a note on the next commit."""
