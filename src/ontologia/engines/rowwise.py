@@ -198,6 +198,23 @@ class RowwiseRepository(Engine):
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, 0.25)
 
+    # --- care, which only object storage needs ---
+
+    def index_verify(self) -> Any:
+        raise self._not_for_files("index verify")
+
+    def index_repair(self, *, apply: bool = False) -> Any:
+        raise self._not_for_files("index repair")
+
+    def compact(self, type_name: str | None = None, *, apply: bool = False) -> Any:
+        raise self._not_for_files("compact")
+
+    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> Any:
+        raise self._not_for_files("vacuum")
+
+    def _not_for_files(self, operation: str) -> ValidationError:
+        return ValidationError(f"{operation} is for object storage; {self.backend} needs no such care")
+
     # --- questions without classes ---
 
     def field(self, kind: Kind, type_name: str, path: str) -> FieldExpr[Any]:

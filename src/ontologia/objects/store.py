@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import mmap
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,6 +63,15 @@ class Objects:
         """Write, replacing what is there. Returns the etag. For objects that one writer owns, or that never
         change."""
         return self._send("put", key, partial(self.backend.put, self._path(key), data))
+
+    def put_file(self, key: str, path: Path) -> str:
+        """Write the content of a local file, without reading it into memory as a whole."""
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            view: Any = memoryview(data)
+            try:
+                return self.put(key, view)
+            finally:
+                view.release()
 
     def put_if_absent(self, key: str, data: bytes) -> str:
         """Create. Raises `ConditionFailed` if there is an object already. Sent once, never repeated."""

@@ -59,7 +59,7 @@ class Reading:
         key, password = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
         if not key or not password:
             return None
-        connector = getattr(self.objects.backend, "connector", None)
+        connector = getattr(self.objects.backend, "connect", None)
         secret = {"KEY_ID": key, "SECRET": password, "REGION": getattr(connector, "region", None) or "us-east-1"}
         if token := os.environ.get("AWS_SESSION_TOKEN"):
             secret["SESSION_TOKEN"] = token

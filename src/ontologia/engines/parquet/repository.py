@@ -20,14 +20,17 @@ from ontologia.engines.base import (
     TypeLayout,
     change_entry,
 )
-from ontologia.engines.parquet import indexes, paths
+from ontologia.engines.parquet import compaction, indexes, paths, vacuum
 from ontologia.engines.parquet.commit import HeadMovedError, ParquetTransaction
+from ontologia.engines.parquet.compaction import CompactionReport
 from ontologia.engines.parquet.duck import Duck
+from ontologia.engines.parquet.indexes import IndexReport, RepairReport
 from ontologia.engines.parquet.log import IndexVersion, Log
 from ontologia.engines.parquet.planning import coverage, current_entries, scan
 from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, encoded
 from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.remote import Reading
+from ontologia.engines.parquet.vacuum import VacuumReport
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
 from ontologia.model import TypeRef
@@ -208,20 +211,17 @@ class S3Repository(RowwiseRepository):
     ) -> list[tuple[tuple[str, ...], bool]]:
         names = ", ".join(ref.identity)
         with self.reading.places([own, *earlier]) as places, self.duck.cursor() as cursor:
-            files = [places[entry.path] for entry in earlier]
-            known = (
-                f"SELECT DISTINCT {names}, true AS known FROM read_parquet($earlier, union_by_name = true) "
-                if files
-                else ""
-            )
-            nothing = (
-                f"SELECT {', '.join(f'NULL::VARCHAR AS {name}' for name in ref.identity)}, true AS known WHERE false"
-            )
-            older = f"{known} WHERE commit_id < $commit" if files else nothing
-            values = {"own": [places[own.path]]} | ({"earlier": files, "commit": own.min_commit_id} if files else {})
+            # The commit's own file stands in where nothing is earlier: none of its rows are.
+            values = {
+                "own": [places[own.path]],
+                "earlier": [places[entry.path] for entry in earlier] or [places[own.path]],
+                "commit": own.min_commit_id,
+            }
             rows = cursor.execute(
-                f"SELECT {names}, coalesce(known, false) FROM read_parquet($own) LEFT JOIN ({older}) USING ({names}) "
-                f"ORDER BY {names}",
+                f"""SELECT {names}, coalesce(known, false) FROM read_parquet($own)
+                    LEFT JOIN (SELECT DISTINCT {names}, true AS known
+                               FROM read_parquet($earlier, union_by_name = true) WHERE commit_id < $commit)
+                    USING ({names}) ORDER BY {names}""",
                 values,
             ).fetchall()
         return [(tuple(row[:-1]), row[-1]) for row in rows]
@@ -267,6 +267,24 @@ class S3Repository(RowwiseRepository):
     def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
         lease = self._locks.pop((name, owner_id), None)
         return lease is not None and lease.release()
+
+    # --- care ---
+
+    def index_verify(self) -> IndexReport:
+        """How every index stands against the head (RFC 0004 §3.5)."""
+        return indexes.verify(self)
+
+    def index_repair(self, *, apply: bool = False) -> RepairReport:
+        """Rebuild indices that lag, miss the head or cannot be read. A preview unless `apply` is set."""
+        return indexes.repair(self, apply=apply)
+
+    def compact(self, type_name: str | None = None, *, apply: bool = False) -> CompactionReport:
+        """Merge a type's files into one snapshot, or all types'. A preview unless `apply` is set (RFC 0004 §6)."""
+        return compaction.compact(self, type_name, apply=apply)
+
+    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> VacuumReport:
+        """Delete orphan attempts, replaced snapshots and expired locks. A preview unless `apply` is set."""
+        return vacuum.vacuum(self, older_than_s, apply=apply)
 
     # --- about the store ---
 

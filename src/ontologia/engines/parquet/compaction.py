@@ -1,0 +1,165 @@
+"""Compaction: the files of a type become one snapshot whose rows know the commit that superseded them (RFC 0004 §6).
+
+Commits and manifests are untouched; only the index changes, so that every question has the same answer before and
+after. Current rows come first, sorted by identity, in row groups of their own; superseded ones follow. A key lookup
+then reads one row group, and the latest state needs no window function.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ontologia.engines.base import TypeLayout
+from ontologia.engines.parquet import indexes
+from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
+from ontologia.engines.parquet.log import IndexVersion
+from ontologia.engines.parquet.planning import coverage, current_entries, renewed
+from ontologia.engines.parquet.records import Head, IndexEntry
+from ontologia.engines.parquet.relation import SUPERSEDED_BY
+from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.objects import ConditionFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ontologia.engines.parquet.repository import S3Repository
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCompaction:
+    """One type's part: how many files become one, and which commits it covers."""
+
+    ref: TypeRef
+    files: int
+    rows: int
+    min_commit_id: int
+    max_commit_id: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What was compacted, or would be."""
+
+    applied: bool
+    types: list[TypeCompaction] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    layout: TypeLayout
+    found: IndexVersion
+    entries: Sequence[IndexEntry]  # to be merged
+    kept: Sequence[IndexEntry]  # of earlier schema versions
+
+    def summary(self, repository: S3Repository) -> TypeCompaction:
+        first, last = self.entries[0].min_commit_id, self.entries[-1].max_commit_id
+        rows = sum(entry.row_count or 0 for entry in self.entries)
+        path = repository.snapshot_path(self.layout.ref, self.layout.schema_version_id, first, last)
+        return TypeCompaction(self.layout.ref, len(self.entries), rows, first, last, path)
+
+
+def compact(repository: S3Repository, type_name: str | None, *, apply: bool) -> CompactionReport:
+    """Merge what is worth merging, of one type or of all."""
+    if not apply:
+        jobs = _jobs(repository, repository.log.head().head, type_name)
+        return CompactionReport(False, [job.summary(repository) for job in jobs])
+    with repository.lease:
+        start = repository.log.head().head
+        done = [_compact(repository, start, job) for job in _jobs(repository, start, type_name)]
+    return CompactionReport(True, done)
+
+
+def _jobs(repository: S3Repository, head: Head, type_name: str | None) -> list[_Job]:
+    catalog = repository.log.catalog(head)
+    refs = [ref for ref in sorted(catalog.layouts) if type_name in (None, ref.name)]
+    if type_name is not None and not refs:
+        raise ValidationError(f"{type_name} is not in this store")
+    jobs = repository.objects.map(lambda ref: _job(repository, head, catalog.layouts[ref]), refs)
+    return [job for job in jobs if len(job.entries) > 1]
+
+
+def _job(repository: S3Repository, head: Head, layout: TypeLayout) -> _Job:
+    found = repository.log.index(layout.ref)
+    covered = coverage(repository.log, head, layout.ref, found.index)
+    entries = current_entries(covered, layout)
+    return _Job(layout, found, entries, [entry for entry in covered.entries if entry not in entries])
+
+
+def _compact(repository: S3Repository, start: Head, job: _Job) -> TypeCompaction:
+    """One type: write the snapshot, check that nothing moved, replace the entries."""
+    summary = job.summary(repository)
+    with _snapshot_file(repository, job) as (path, rows):
+        size = path.stat().st_size
+        repository.objects.put_file(summary.path, path)
+    repository.lease.guard()
+    if repository.log.head().head != start:
+        raise ConcurrentWriteError(f"the head moved while {job.layout.ref} was being compacted; run it again")
+    snapshot = IndexEntry(
+        summary.min_commit_id, summary.max_commit_id, summary.path, job.layout.schema_version_id, size, rows
+    )
+    index = renewed(job.found.index, job.layout.ref, start.commit_id, [*job.kept, snapshot])
+    try:
+        indexes.write(repository, job.layout.ref, job.found, index, repository.log.schemas(start))
+    except ConditionFailed as problem:
+        raise ConcurrentWriteError(
+            f"the index of {job.layout.ref} changed while it was being compacted; run it again"
+        ) from problem
+    return TypeCompaction(
+        job.layout.ref, summary.files, rows, summary.min_commit_id, summary.max_commit_id, summary.path
+    )
+
+
+@contextmanager
+def _snapshot_file(repository: S3Repository, job: _Job) -> Iterator[tuple[Path, int]]:
+    """The snapshot as a local file, written in batches, and how many rows it has."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    plain = file_schema(job.layout.schema, document=repository.has_document)
+    schema = plain.append(pa.field(SUPERSEDED_BY, pa.int64()))
+    rows = 0
+    with tempfile.TemporaryDirectory(prefix="ontologia-") as folder:
+        path = Path(folder) / "snapshot.parquet"
+        with (
+            repository.reading.places(job.entries) as places,
+            pq.ParquetWriter(path, schema, compression="zstd") as writer,
+        ):
+            files = [places[entry.path] for entry in job.entries]
+            for current in (True, False):
+                for table in _batches(repository, job.layout.ref, plain, files, current=current):
+                    writer.write_table(table.cast(schema), row_group_size=ROW_GROUP_ROWS)
+                    rows += table.num_rows
+        yield path, rows
+
+
+def _batches(
+    repository: S3Repository, ref: TypeRef, plain: pa.Schema, files: Sequence[str], *, current: bool
+) -> Iterator[pa.Table]:
+    """The rows with the commit that superseded each, current or superseded ones, in order, a row group at a time."""
+    import pyarrow as pa
+
+    identity = ", ".join(ref.identity)
+    columns = ", ".join(f'"{name}"' for name in plain.names)
+    superseded = f"lead({COMMIT_ID}) OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID})"
+    sql = (
+        f"SELECT {columns}, {SUPERSEDED_BY} FROM ("
+        f"SELECT {columns}, {superseded} AS {SUPERSEDED_BY} FROM read_parquet($files, union_by_name = true)) "
+        f"WHERE {SUPERSEDED_BY} IS {'' if current else 'NOT '}NULL ORDER BY {identity}, {COMMIT_ID}"
+    )
+    with repository.duck.cursor() as cursor:
+        reader = cursor.execute(sql, {"files": list(files)}).to_arrow_reader(ROW_GROUP_ROWS)
+        held: list[pa.RecordBatch] = []
+        for batch in reader:
+            held.append(batch)
+            if sum(item.num_rows for item in held) >= ROW_GROUP_ROWS:
+                yield pa.Table.from_batches(held)
+                held = []
+        if held:
+            yield pa.Table.from_batches(held)

@@ -1,0 +1,130 @@
+"""The janitor: deletes what no reader can reach and no writer can still make reachable.
+
+Three kinds of leftovers: attempts that lost or died before the swap, snapshots that a newer one replaced, and lock
+files long expired. Every committed attempt stays, and so does every snapshot an index names.
+
+A writer that stalls just before its swap has files here that look orphaned. Before anything is deleted, the head is
+rewritten in place under the write lease: same commit, new version of the object. From then on the stalled writer's
+swap fails, whatever its lease says, so its files are orphans for good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ontologia.engines.parquet import indexes, paths
+from ontologia.engines.parquet.records import Head, now
+from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.objects import Committed, Info, LeaseRecord, conditional_put
+from ontologia.objects.conditional import decode
+
+if TYPE_CHECKING:
+    from ontologia.engines.parquet.repository import S3Repository
+
+
+_range = re.compile(r"\d+-\d+\.parquet$")
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumItem:
+    """One object that can go, and why."""
+
+    key: str
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VacuumReport:
+    """What was deleted, or would be."""
+
+    applied: bool
+    objects: list[VacuumItem] = field(default_factory=list)
+
+
+def vacuum(repository: S3Repository, older_than_s: float, *, apply: bool) -> VacuumReport:
+    """Find leftovers older than an age, and delete exactly those that were found."""
+    if older_than_s < 0:
+        raise ValidationError(f"older_than must not be negative, and is {older_than_s} s")
+    before = datetime.now(UTC) - timedelta(seconds=older_than_s)
+    if not apply:
+        head = repository.log.head().head
+        return VacuumReport(False, list(_leftovers(repository, head, _listed(repository), before)))
+    with repository.lease:
+        listed = _listed(repository)
+        head = _fenced(repository)
+        found = list(_leftovers(repository, head, listed, before))
+        if any(item.key.startswith(paths.SNAPSHOTS) for item in found):
+            _fence_indices(repository, head)
+        repository.lease.guard()
+        repository.objects.delete_many([item.key for item in found])
+        repository.objects.sweep(older_than_s=max(older_than_s, 3600.0))
+    return VacuumReport(True, found)
+
+
+def _listed(repository: S3Repository) -> list[Info]:
+    return [
+        info for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.LOCKS) for info in repository.objects.list(folder)
+    ]
+
+
+def _fenced(repository: S3Repository) -> Head:
+    """Rewrite the head in place, so that a swap prepared against its old version cannot succeed any more."""
+    found = repository.log.head()
+    head = replace(found.head, updated_at=now())
+    outcome = conditional_put(
+        repository.objects, paths.HEAD, head.body(), etag=found.etag, buried=lambda winner: Head.read(winner) == head
+    )
+    if not isinstance(outcome, Committed):
+        raise ConcurrentWriteError("the head moved while vacuum was starting; run it again")
+    return head
+
+
+def _fence_indices(repository: S3Repository, head: Head) -> None:
+    """The same for indices: a compaction that stalled must not name a snapshot that is about to go."""
+    schemas = repository.log.schemas(head)
+    for ref in sorted({version.ref for version in schemas.versions}):
+        found = repository.log.index(ref)
+        if found.etag is not None:
+            index = replace(found.index, other={**found.index.other, "fenced_at": now()})
+            indexes.write(repository, ref, found, index, schemas)
+
+
+def _leftovers(repository: S3Repository, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
+    committed = {paths.folder_of(path) for path, _ in repository.log.chain(head)}
+    named = _named_files(repository, head)
+    for info in listed:
+        attempt = paths.attempt_of(info.key)
+        if info.key in named or info.modified > before:
+            continue
+        if attempt is not None and attempt[1] not in committed:
+            yield VacuumItem(info.key, info.size, f"an attempt at commit {attempt[0]} that was never committed")
+        elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed) <= before:
+            yield VacuumItem(info.key, info.size, "a snapshot that no index names")
+        elif info.key.startswith(paths.LOCKS) and info.key != paths.lock() and _is_over(repository, info.key, before):
+            yield VacuumItem(info.key, info.size, "a lock that expired long ago")
+
+
+def _replaced_at(info: Info, listed: list[Info]) -> datetime:
+    """When readers may have begun to use a newer snapshot of the same type instead of this one."""
+    of_type = _range.sub("", info.key)
+    later = [
+        other.modified for other in listed if other.modified > info.modified and _range.sub("", other.key) == of_type
+    ]
+    return min(later, default=info.modified)
+
+
+def _named_files(repository: S3Repository, head: Head) -> set[str]:
+    """Every file an index names, of all types that ever had one."""
+    refs = {version.ref for version in repository.log.schemas(head).versions}
+    indices = repository.objects.map(repository.log.index, sorted(refs))
+    return {entry.path for found in indices for entry in found.index.entries}
+
+
+def _is_over(repository: S3Repository, key: str, before: datetime) -> bool:
+    record = LeaseRecord.read(decode(repository.objects.get(key).data))
+    return record is None or record.expires_at < before
