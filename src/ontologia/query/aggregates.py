@@ -30,16 +30,16 @@ class Aggregate:
             None if self.where is None else _shape(self.where),
         )
 
-    def __gt__(self, value: float) -> AggregateCondition:
+    def __gt__(self, value: Any) -> AggregateCondition:
         return AggregateCondition(self, "gt", value)
 
-    def __ge__(self, value: float) -> AggregateCondition:
+    def __ge__(self, value: Any) -> AggregateCondition:
         return AggregateCondition(self, "ge", value)
 
-    def __lt__(self, value: float) -> AggregateCondition:
+    def __lt__(self, value: Any) -> AggregateCondition:
         return AggregateCondition(self, "lt", value)
 
-    def __le__(self, value: float) -> AggregateCondition:
+    def __le__(self, value: Any) -> AggregateCondition:
         return AggregateCondition(self, "le", value)
 
     def __eq__(self, value: object) -> AggregateCondition:  # type: ignore[override]

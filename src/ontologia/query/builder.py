@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
-from ontologia.model import COMMIT_ID, Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema
+from ontologia.model import Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema
 from ontologia.query.aggregates import Aggregate, AggregateCondition, single
 from ontologia.query.aggregates import avg as avg_of
 from ontologia.query.aggregates import max as max_of
@@ -147,7 +147,8 @@ class Query(Generic[T]):
     def to_arrow(self) -> pa.Table:
         """The result as an Arrow table: one column per field, and the commit where rows are versions."""
         table = self._source.table(self._plan)
-        return table if self._keeps_commit() else table.drop_columns([COMMIT_ID])
+        # The commit comes first; it is left out by place, since a field may have its name.
+        return table if self._keeps_commit() else table.select(range(1, table.num_columns))
 
     def _keeps_commit(self) -> bool:
         return not self._plan.window.deduplicated

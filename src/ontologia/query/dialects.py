@@ -171,7 +171,11 @@ class SQLite(Dialect):
         if scalar != "float":
             return result
         some_nan = exp.Max(this=equal(call("typeof", subject), "text"))
-        return case((some_nan, exp.Literal.string("NaN")), default=result)
+        # Infinities of both signs make a NaN too, which SQLite gives as NULL.
+        undefined = exp.and_(
+            result.is_(exp.null()), exp.GT(this=exp.Count(this=subject.copy()), expression=exp.Literal.number(0))
+        )
+        return case((exp.paren(exp.or_(some_nan, undefined)), exp.Literal.string("NaN")), default=result)
 
     def json_kind(self, place: Place) -> Node:
         return call("json_type", place.document, place.path)
