@@ -1,0 +1,72 @@
+"""Answers as plain data that can be compared: with metadata, endpoints and types, NaN equal to itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ontologia.errors import MetadataUnavailableError
+from ontologia.model import Declared, Relation, meta
+from ontologia.query.results import Path
+
+
+def plain(answer: Any) -> Any:
+    """Objects, paths, rows and numbers as tuples, lists and dicts.
+
+    Scalars carry the name of their type, since `True == 1 == 1.0` would hide an engine that forgets what a field is.
+    """
+    if isinstance(answer, Path):
+        return ("path", plain(answer.source), plain(answer.relations), plain(answer.entities))
+    if isinstance(answer, Declared):
+        return _object(answer)
+    if isinstance(answer, Mapping):
+        return {key: plain(value) for key, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [plain(item) for item in answer]
+    if isinstance(answer, float):
+        return ("float", "NaN" if math.isnan(answer) else answer + 0.0)
+    return (type(answer).__name__, answer)
+
+
+def _object(obj: Declared) -> Any:
+    values = (type(obj).__name__, _origin(obj), {name: plain(value) for name, value in obj.__dict__.items()})
+    if not isinstance(obj, Relation):
+        return values
+    return (*values, obj.left and _object(obj.left), obj.right and _object(obj.right))
+
+
+def _origin(obj: Any) -> Any:
+    try:
+        return meta(obj)
+    except MetadataUnavailableError:
+        return None
+
+
+def values(answer: Any) -> Any:
+    """Like `plain`, but only the values of objects: what was written, wherever it was read."""
+    if isinstance(answer, Declared):
+        return {name: plain(value) for name, value in answer.__dict__.items()}
+    return [values(item) for item in answer]
+
+
+def close(found: Any, expected: Any, tolerance: float) -> bool:
+    """Whether two plain answers are the same, up to rounding in floats."""
+    if isinstance(expected, dict):
+        return (
+            isinstance(found, dict)
+            and [*found] == [*expected]
+            and close([*found.values()], [*expected.values()], tolerance)
+        )
+    if isinstance(expected, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(expected)
+            and all(close(a, b, tolerance) for a, b in zip(found, expected, strict=True))
+        )
+    if found == expected:
+        return True
+    floats = isinstance(found, tuple) and isinstance(expected, tuple) and found[0] == expected[0] == "float"
+    if not floats or "NaN" in (found[1], expected[1]):
+        return False
+    return math.isclose(found[1], expected[1], rel_tol=1e-9, abs_tol=tolerance)

@@ -1,0 +1,241 @@
+"""Filters whose answers are written by hand: three-valued logic, paths, list items, endpoints, odd names and values."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from math import inf, isnan, nan
+from typing import Any
+
+import pytest
+from typing_extensions import TypedDict
+
+from ontologia.model import Entity, Field, Predicate, Relation, left, right
+from ontologia.runtime.session import Session
+from ontologia.testing.conformance_answers import values
+from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance_types import Customer, Order, Subscription
+
+
+class Tree(TypedDict, total=False):
+    """A structure that contains itself."""
+
+    name: str
+    child: Tree
+    items: list[Tree]
+
+
+class Odd(Entity, name="select"):
+    """Names that mean something to SQL or to the storage, or that differ only in case."""
+
+    id: Field[str] = Field(primary_key=True)
+    commit_id: Field[int] = Field(default=0)
+    entity_key: Field[str] = Field(default="")
+    rowid: Field[int] = Field(default=0)
+    fields_json: Field[str] = Field(default="")
+    where: Field[str] = Field(default="")
+    Where: Field[str] = Field(default="")
+    größe: Field[float] = Field(default=0.0)
+    schema_version_id: Field[Any] = Field(default=None)
+
+
+class Everything(Entity):
+    """Every kind of field once."""
+
+    id: Field[datetime] = Field(primary_key=True)
+    text: Field[str | None] = Field(default=None)
+    whole: Field[int | None] = Field(default=None)
+    real: Field[float | None] = Field(default=None)
+    truth: Field[bool | None] = Field(default=None)
+    instant: Field[datetime | None] = Field(default=None)
+    day: Field[date | None] = Field(default=None)
+    data: Field[bytes | None] = Field(default=None)
+    numbers: Field[list[float]] = Field(default_factory=list)
+    instants: Field[dict[str, datetime]] = Field(default_factory=dict)
+    blobs: Field[list[bytes]] = Field(default_factory=list)
+    mixed: Field[int | str | None] = Field(default=None)
+    tree: Field[Tree | None] = Field(default=None)
+    anything: Field[Any] = Field(default=None)
+
+
+class Joins(Relation[Odd, Odd], name="order"):
+    """Between types with odd names."""
+
+    limit: Field[int] = Field(default=0)
+
+
+def ids(session: Session, predicate: Predicate) -> list[str]:
+    return [customer.id for customer in session.query().entities(Customer).where(predicate).collect()]
+
+
+class FilterConformance(ConformanceSuite):
+    """Filters."""
+
+    @pytest.fixture
+    def people(self, store: StoreUnderTest) -> Session:
+        session = store.session()
+        commit(
+            session,
+            Customer(id="a", name="50%", age=1, tier="x", address={"city": "Rome", "zip": "1"}, extra=1),
+            Customer(id="b", name="50_", age=None, balance=nan, tier=None, address={"city": "Oslo"}, extra="1"),
+            Customer(
+                id="c", name="a\x00b", age=3, balance=inf, tier="", labels=["x", "y"], extra=[{"n": 1}, {"n": None}]
+            ),
+        )
+        return session
+
+    def test_null_is_neither_equal_nor_different(self, people: Session) -> None:
+        assert ids(people, Customer.age == 1) + ids(people, Customer.age != 1) == ["a", "c"]
+
+    def test_the_negation_of_an_unknown_is_unknown(self, people: Session) -> None:
+        assert ids(people, ~(Customer.age == 1)) == ["c"]
+
+    def test_unknown_or_true_is_true(self, people: Session) -> None:
+        assert ids(people, (Customer.age == 1) | Customer.age.is_null()) == ["a", "b"]
+
+    def test_a_text_match_of_null_is_unknown_even_for_the_empty_text(self, people: Session) -> None:
+        assert ids(people, ~Customer.tier.startswith("")) == []
+
+    @pytest.mark.parametrize(("text", "expected"), [("%", ["a"]), ("_", ["b"]), ("50", ["a", "b"]), ("\\", [])])
+    def test_text_matches_itself_and_nothing_else(self, people: Session, text: str, expected: list[str]) -> None:
+        assert ids(people, Customer.name.contains(text)) == expected
+
+    def test_text_after_a_zero_byte_counts(self, people: Session) -> None:
+        if not people.repository.capabilities.typed_columns:
+            pytest.skip("texts are read out of JSON, and SQLite's JSON functions stop at a zero byte")
+        assert ids(people, Customer.name.endswith("\x00b")) == ["c"]
+
+    def test_nan_equals_itself(self, people: Session) -> None:
+        assert ids(people, Customer.balance == nan) == ["b"]
+
+    def test_nan_is_above_infinity(self, people: Session) -> None:
+        assert ids(people, Customer.balance > inf) == ["b"]
+
+    def test_a_number_is_not_equal_to_its_text_inside_json(self, people: Session) -> None:
+        assert ids(people, Customer.extra == 1) + ids(people, Customer.extra == "1") == ["a", "b"]
+
+    def test_a_value_of_another_kind_is_different_inside_json(self, people: Session) -> None:
+        assert ids(people, Customer.extra != 1) == ["b", "c"]
+
+    def test_an_absent_place_is_null(self, people: Session) -> None:
+        assert ids(people, Customer.address["zip"].is_null()) == ["b", "c"]
+
+    def test_an_absent_place_is_not_different_from_anything(self, people: Session) -> None:
+        assert ids(people, Customer.address["zip"] != "2") == ["a"]
+
+    def test_some_item_has_a_value(self, people: Session) -> None:
+        assert ids(people, Customer.extra.any_path("n") == 1) == ["c"]
+
+    def test_some_item_has_null(self, people: Session) -> None:
+        assert ids(people, Customer.extra.any_path("n").is_null()) == ["c"]
+
+    def test_no_item_is_a_plain_no_and_can_be_negated(self, people: Session) -> None:
+        assert ids(people, ~Customer.labels.contains("x")) == ["a", "b"]
+
+    def test_items_are_found_in_lists_of_structures(self, store: StoreUnderTest) -> None:
+        session = store.filled()
+        found = session.query().entities(Order).as_of(2).where(Order.lines.any_path("tags").is_null()).collect()
+        assert [order.number for order in found] == ["o1"]
+
+    def test_two_conditions_on_items_may_be_met_by_two_items(self, store: StoreUnderTest) -> None:
+        lines = Order.lines
+        both = (lines.any_path("sku") == "a1") & (lines.any_path("quantity") == 0)
+        assert store.filled().query().entities(Order).as_of(2).where(both).count() == 1
+
+    # --- endpoints ---
+
+    def test_relations_are_found_by_their_left_end(self, store: StoreUnderTest) -> None:
+        query = store.filled().query().relations(Subscription).where(left(Subscription).name == "Bob")
+        assert [found.left_key for found in query.collect()] == ["c2"]
+
+    def test_relations_are_found_by_both_ends(self, store: StoreUnderTest) -> None:
+        both = (left(Subscription).name == "Alice") & (right(Subscription).price > 1)
+        found = store.filled().query().relations(Subscription).where(both).collect()
+        assert [(relation.right_key, relation.seat) for relation in found] == [("1", "s1"), ("1", "s2")]
+
+    def test_an_end_that_does_not_exist_fails_every_filter_and_passes_its_negation(self, store: StoreUnderTest) -> None:
+        session = store.session(Odd, Joins)
+        commit(session, Odd(id="a"), Joins(left_key="a", right_key="nobody"))
+        query = session.query().relations(Joins)
+        assert (query.where(right(Joins).where == "").count(), query.where(~(right(Joins).where == "")).count()) == (
+            0,
+            1,
+        )
+
+    def test_an_end_is_read_in_the_window_of_the_relation(self, store: StoreUnderTest) -> None:
+        query = store.filled().query().relations(Subscription).where(left(Subscription).age == 30)
+        assert (query.as_of(1).count(), query.count()) == (2, 0)
+
+    def test_a_path_into_an_end(self, store: StoreUnderTest) -> None:
+        query = store.filled().query().relations(Subscription).where(left(Subscription).address["city"] == "Oslo")
+        assert query.count() == 3
+
+    # --- names and values ---
+
+    def test_names_that_mean_something_to_the_storage_are_only_names(self, store: StoreUnderTest) -> None:
+        session = store.session(Odd)
+        odd = Odd(id="a", commit_id=7, entity_key="k", rowid=8, where="w", Where="W", größe=1.5, schema_version_id=[1])
+        commit(session, odd)
+        assert values(session.query().entities(Odd).collect()) == values([odd])
+
+    @pytest.mark.parametrize(
+        "predicate",
+        [
+            Odd.commit_id == 7,
+            Odd.entity_key == "k",
+            Odd.rowid > 7,
+            Odd.where == "w",
+            Odd.Where == "W",
+            Odd.größe < 2,
+            Odd.fields_json == "",
+            Odd.schema_version_id.any_path("") == 1,
+        ],
+        ids=lambda predicate: predicate.operand.name,
+    )
+    def test_odd_names_can_be_filtered_by(self, store: StoreUnderTest, predicate: Predicate) -> None:
+        session = store.session(Odd)
+        a = Odd(id="a", commit_id=7, entity_key="k", rowid=8, where="w", Where="W", größe=1.5, schema_version_id=[1])
+        b = Odd(id="b", fields_json="no", größe=3)
+        commit(session, a, b)
+        assert [found.id for found in session.query().entities(Odd).where(predicate).collect()] == ["a"]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"text": ""},
+            {"text": "\x00 ' \" \\ % _ 💡 e\u0301 \r\n\t"},
+            {"whole": 2**63 - 1},
+            {"whole": -(2**63)},
+            {"real": 5e-324},
+            {"real": 1.7976931348623157e308},
+            {"real": inf},
+            {"real": 0.1 + 0.2},
+            {"truth": False},
+            {"instant": datetime.min.replace(tzinfo=UTC)},
+            {"instant": datetime.max.replace(tzinfo=UTC)},
+            {"instant": datetime(2024, 3, 31, 2, 30, tzinfo=timezone(timedelta(hours=-5, minutes=-30)))},
+            {"instant": datetime(2024, 1, 1, microsecond=1)},
+            {"day": date.min},
+            {"day": date.max},
+            {"data": b""},
+            {"data": bytes(range(256))},
+            {"numbers": [0.1, inf, -1e300]},
+            {"instants": {"a b": datetime(2024, 1, 1, tzinfo=UTC)}},
+            {"blobs": [b"", b"\xff"]},
+            {"mixed": "1"},
+            {"mixed": 1},
+            {"tree": {"name": "a", "child": {"name": "b", "items": [{}]}}},
+            {"anything": {"": [None, True, 1.5, "\x00", {"ü": []}]}},
+        ],
+        ids=repr,
+    )
+    def test_a_value_is_read_as_it_was_written(self, store: StoreUnderTest, fields: dict[str, Any]) -> None:
+        session = store.session(Everything)
+        written = Everything(id=datetime(2024, 1, 1, tzinfo=UTC), **fields)
+        commit(session, written)
+        assert values(session.query().entities(Everything).collect()) == values([written])
+
+    def test_nan_is_read_as_nan(self, store: StoreUnderTest) -> None:
+        session = store.session(Everything)
+        commit(session, Everything(id=datetime(2024, 1, 1), real=nan, numbers=[nan]))
+        (found,) = session.query().entities(Everything).collect()
+        assert [isnan(number) for number in (found.real or 0, *found.numbers)] == [True, True]

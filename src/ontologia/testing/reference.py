@@ -1,0 +1,387 @@
+"""A store in plain Python: what every engine must do, with nothing but lists and dicts.
+
+`ReferenceStore` takes commits, migrations and drops like a store, and answers the same plans as an engine, so that one
+query runs on both:
+
+    build = lambda query: query.entities(Customer).where(Customer.age > 30).collect()
+    assert plain(build(session.query())) == plain(build(reference.query()))
+
+It is slow and simple on purpose. Where an engine and this file disagree, one of them is wrong about RFC 0004 §4.3 or
+RFC 0009 §2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import change_entry
+from ontologia.errors import ValidationError
+from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
+from ontologia.model.columns import SCALARS, arrow_type
+from ontologia.query.aggregates import Aggregate
+from ontologia.query.builder import Fetched, QueryRoot
+from ontologia.query.plan import Plan, Window
+from ontologia.runtime.rows import identity_of
+from ontologia.testing.reference_filters import ABSENT, Version, compare, is_number, parsed, rank, truth
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = dict[str, Any]
+Joined = tuple[Version, ...]
+Change = tuple[TypeRef, tuple[str, ...], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The current schema version of a type and the commit it is read from."""
+
+    schema: TypeSchema
+    version: int
+    activation: int
+
+
+@dataclass(slots=True)
+class ReferenceStore:
+    """Commits, windows and answers of a store, from first principles."""
+
+    head: int = 0
+    rows: dict[TypeRef, list[Version]] = field(default_factory=dict)
+    layouts: dict[TypeRef, Layout] = field(default_factory=dict)
+    dropped: set[TypeRef] = field(default_factory=set)
+    changes: dict[int, list[Change]] = field(default_factory=dict)
+
+    # --- what happens to a store ---
+
+    def commit(self, objects: Iterable[Declared]) -> int | None:
+        """The delta rule: the last word on an identity wins, and what is unchanged writes nothing."""
+        wanted: dict[TypeRef, dict[tuple[str, ...], Declared]] = {}
+        for obj in objects:
+            wanted.setdefault(obj.__declaration__.ref, {})[identity_of(obj)] = obj
+        changed: list[Declared] = []
+        for ref, by_identity in wanted.items():
+            if ref in self.dropped:
+                raise ValidationError(f"{ref} was dropped")
+            latest = {row.identity: row for row in self.window(ref, Window())}
+            for identity, obj in by_identity.items():
+                known = latest.get(identity)
+                if known is None or not _unchanged(known.values, values_of(obj), obj.__declaration__.schema):
+                    changed.append(obj)
+        if not changed:
+            return None
+        self.head += 1
+        for obj in changed:
+            declaration = obj.__declaration__
+            self.layouts.setdefault(declaration.ref, Layout(declaration.schema, 1, self.head))
+            self._append(obj)
+        return self.head
+
+    def migrate(
+        self,
+        declarations: Iterable[Declaration],
+        upgraders: Mapping[tuple[str, int], Callable[[Row], Row]] | None = None,
+    ) -> int | None:
+        """Rewrite the latest state of every type that differs, in one commit (RFC 0009 §6)."""
+        steps = upgraders or {}
+        outdated = [
+            declaration
+            for declaration in sorted(declarations, key=lambda item: item.ref)
+            if declaration.ref in self.layouts
+            and self.layouts[declaration.ref].schema.fingerprint != declaration.schema.fingerprint
+        ]
+        if not outdated:
+            return None
+        self.head += 1
+        for declaration in outdated:
+            ref, old = declaration.ref, self.layouts[declaration.ref]
+            latest = self.window(ref, Window())
+            target = old.version + 1
+            while (ref.name, target) in steps:
+                target += 1
+            self.layouts[ref] = Layout(declaration.schema, target, self.head)
+            for row in latest:
+                values = _upgradable(row, old.schema)
+                for number in range(old.version, target):
+                    values = steps.get((ref.name, number), dict)(values)
+                self._append(_rebuilt(declaration, values))
+        return self.head
+
+    def drop(self, refs: Iterable[TypeRef], *, purge: bool = False) -> int:
+        """Types that read as empty from now on; `purge` forgets their history too."""
+        self.head += 1
+        for ref in refs:
+            del self.layouts[ref]
+            self.dropped.add(ref)
+            if purge:
+                self.rows.pop(ref, None)
+                for entries in self.changes.values():
+                    entries[:] = [entry for entry in entries if entry[0] != ref]
+        return self.head
+
+    def _append(self, obj: Declared) -> None:
+        ref, identity = obj.__declaration__.ref, identity_of(obj)
+        history = self.rows.setdefault(ref, [])
+        existed = any(row.identity == identity for row in history)
+        history.append(Version(ref, identity, self.head, self.layouts[ref].version, values_of(obj)))
+        self.changes.setdefault(self.head, []).append((ref, identity, existed))
+
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
+        """What a commit wrote, by type and identity."""
+        return [change_entry(*change) for change in sorted(self.changes.get(commit_id, []))]
+
+    # --- windows of time ---
+
+    def window(self, ref: TypeRef, window: Window) -> list[Version]:
+        """The rows of the current schema version in a window, one per identity where that is asked for."""
+        if ref not in self.layouts:
+            return []
+        version = self.layouts[ref].version
+        rows = [row for row in self.rows.get(ref, ()) if row.schema_version_id == version]
+        if window.mode == "since":
+            return [row for row in rows if row.commit_id > (window.commit or 0)]
+        if window.mode == "history":
+            return rows
+        if window.mode == "as_of":
+            rows = [row for row in rows if row.commit_id <= (window.commit or 0)]
+        return list({row.identity: row for row in sorted(rows, key=lambda row: row.commit_id)}.values())
+
+    # --- answers ---
+
+    def query(self) -> QueryRoot:
+        """Start a query, as on a session."""
+        return QueryRoot(self)
+
+    def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
+        rows = self._groups(plan) if plan.aggregates else self._projected(plan, keys)
+        columns = list(zip(*rows, strict=True)) if rows else [() for _ in _outputs(plan)]
+        return Fetched(columns, self._diagnostics(plan))
+
+    def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
+        import pyarrow as pa
+
+        schema = pa.schema(_outputs(plan))
+        columns = self.fetch(plan, keys).columns
+        return pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)], schema=schema)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nobody else writes to it
+
+    def explain(self, plan: Plan) -> str:
+        return f"the reference model reads {plan.source}"
+
+    def _diagnostics(self, plan: Plan) -> list[dict[str, Any]]:
+        layout, commit = self.layouts.get(plan.source), plan.window.commit
+        if layout is None or plan.window.mode != "as_of" or commit is None or commit >= layout.activation:
+            return []
+        return [{"reason": "commit_before_activation", "activation_commit_id": layout.activation}]
+
+    def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
+        return all(truth(predicate, row, lambda ref: self.window(ref, plan.window)) is True for predicate in predicates)
+
+    def found(self, plan: Plan, keys: pa.Table | None = None) -> list[Version]:
+        """The rows of the queried type that pass its filters, in no particular order."""
+        rows = self.window(plan.source, plan.window)
+        if keys is not None:
+            wanted = set(zip(*(keys.column(name).to_pylist() for name in plan.source.identity), strict=True))
+            rows = [row for row in rows if row.identity in wanted]
+        return [row for row in rows if self._passes(plan, plan.where, row)]
+
+    def _projected(self, plan: Plan, keys: pa.Table | None) -> list[tuple[Any, ...]]:
+        joined: list[Joined] = [(row,) for row in self.found(plan, keys)]
+        for number in range(len(plan.hops)):
+            joined = self._hopped(plan, number, joined)
+        if plan.ends_only:
+            joined = list({(row[-1].identity, row[-1].commit_id): row[-1:] for row in joined}.values())
+        joined = _ordered(plan, joined)
+        start = plan.offset or 0
+        stop = None if plan.limit is None else start + plan.limit
+        return [_columns_of(plan, row) for row in joined[start:stop]]
+
+    def _hopped(self, plan: Plan, number: int, joined: list[Joined]) -> list[Joined]:
+        hop = plan.hops[number]
+        about_relation: list[Predicate] = []
+        about_entity: list[Predicate] = []
+        for predicate in hop.where:
+            owners = {condition.operand.owner for condition in predicate.conditions()}
+            (about_relation if owners == {hop.relation} else about_entity).append(predicate)
+        near, far = (0, 1) if hop.forward else (1, 0)
+        relations = [r for r in self.window(hop.relation, plan.window) if self._passes(plan, about_relation, r)]
+        entities = [e for e in self.window(hop.entity, plan.window) if self._passes(plan, about_entity, e)]
+        return [
+            (*path, relation, entity)
+            for path in joined
+            for relation in relations
+            if relation.identity[near] == path[-1].identity[0]
+            for entity in entities
+            if entity.identity[0] == relation.identity[far]
+        ]
+
+    # --- aggregation ---
+
+    def _groups(self, plan: Plan) -> list[tuple[Any, ...]]:
+        rows = self.found(plan)
+        if not plan.groups:
+            return [tuple(self._aggregate(plan, aggregate, rows) for _, aggregate in plan.aggregates)]
+
+        def key(row: Version) -> list[Any]:
+            return [rank(_group_key(row, group)) for group in plan.groups]
+
+        found = []
+        for _, members in groupby(sorted(rows, key=key), key=key):
+            group = list(members)
+            tests = ((self._aggregate(plan, test.aggregate, group), test) for test in plan.having)
+            if all(value is not None and compare(test.op, value, test.value) for value, test in tests):
+                numbers = (self._aggregate(plan, aggregate, group) for _, aggregate in plan.aggregates)
+                found.append((*(_group_key(group[0], operand) for operand in plan.groups), *numbers))
+        return found
+
+    def _aggregate(self, plan: Plan, aggregate: Aggregate, rows: Sequence[Version]) -> Any:
+        if aggregate.function == "count":
+            return len(rows)
+        if aggregate.where is not None:
+            return sum(self._passes(plan, [aggregate.where], row) for row in rows)
+        assert aggregate.operand is not None
+        values = numbers_of(aggregate.operand, rows, lengths=aggregate.function == "avg_len")
+        if not values:
+            return None
+        match aggregate.function:
+            case "min":
+                return min(values, key=rank)
+            case "max":
+                return max(values, key=rank)
+            case "sum":
+                return sum(values) if aggregate.operand.scalar == "int" else _float_sum(values)
+        return _float_sum([value / len(values) for value in values])
+
+
+def numbers_of(operand: FieldExpr[Any], rows: Sequence[Version], *, lengths: bool = False) -> list[Any]:
+    """The values an aggregate is made of: no nulls, and inside JSON only numbers, or the lengths of lists."""
+    if operand.scalar is not None:
+        values = [value for row in rows if (value := row.value(operand)) is not None]
+        return [len(value) for value in values] if lengths else values
+    places = [row.inside(operand) for row in rows]
+    if lengths:
+        return [len(place) for place in places if isinstance(place, list)]
+    return [float(place) for place in places if is_number(place)]
+
+
+def _float_sum(values: Iterable[float]) -> float:
+    kept = list(values)
+    try:
+        return math.fsum(kept)
+    except OverflowError:
+        return float(sum(kept))
+    except ValueError:  # infinities of both signs
+        return math.nan
+
+
+def _group_key(row: Version, group: FieldExpr[Any]) -> Any:
+    """A scalar as it is; a place inside JSON as its text, which also says how groups are ordered."""
+    if group.scalar is not None:
+        return row.value(group)
+    place = row.inside(group)
+    return None if place is ABSENT or place is None else encode_json(place)
+
+
+def _ordered(plan: Plan, joined: list[Joined]) -> list[Joined]:
+    """The order asked for, then identity; where rows are versions, commit and identity (RFC 0004 §4.3)."""
+
+    def ties(path: Joined) -> list[Any]:
+        return [row.identity if plan.window.deduplicated else (row.commit_id, row.identity) for row in path]
+
+    joined = sorted(joined, key=ties)
+    for order in reversed(plan.order):
+        for part in reversed(range(1 if order.operand.scalar is not None else 2)):
+            joined.sort(key=_sort_key(order.operand, part), reverse=order.descending)
+    return joined
+
+
+def _sort_key(operand: FieldExpr[Any], part: int) -> Callable[[Joined], Any]:
+    """Inside JSON, numbers sort by value and texts after them; everything else counts as null."""
+
+    def key(path: Joined) -> Any:
+        if operand.scalar is not None:
+            return rank(path[0].value(operand))
+        place = path[0].inside(operand)
+        fits = is_number(place) if part == 0 else isinstance(place, str)
+        return rank(place if fits else None)
+
+    return key
+
+
+def _columns_of(plan: Plan, path: Joined) -> tuple[Any, ...]:
+    columns: list[Any] = []
+    for row in path:
+        columns.append(row.commit_id)
+        if row.ref.kind == "relation":
+            columns += row.identity
+        for column in plan.schemas[row.ref].columns:
+            value = row.values[column.name]
+            columns.append(encode_json(value) if column.scalar is None and value is not None else value)
+    return tuple(columns)
+
+
+def _outputs(plan: Plan) -> list[pa.Field]:
+    import pyarrow as pa
+
+    if plan.aggregates:
+        groups = [(".".join((group.name, *group.steps)), group.scalar) for group in plan.groups]
+        numbers = [(name, _aggregate_scalar(aggregate)) for name, aggregate in plan.aggregates]
+        return [
+            pa.field(name, pa.string() if scalar is None else arrow_type(SCALARS[scalar].arrow))
+            for name, scalar in (*groups, *numbers)
+        ]
+    hops = [ref for hop in plan.hops for ref in (hop.relation, hop.entity)]
+    refs = [plan.hops[-1].entity] if plan.ends_only else [plan.source, *hops]
+    fields = []
+    for ref in refs:
+        fields.append(pa.field(COMMIT_ID, pa.int64()))
+        if ref.kind == "relation":
+            fields += [pa.field(name, pa.string()) for name in ref.identity]
+        fields += [pa.field(column.name, column.arrow_type) for column in plan.schemas[ref].columns]
+    return fields
+
+
+def _aggregate_scalar(aggregate: Aggregate) -> str:
+    if aggregate.function in ("count", "count_where"):
+        return "int"
+    if aggregate.function in ("avg", "avg_len") or aggregate.operand is None:
+        return "float"
+    return aggregate.operand.scalar or "float"
+
+
+def values_of(obj: Declared) -> dict[str, Any]:
+    """The stored fields of an object, structured ones as JSON has them."""
+    columns = obj.__declaration__.schema.columns
+    return {c.name: parsed(obj.__dict__[c.name]) if c.scalar is None else obj.__dict__[c.name] for c in columns}
+
+
+def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any], schema: TypeSchema) -> bool:
+    for column in schema.columns:
+        before, after = old[column.name], new[column.name]
+        same = encode_json(before) == encode_json(after) if column.scalar is None else rank(before) == rank(after)
+        if not same:
+            return False
+    return True
+
+
+def _upgradable(row: Version, schema: TypeSchema) -> Row:
+    """A row as an upgrader sees it."""
+    values = dict(row.values)
+    if row.ref.kind == "relation":
+        values |= {"left_key": row.identity[0], "right_key": row.identity[1]}
+        if schema.instance_key is not None:
+            values[schema.instance_key] = row.identity[2]
+    return values
+
+
+def _rebuilt(declaration: Declaration, values: Row) -> Declared:
+    """The object of an upgraded row: fields that are gone left out, new ones that may be null filled with it."""
+    nullable = {c.name for c in declaration.schema.columns if c.nullable and declaration.options[c.name].required}
+    kept = declaration.options.keys() | {"left_key", "right_key"}
+    return declaration.cls(**(dict.fromkeys(nullable) | {name: v for name, v in values.items() if name in kept}))

@@ -1,0 +1,184 @@
+"""What a filter means, in plain Python: the three-valued logic that every engine must agree on.
+
+A truth is True, False or None for unknown, as in SQL. Nothing here is shared with the compiler, so that the two can
+be held against each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from ontologia.model import Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, encode_json, instant_text
+
+Truth = bool | None
+ABSENT: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One row of history. `values` holds fields by name, those kept as JSON already as parsed JSON."""
+
+    ref: TypeRef
+    identity: tuple[str, ...]
+    commit_id: int
+    schema_version_id: int
+    values: Mapping[str, Any]
+
+    def value(self, operand: FieldExpr[Any]) -> Any:
+        """A scalar field or a key."""
+        if operand.column is not None:
+            return self.values[operand.name]
+        return self.identity[{"left_key": 0, "right_key": 1}.get(operand.name, len(self.identity) - 1)]
+
+    def inside(self, operand: FieldExpr[Any]) -> Any:
+        """What lies at a place of a structured field; `ABSENT` where nothing does."""
+        return walk(self.values[operand.name], operand.steps)
+
+
+def walk(document: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        if not isinstance(document, dict) or step not in document:
+            return ABSENT
+        document = document[step]
+    return document
+
+
+def parsed(value: Any) -> Any:
+    """A structured value as JSON remembers it."""
+    return None if value is None else json.loads(encode_json(value))
+
+
+def truth(predicate: Predicate, row: Version, entities: Callable[[TypeRef], Sequence[Version]]) -> Truth:
+    """Whether a row passes. `entities` gives the rows of an endpoint's type in the window that is read."""
+    if isinstance(predicate, Negation):
+        found = truth(predicate.part, row, entities)
+        return None if found is None else not found
+    if isinstance(predicate, Combination):
+        parts = [truth(part, row, entities) for part in predicate.parts]
+        decisive = predicate.op == "or"
+        if decisive in parts:
+            return decisive
+        return None if None in parts else not decisive
+    assert isinstance(predicate, Condition)
+    if predicate.operand.side is not None:
+        return _endpoint_truth(predicate, row, entities)
+    return _condition(predicate, row)
+
+
+def _endpoint_truth(condition: Condition, row: Version, entities: Callable[[TypeRef], Sequence[Version]]) -> bool:
+    """Two-valued: the endpoint's key is among the entities that pass, or it is not."""
+    key = row.identity[0 if condition.operand.side == "left" else 1]
+    return any(
+        entity.identity[0] == key and _condition(condition, entity) is True
+        for entity in entities(condition.operand.owner)
+    )
+
+
+def _condition(condition: Condition, row: Version) -> Truth:
+    operand = condition.operand
+    if operand.scalar is not None:
+        return _scalar_truth(condition, row.value(operand))
+    place = row.inside(operand)
+    if operand.item_path is None:
+        return _json_truth(condition, place)
+    items = place if isinstance(place, list) else []
+    return any(_json_truth(condition, walk(item, operand.item_path)) is True for item in items)
+
+
+def _scalar_truth(condition: Condition, value: Any) -> Truth:
+    op, wanted = condition.op, condition.value
+    match op:
+        case "is_null":
+            return value is None
+        case "is_not_null":
+            return value is not None
+        case "in" if not wanted:
+            return False
+    if value is None:
+        return None
+    match op:
+        case "is_true":
+            return value is True
+        case "is_false":
+            return value is False
+        case "in":
+            return any(compare("eq", value, item) for item in wanted)
+        case "startswith" | "endswith" | "contains":
+            return match_text(op, value, wanted)
+    return compare(op, value, wanted)
+
+
+def _json_truth(condition: Condition, value: Any) -> Truth:
+    op, wanted = condition.op, condition.value
+    nothing = value is ABSENT or value is None
+    match op:
+        case "is_null":
+            return nothing
+        case "is_not_null":
+            return not nothing
+        case "in" if not wanted:
+            return False
+    if nothing:
+        return None
+    match op:
+        case "is_true" | "is_false":
+            return value is (op == "is_true") if isinstance(value, bool) else None
+        case "in":
+            return any(_json_compare("eq", value, item) for item in wanted)
+        case "startswith" | "endswith" | "contains":
+            return isinstance(value, str) and match_text(op, value, wanted)
+    return _json_compare(op, value, wanted)
+
+
+def _json_compare(op: str, value: Any, wanted: Any) -> bool:
+    """A value of another kind is not equal, and neither smaller nor larger."""
+    if isinstance(wanted, (int, float)):
+        return compare(op, value, wanted) if is_number(value) else op == "ne"
+    return compare(op, value, json_text(wanted)) if isinstance(value, str) else op == "ne"
+
+
+def json_text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def match_text(op: str, value: str, wanted: str) -> bool:
+    """Exact and case-sensitive; `%` and `_` are themselves."""
+    return wanted in value if op == "contains" else bool(getattr(value, op)(wanted))
+
+
+def compare(op: str, left: Any, right: Any) -> bool:
+    a, b = rank(left), rank(right)
+    match op:
+        case "eq":
+            return bool(a == b)
+        case "ne":
+            return bool(a != b)
+        case "lt":
+            return bool(a < b)
+        case "le":
+            return bool(a <= b)
+        case "gt":
+            return bool(a > b)
+    return bool(a >= b)
+
+
+def rank(value: Any) -> Any:
+    """A sort key: null before everything, NaN after every number and equal to itself."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and math.isnan(value):
+        return (2,)
+    return (1, value)
