@@ -70,7 +70,7 @@ def compact(repository: S3Repository, type_name: str | None, *, apply: bool) -> 
     if not apply:
         jobs = _jobs(repository, repository.log.head().head, type_name)
         return CompactionReport(False, [job.summary(repository) for job in jobs])
-    with repository.lease:
+    with repository.locked():
         start = repository.log.head().head
         done = [_compact(repository, start, job) for job in _jobs(repository, start, type_name)]
     return CompactionReport(True, done)

@@ -175,7 +175,7 @@ def repair(repository: S3Repository, *, apply: bool) -> RepairReport:
     if not apply:
         report = verify(repository)
         return RepairReport(report.head, [item.ref for item in report.types if not item.healthy])
-    with repository.lease:
+    with repository.locked():
         for _ in range(REPLANS):
             plan = _repair_plan(repository)
             if plan is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -65,6 +66,7 @@ class S3Repository(RowwiseRepository):
         self.reading = Reading(objects, self.duck, self.config)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
+        self._one_thread = threading.Lock()
         self._indices: dict[TypeRef, IndexVersion] = {}
         self._locks: dict[tuple[str, str], Lease] = {}
         self.log.head()  # a prefix that is not initialized fails here, before anything else
@@ -131,10 +133,24 @@ class S3Repository(RowwiseRepository):
     # --- writing ---
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
+    def locked(self) -> Iterator[Lease]:
+        """Hold the write lease: one thread of this process, and one process of all."""
         prove_conditions(self.objects)
-        with self.lease:
-            yield ParquetTransaction(self, self.lease, self.log.head())
+        timeout_s = self.config.s3_lock_timeout_ms / 1000
+        if not self._one_thread.acquire(timeout=timeout_s):
+            raise LockContentionError(
+                f"another thread of {self.runtime_id} has been writing for more than {timeout_s:g} s"
+            )
+        try:
+            with self.lease:
+                yield self.lease
+        finally:
+            self._one_thread.release()
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        with self.locked() as lease:
+            yield ParquetTransaction(self, lease, self.log.head())
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
         """RFC 0004 §3.4: after a lost swap, release, start again from the new head, with jittered backoff."""

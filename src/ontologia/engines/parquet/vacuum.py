@@ -54,7 +54,7 @@ def vacuum(repository: S3Repository, older_than_s: float, *, apply: bool) -> Vac
     if not apply:
         head = repository.log.head().head
         return VacuumReport(False, list(_leftovers(repository, head, _listed(repository), before)))
-    with repository.lease:
+    with repository.locked():
         listed = _listed(repository)
         head = _fenced(repository)
         found = list(_leftovers(repository, head, listed, before))
