@@ -35,7 +35,7 @@ def bare(path: Path) -> sqlite3.Connection:
 
 
 def table_from(objects: Sequence[Customer]) -> pa.Table:
-    return table_of(Customer.__declaration__, [identity_of(obj) for obj in objects], objects)
+    return table_of(Customer.__declaration__, [identity_of(obj) for obj in objects], [vars(obj) for obj in objects])
 
 
 def filled(path: Path, rows: pa.Table, *later: pa.Table) -> Ontology:

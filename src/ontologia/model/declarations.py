@@ -7,6 +7,7 @@ import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
 from ontologia.errors import MetadataUnavailableError
@@ -65,11 +66,11 @@ class Declaration:
         self._expressions: dict[tuple[str, Side | None], FieldExpr[Any]] = {}
         self._value_adapters: dict[str, TypeAdapter[Any]] = {}
 
-    @property
+    @cached_property
     def primary_key(self) -> str | None:
         return next((name for name, options in self.options.items() if options.primary_key), None)
 
-    @property
+    @cached_property
     def instance_key(self) -> str | None:
         return next((name for name, options in self.options.items() if options.instance_key), None)
 

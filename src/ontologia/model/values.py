@@ -43,11 +43,9 @@ def instant_text(value: datetime) -> str:
 def encode_json(value: Any) -> str:
     """Canonical JSON: sorted keys, instants and dates in ISO form, bytes in hex, NaN and infinities as strings."""
     try:
-        return json.dumps(
-            value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain_scalar
-        )
+        return _encoder.encode(value)
     except (TypeError, ValueError):  # a key that is no string, or a float that JSON cannot say
-        return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return _encoder.encode(_plain(value))
 
 
 def _plain(value: Any) -> Any:
@@ -75,3 +73,8 @@ def _plain_scalar(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     raise TypeError(f"{type(value).__name__} {value!r} cannot be stored as JSON")
+
+
+_encoder = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain_scalar
+)

@@ -51,6 +51,7 @@ class Session(Store):
         self._owns_repository = owns_repository
         self._metadata: dict[str, str] = {}
         self._wanted: dict[TypeRef, dict[tuple[str, ...], dict[str, Any]]] = {}
+        self._wanted_of: dict[type[Declared], dict[tuple[str, ...], dict[str, Any]]] = {}
 
     def ensure(self, objects: Declared | Iterable[Declared]) -> None:
         """Declare state: one entity or relation, or any number of them. The last word on an identity wins."""
@@ -63,14 +64,21 @@ class Session(Store):
             self._want(obj)
 
     def _want(self, obj: Declared) -> None:
+        wanted = self._wanted_of.get(type(obj))
+        if wanted is None:
+            wanted = self._wanted_of[type(obj)] = self._admitted(obj)
+        # The values as they are now: an object that is changed afterwards, even in its key, declares nothing new.
+        wanted[identity_of(obj)] = obj.__dict__.copy()
+
+    def _admitted(self, obj: Declared) -> dict[tuple[str, ...], dict[str, Any]]:
+        """Where the wanted state of an object's class is collected; a class that does not belong here is refused."""
         if not isinstance(obj, Declared):
             raise TypeError(f"ensure() takes entities and relations, not {obj!r}")
         declaration = obj.__declaration__
         known = self._declarations.setdefault(declaration.ref, declaration)
         if known is not declaration and known.schema.fingerprint != declaration.schema.fingerprint:
             raise TypeError(f"two different classes are stored as {declaration.ref}: give one another name=")
-        # The values as they are now: an object that is changed afterwards, even in its key, declares nothing new.
-        self._wanted.setdefault(declaration.ref, {})[identity_of(obj)] = obj.__dict__.copy()
+        return self._wanted.setdefault(declaration.ref, {})
 
     def add_commit_meta(self, key: str, value: str) -> None:
         """Put a note on the next commit."""
@@ -98,6 +106,7 @@ class Session(Store):
     def discard(self) -> None:
         """Forget what was ensured and not committed."""
         self._wanted.clear()
+        self._wanted_of.clear()
         self._metadata.clear()
 
     def close(self) -> None:

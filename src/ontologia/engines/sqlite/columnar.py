@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 END, NULL = 0xFF, 0xFE
 ROWS_AT_ONCE = 50_000
-_INSTANT = "%Y-%m-%dT%H:%M:%S+00:00"
 
 
 def decoded(output: Output, values: Sequence[Any]) -> Sequence[Any]:
@@ -49,10 +48,11 @@ def encoded(column: pa.ChunkedArray) -> list[Any]:
     import pyarrow.compute as pc
 
     if pa.types.is_timestamp(column.type):
-        # The formatter writes as many fraction digits as the unit has: six, for microseconds.
-        column = pc.strftime(column, format=_INSTANT)
+        # Without a zone, because the cast is much faster then; it writes the six digits that microseconds have.
+        text = column.cast(pa.timestamp("us")).cast(pa.string())
+        column = pc.binary_join_element_wise(pc.binary_replace_slice(text, 10, 11, "T"), "+00:00", "")
     elif pa.types.is_date(column.type):
-        column = pc.strftime(column, format="%Y-%m-%d")
+        column = column.cast(pa.string())
     values: list[Any] = column.to_pylist()
     if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
         return ["NaN" if value is not None and value != value else value for value in values]

@@ -22,8 +22,9 @@ def windowed(
     """Select the rows of a window; `fields` maps result names to expressions over the alias `t`.
 
     Two ways to keep one row per identity. Probing looks, for each candidate, for a newer row by the primary key: best
-    after a filter that finds few. Scanning reads the table once in key order and keeps the row of the largest commit,
-    which SQLite promises for bare columns beside a lone `max()`.
+    after a filter that finds few, and for rows in key order, because SQLite merges it into the query around it and
+    then need not sort. Scanning reads the table once in key order and keeps the row of the largest commit, which
+    SQLite promises for bare columns beside a lone `max()`: best for aggregates over all.
     """
     keys = [exp.column(name, table="t", quoted=True) for name in identity]
     commit = exp.column(COMMIT_ID, table="t", quoted=True)
