@@ -6,7 +6,7 @@ import hashlib
 import io
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ontologia.engines.parquet.records import (
     Head,
     KnownTypes,
     Manifest,
+    Part,
     encoded,
     now,
     version_body,
@@ -58,6 +59,9 @@ class ParquetTransaction(Transaction):
         self._schemas = self._known
         self._rows: dict[TypeRef, _RowFile] = {}
         self._purged: list[TypeRef] = []
+        self._staged: dict[TypeRef, CommitFile] = {}
+        self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
+        """Where this attempt's files go (§3.3 step 3); a bulk load writes there before `publish`."""
         self.catalog: Catalog = repository.log.catalog(found.head)
 
     # --- what the commit holds ---
@@ -102,6 +106,17 @@ class ParquetTransaction(Transaction):
             file = self._rows[layout.ref] = _RowFile(layout, self.commit_id, document=self._repository.has_document)
         file.add(rows)
 
+    def staging(self, layout: TypeLayout) -> str:
+        """The folder for the parts of a type's rows that others write for this commit."""
+        return f"{self._repository.data_path(self.folder, layout.ref, layout.schema_version_id)}/"
+
+    def adopt(self, layout: TypeLayout, parts: Sequence[Part], content_sha256: str) -> None:
+        """Make parts that were written into `staging` the rows of a type in this commit."""
+        path = self.staging(layout).rstrip("/")
+        rows, size = sum(part.row_count for part in parts), sum(part.size for part in parts)
+        version = layout.schema_version_id
+        self._staged[layout.ref] = CommitFile(layout.ref, path, rows, version, content_sha256, size, tuple(parts))
+
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
         self._schemas = self._schemas.without(ref)
         if purge:
@@ -112,9 +127,9 @@ class ParquetTransaction(Transaction):
     def publish(self, metadata: Mapping[str, Any]) -> int:
         """RFC 0004 §3.3 from step 2 on. After step 7 nothing makes it fail."""
         commit_id = self.commit_id  # step 2
-        folder = paths.attempt(commit_id, secrets.token_hex(4))  # step 3
+        folder = self.folder  # step 3
         bodies = self._data_files(folder)
-        files = [file for file, _ in bodies.values()]
+        files = [*(file for file, _ in bodies.values()), *self._staged.values()]
         manifest = self._manifest(commit_id, files, metadata)
         head = self._next_head(commit_id, paths.manifest(folder))
         writes = {key: body for key, (_, body) in bodies.items()} | self._schema_objects()

@@ -131,7 +131,7 @@ def _snapshot_file(repository: S3Repository, job: _Job) -> Iterator[tuple[Path, 
             repository.reading.places(job.entries) as places,
             pq.ParquetWriter(path, schema, compression="zstd") as writer,
         ):
-            files = [places[entry.path] for entry in job.entries]
+            files = [places[path] for entry in job.entries for path, _ in entry.files]
             for current in (True, False):
                 for table in _batches(repository, job.layout.ref, plain, files, current=current):
                     writer.write_table(table.cast(schema), row_group_size=ROW_GROUP_ROWS)

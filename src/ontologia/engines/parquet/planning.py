@@ -62,7 +62,7 @@ def _agrees(entries: Sequence[IndexEntry], commit_id: int, latest: CommitFile | 
 
 
 def entry_of(commit_id: int, file: CommitFile) -> IndexEntry:
-    return IndexEntry(commit_id, commit_id, file.path, file.schema_version_id, file.size, file.row_count)
+    return IndexEntry(commit_id, commit_id, file.path, file.schema_version_id, file.size, file.row_count, file.parts)
 
 
 def current_entries(found: Coverage, layout: TypeLayout) -> list[IndexEntry]:

@@ -111,8 +111,26 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One of several Parquet files that together are a data file: a bulk load writes them side by side."""
+
+    path: str
+    size: int
+    row_count: int
+
+    @classmethod
+    def read_all(cls, body: Mapping[str, Any]) -> tuple[Part, ...]:
+        return tuple(
+            cls(_text(item, "path"), _whole(item, "size"), _whole(item, "row_count")) for item in body.get("parts", ())
+        )
+
+    def body(self) -> dict[str, Any]:
+        return {"path": self.path, "size": self.size, "row_count": self.row_count}
+
+
+@dataclass(frozen=True, slots=True)
 class CommitFile:
-    """One data file of a commit."""
+    """One data file of a commit. With `parts`, `path` is the folder they are in."""
 
     ref: TypeRef
     path: str
@@ -120,6 +138,7 @@ class CommitFile:
     schema_version_id: int
     content_sha256: str
     size: int | None = None
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
@@ -130,6 +149,7 @@ class CommitFile:
             _whole(body, "schema_version_id"),
             _text(body, "content_sha256"),
             body.get("size"),
+            Part.read_all(body),
         )
 
     def body(self) -> dict[str, Any]:
@@ -141,7 +161,12 @@ class CommitFile:
             "schema_version_id": self.schema_version_id,
             "content_sha256": self.content_sha256,
             "size": self.size,
+            **_parts_body(self.parts),
         }
+
+
+def _parts_body(parts: Sequence[Part]) -> dict[str, Any]:
+    return {"parts": [part.body() for part in parts]} if parts else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +337,7 @@ class IndexEntry:
     schema_version_id: int | None = None
     size: int | None = None
     row_count: int | None = None
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
@@ -322,10 +348,16 @@ class IndexEntry:
             body.get("schema_version_id"),
             body.get("size"),
             body.get("row_count"),
+            Part.read_all(body),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
         return entry
+
+    @property
+    def files(self) -> Sequence[tuple[str, int | None]]:
+        """The Parquet files to read, with their sizes where known."""
+        return [(part.path, part.size) for part in self.parts] or [(self.path, self.size)]
 
     @property
     def is_snapshot(self) -> bool:
@@ -341,6 +373,7 @@ class IndexEntry:
             "max_commit_id": self.max_commit_id,
             "path": self.path,
             **{name: value for name, value in optional.items() if value is not None},
+            **_parts_body(self.parts),
         }
 
 

@@ -27,7 +27,7 @@ class FilesRelation(Relation):
         self.ref = ref
         self.scan = scan
         self.places = places
-        self.key = (ref, scan.upper, tuple((entry.is_snapshot, places[entry.path]) for entry in scan.files))
+        self.key = (ref, scan.upper, tuple((entry.is_snapshot, *self._places([entry])) for entry in scan.files))
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
@@ -78,8 +78,11 @@ class FilesRelation(Relation):
     def _end(self) -> exp.Expression:
         return exp.Literal.number(self.scan.upper)
 
+    def _places(self, entries: Sequence[IndexEntry]) -> list[str]:
+        return [self.places[path] for entry in entries for path, _ in entry.files]
+
     def _select(self, names: Sequence[str], entries: Sequence[IndexEntry]) -> exp.Select:
-        files = exp.Array(expressions=[exp.Literal.string(self.places[entry.path]) for entry in entries])
+        files = exp.Array(expressions=[exp.Literal.string(place) for place in self._places(entries)])
         by_name = exp.EQ(this=exp.column("union_by_name"), expression=exp.true())
         read = exp.Anonymous(this="read_parquet", expressions=[files, by_name])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))

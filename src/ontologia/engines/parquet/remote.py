@@ -30,12 +30,13 @@ class Reading:
     @contextmanager
     def places(self, entries: Sequence[IndexEntry]) -> Iterator[Mapping[str, str]]:
         """Where each file can be read, by its path; good while in the block."""
-        by_range = {entry.path for entry in entries if self._by_range(entry)}
-        whole = [entry for entry in entries if entry.path not in by_range]
-        sizes = {entry.path: entry.size for entry in whole if entry.size is not None}
+        files = dict(file for entry in entries for file in entry.files)
+        by_range = {path for path, size in files.items() if self._by_range(path, size)}
+        whole = [path for path in files if path not in by_range]
+        sizes = {path: size for path in whole if (size := files[path]) is not None}
         try:
-            with self.cache.pinned(self.objects, [entry.path for entry in whole], sizes=sizes) as found:
-                places = {entry.path: str(path) for entry, path in zip(whole, found, strict=True)}
+            with self.cache.pinned(self.objects, whole, sizes=sizes) as found:
+                places = {path: str(place) for path, place in zip(whole, found, strict=True)}
                 yield places | {path: self.objects.url(path) for path in by_range}
         except ObjectNotFound as missing:
             raise StorageBackendError(
@@ -43,10 +44,10 @@ class Reading:
                 context={"operation": "read", "url": missing.url},
             ) from missing
 
-    def _by_range(self, entry: IndexEntry) -> bool:
-        if entry.size is None or entry.size <= WHOLE_FILE_BYTES or not self.objects.uri.startswith("s3://"):
+    def _by_range(self, path: str, size: int | None) -> bool:
+        if size is None or size <= WHOLE_FILE_BYTES or not self.objects.uri.startswith("s3://"):
             return False
-        if self.cache.contains(self.objects, entry.path):
+        if self.cache.contains(self.objects, path):
             return False
         secret = self._secret()
         if secret is None:

@@ -27,7 +27,7 @@ from ontologia.engines.parquet.compaction import CompactionReport
 from ontologia.engines.parquet.duck import Duck
 from ontologia.engines.parquet.indexes import IndexReport, RepairReport
 from ontologia.engines.parquet.log import IndexVersion, Log
-from ontologia.engines.parquet.planning import coverage, current_entries, scan
+from ontologia.engines.parquet.planning import coverage, current_entries, entry_of, scan
 from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, encoded
 from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.remote import Reading
@@ -217,7 +217,7 @@ class S3Repository(RowwiseRepository):
         for file in sorted(found[1].files, key=lambda item: item.ref):
             covered = coverage(self.log, head, file.ref, self.log.index(file.ref).index)
             earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
-            own = IndexEntry(commit_id, commit_id, file.path, size=file.size)
+            own = entry_of(commit_id, file)
             for identity, existed in self._changed(file.ref, own, earlier):
                 changes.append(change_entry(file.ref, identity, existed))
         return changes
@@ -229,8 +229,8 @@ class S3Repository(RowwiseRepository):
         with self.reading.places([own, *earlier]) as places, self.duck.cursor() as cursor:
             # The commit's own file stands in where nothing is earlier: none of its rows are.
             values = {
-                "own": [places[own.path]],
-                "earlier": [places[entry.path] for entry in earlier] or [places[own.path]],
+                "own": [places[path] for path, _ in own.files],
+                "earlier": [places[path] for entry in earlier or [own] for path, _ in entry.files],
                 "commit": own.min_commit_id,
             }
             rows = cursor.execute(

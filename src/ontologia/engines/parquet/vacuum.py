@@ -122,7 +122,7 @@ def _named_files(repository: S3Repository, head: Head) -> set[str]:
     """Every file an index names, of all types that ever had one."""
     refs = {version.ref for version in repository.log.schemas(head).versions}
     indices = repository.objects.map(repository.log.index, sorted(refs))
-    return {entry.path for found in indices for entry in found.index.entries}
+    return {path for found in indices for entry in found.index.entries for path, _ in entry.files}
 
 
 def _is_over(repository: S3Repository, key: str, before: datetime) -> bool:
