@@ -1,0 +1,25 @@
+"""`onto`, the operator's console. Reads never write; every write can be previewed; destructive work needs a token."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code. A failure is one line on stderr; `--debug` adds the traceback."""
+    from ontologia.cli import exits
+    from ontologia.cli.app import build
+    from ontologia.cli.filters import joined
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = build()(joined(given), prog_name="onto", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        exits.close_broken_pipe()
+        return exits.ERROR
+    except Exception as problem:
+        exits.report(problem, debug="--debug" in given)
+        return exits.code_of(problem)
+    return code if isinstance(code, int) else exits.OK

@@ -1,0 +1,52 @@
+"""The commands, put together. Nothing heavy is imported here: `onto --help` must be quick."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from ontologia.cli import commits, maintenance, migrate, query, schema, storage, transfer, verify
+from ontologia.cli.run import remember, with_globals
+
+HELP = """Typed data with history: the operator's console.
+
+Reads never write. Every write can be previewed, and says on stderr where it goes. Data goes to stdout.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 schema mismatch or unhealthy index, 4 a lost race or failed execution,
+5 storage or transaction error, 6 import precondition or conflict, 7 drop refused for safety.
+"""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ontologia import __version__
+
+        print(f"onto {__version__}")
+        raise typer.Exit
+
+
+def build() -> typer.Typer:
+    """The application. Help is drawn in panels on a terminal, and is plain text in a pipe."""
+    app = typer.Typer(
+        name="onto",
+        no_args_is_help=True,
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+
+    def root(
+        ctx: typer.Context,
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+        ] = False,
+        **values: Any,
+    ) -> None:
+        remember(ctx, values)
+
+    app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
+    for module in (storage, verify, schema, migrate, query, commits, transfer, maintenance):
+        module.register(app)
+    return app

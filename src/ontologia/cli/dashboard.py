@@ -1,0 +1,183 @@
+"""What `onto info` knows of a store: facts first, then how they are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.cli.differences import draw_schema
+from ontologia.cli.output import Face, Tone, size
+from ontologia.cli.target import Settings
+from ontologia.model import TypeRef, TypeSchema
+
+if TYPE_CHECKING:
+    from ontologia.engines.base import TypeLayout
+    from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.runtime.store import Store
+
+SMALL_FILE = 1 << 20
+MANY_FILES = 8
+
+
+def facts(store: Store, settings: Settings, *, stats: bool, schema: bool) -> dict[str, Any]:
+    """Everything the dashboard shows, as data."""
+    repository = store.repository
+    catalog = repository.catalog()
+    newest = store.list_commits(limit=1)
+    types = [_type(repository, layout, stats=stats, schema=schema) for _, layout in sorted(catalog.layouts.items())]
+    index = _index(repository)
+    return {
+        "target": settings.where,
+        "backend": repository.backend,
+        "engine_version": repository.engine_version,
+        "head": catalog.head,
+        "newest_commit": newest[0] if newest else None,
+        "bytes": _total_bytes(settings, types),
+        "types": types,
+        "dropped": [{"kind": ref.kind, "name": ref.name} for ref in sorted(catalog.dropped)],
+        "index": index,
+        "storage": store.storage_info(),
+        "advice": _advice(types, index),
+    }
+
+
+def _type(repository: RowwiseRepository, layout: TypeLayout, *, stats: bool, schema: bool) -> dict[str, Any]:
+    from ontologia.query.plan import Window
+
+    ref = layout.ref
+    count = repository.count_entities if ref.kind == "entity" else repository.count_relations
+    files = _files(repository, ref)
+    found: dict[str, Any] = {
+        "kind": ref.kind,
+        "name": ref.name,
+        "schema_version_id": layout.schema_version_id,
+        "activation_commit_id": layout.activation_commit_id,
+        "rows": count(ref.name),
+        "files": None if files is None else len(files),
+        "bytes": None if files is None else sum(files),
+        "small_files": None if files is None else sum(each < SMALL_FILE for each in files),
+    }
+    if stats:
+        found["versions"] = count(ref.name, window=Window("history"))
+        if files is None:
+            found["bytes"] = _table_bytes(repository, layout)
+    if schema:
+        found["schema"] = layout.schema.to_json()
+        found["fingerprint"] = layout.schema.fingerprint
+    return found
+
+
+def _files(repository: RowwiseRepository, ref: TypeRef) -> list[int] | None:
+    """The sizes of a type's files, in object storage."""
+    from ontologia.errors import StorageBackendError
+
+    if not repository.capabilities.object_storage:
+        return None
+    from ontologia.engines.parquet.repository import S3Repository
+
+    assert isinstance(repository, S3Repository)
+    try:
+        entries = repository.log.index(ref).index.entries
+    except StorageBackendError:  # told by the health of the index
+        return []
+    return [entry.size or 0 for entry in entries]
+
+
+def _table_bytes(repository: RowwiseRepository, layout: TypeLayout) -> int | None:
+    """The size of a type's own table, where SQLite was built to tell."""
+    import sqlite3
+
+    from ontologia.engines.sqlite.repository import SqliteRepository
+
+    if not isinstance(repository, SqliteRepository) or not layout.table_name:
+        return None
+    try:
+        with repository.reading() as connection:
+            (found,) = connection.execute(
+                "SELECT sum(pgsize) FROM dbstat WHERE name = ?", (layout.table_name,)
+            ).fetchone()
+    except sqlite3.OperationalError:
+        return None
+    return None if found is None else int(found)
+
+
+def _total_bytes(settings: Settings, types: list[dict[str, Any]]) -> int | None:
+    if settings.target.backend != "sqlite":
+        return sum(int(item["bytes"]) for item in types)
+    parts = (Path(settings.target.location + suffix) for suffix in ("", "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
+
+
+def _index(repository: RowwiseRepository) -> dict[str, Any] | None:
+    if not repository.capabilities.object_storage:
+        return None
+    from ontologia.cli.maintenance import index_facts
+
+    return index_facts(repository.index_verify())
+
+
+def _advice(types: list[dict[str, Any]], index: dict[str, Any] | None) -> list[dict[str, str]]:
+    """One line each: what is not well, and the command that helps."""
+    found = []
+    if index is not None and not index["healthy"]:
+        names = ", ".join(item["name"] for item in index["types"] if not item["healthy"])
+        text = f"indices lag behind the head ({names}): reads stay correct but slow; run onto index repair --apply"
+        found.append({"level": "warning", "text": text})
+    for item in types:
+        if (item["small_files"] or 0) >= MANY_FILES:
+            text = (
+                f"{item['name']} has {item['small_files']} small files: merge them with "
+                f"onto compact --type {item['name']} --apply"
+            )
+            found.append({"level": "hint", "text": text})
+    if not types:
+        found.append({"level": "hint", "text": "no types yet: they appear with the first commit or import"})
+    return found
+
+
+# --- drawing ---
+
+
+def draw(face: Face, found: dict[str, Any]) -> None:
+    """The dashboard."""
+    newest = found["newest_commit"]
+    face.line(f"{found['backend']}/{found['engine_version']}  {found['target']}", "strong")
+    face.pairs(
+        {
+            "head": found["head"] if newest is None else f"{found['head']}  ({newest['created_at']})",
+            "written by": None if newest is None else newest["runtime_id"],
+            "size": size(found["bytes"]),
+            "types": len(found["types"]),
+        }
+    )
+    if found["types"]:
+        _draw_types(face, found["types"])
+    for item in found["types"]:
+        if "schema" in item:
+            draw_schema(face, TypeSchema.from_json(item["schema"]))
+    if found["dropped"]:
+        face.line(f"dropped: {', '.join(item['name'] for item in found['dropped'])}", "dim")
+    if found["index"] is not None:
+        healthy = found["index"]["healthy"]
+        face.line(f"indices: {'healthy' if healthy else 'unhealthy'}", "good" if healthy else "bad")
+    small = [item["small_files"] for item in found["types"] if item["small_files"] is not None]
+    if small:
+        tone: Tone = "warning" if max(small) >= MANY_FILES else "good"
+        face.line(f"small files: {sum(small)} of {sum(item['files'] or 0 for item in found['types'])}", tone)
+    for advice in found["advice"]:
+        face.line(f"→ {advice['text']}", "warning" if advice["level"] == "warning" else "plain")
+
+
+def _draw_types(face: Face, types: list[dict[str, Any]]) -> None:
+    columns: dict[str, list[Any]] = {
+        "type": [item["name"] for item in types],
+        "kind": [item["kind"] for item in types],
+        "version": [item["schema_version_id"] for item in types],
+        "since": [item["activation_commit_id"] for item in types],
+        "rows": [item["rows"] for item in types],
+        "versions": [item.get("versions") for item in types],
+        "files": [item["files"] for item in types],
+        "size": [size(item["bytes"]) for item in types],
+    }
+    known = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    face.table(list(known), list(zip(*known.values(), strict=True)))

@@ -1,0 +1,69 @@
+"""Exit codes, and which failure ends in which: the one place that decides."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import traceback
+
+from ontologia.errors import OntologiaError
+
+OK, ERROR, USAGE, MISMATCH, RACE, STORAGE, CONFLICT, REFUSED = range(8)
+
+# By the stable codes of the error tree; an error that is not listed ends like its nearest base.
+BY_CODE = {
+    "ontologia": ERROR,
+    "schema_outdated": MISMATCH,
+    "concurrent_write": RACE,
+    "migration": RACE,
+    "storage_backend": STORAGE,
+    "commit_outcome_unknown": STORAGE,
+    "import_conflict": CONFLICT,
+    "drop_refused": REFUSED,
+}
+
+
+class UsageError(Exception):
+    """What was typed makes no sense: a flag conflict, a malformed filter, a file that cannot be read."""
+
+
+def code_of(problem: BaseException) -> int:
+    """The exit code of a failure."""
+    if isinstance(problem, OntologiaError):
+        return next(
+            BY_CODE[cls.__dict__["code"]] for cls in type(problem).__mro__ if cls.__dict__.get("code") in BY_CODE
+        )
+    if isinstance(problem, UsageError):
+        return USAGE
+    if isinstance(problem, (OSError, sqlite3.Error)):
+        return STORAGE
+    code = getattr(problem, "exit_code", None)  # what the argument parser raises
+    return code if isinstance(code, int) else ERROR
+
+
+def report(problem: BaseException, *, debug: bool) -> None:
+    """Say in one line what was wrong; the traceback only for those who ask."""
+    if debug:
+        traceback.print_exception(problem)
+    print(f"onto: {one_line(problem)}", file=sys.stderr)
+
+
+def one_line(problem: BaseException) -> str:
+    """The message of a failure without line breaks; unexpected ones name their type."""
+    message = getattr(problem, "format_message", None)
+    if message is not None:
+        text = str(message()) or "aborted"
+        context = getattr(problem, "ctx", None)
+        if context is not None:
+            text = f"{text.rstrip('.')}. See {context.command_path} --help"
+    elif isinstance(problem, (OntologiaError, UsageError)):
+        text = str(problem)
+    else:
+        text = f"{type(problem).__name__}: {problem}"
+    return " ".join(text.split())
+
+
+def close_broken_pipe() -> None:
+    """The reader of our output went away, as `head` does. Nothing more can be said to it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

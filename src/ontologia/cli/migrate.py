@@ -1,0 +1,110 @@
+"""`onto migrate`: bring a store to the schemas in code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ontologia.cli.differences import draw_schema_diffs
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import Apply, CommitMeta, Models, Token, WorkEngine
+from ontologia.cli.output import Face, counted
+from ontologia.cli.run import Run, command, metadata
+
+if TYPE_CHECKING:
+    from ontologia.model import TypeRef, TypeSchema
+    from ontologia.runtime.migration import MigrationPreview, MigrationResult
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "migrate", example="onto migrate --models myapp.models --upgraders myapp.migrations")(migrate)
+
+
+def migrate(
+    run: Run,
+    models: Models = None,
+    upgraders: Annotated[
+        list[str] | None, typer.Option("--upgraders", metavar="MODULE", help="Module or file with @upgrader functions.")
+    ] = None,
+    apply: Apply = False,
+    token: Token = None,
+    force: Annotated[bool, typer.Option("--force", help="With --apply: do it without a token.")] = False,
+    engine: WorkEngine = "auto",
+    meta: CommitMeta = None,
+) -> None:
+    """Show what changed between store and code, how many rows that touches, and the token; or apply it."""
+    if (token is not None or force) and not apply:
+        raise UsageError("--token and --force are for --apply")
+    if token is not None and force:
+        raise UsageError("--token and --force exclude each other")
+    if apply and token is None and not force:
+        raise UsageError("--apply needs --token (the preview prints it) or --force")
+    from ontologia.cli.models import load_steps
+
+    notes = metadata(meta)
+    with run.store(run.model_names(models, needed=True)) as store:
+        load_steps(upgraders or run.settings.upgraders)
+        stored = {ref: layout.schema for ref, layout in store.repository.catalog().layouts.items()}
+        if not apply:
+            preview: Any = store.migrate(dry_run=True)
+            _show_preview(run, preview, stored, store.schemas)
+            return
+        run.echo_target()
+        with run.output.progress("migrating"):
+            result: Any = store.migrate(dry_run=False, token=token, force=force, meta=notes)
+    _show_result(run, result)
+
+
+def _show_preview(
+    run: Run, preview: MigrationPreview, stored: dict[TypeRef, TypeSchema], code: dict[TypeRef, TypeSchema]
+) -> None:
+    facts = {
+        "applied": False,
+        "has_changes": preview.has_changes,
+        "token": preview.token,
+        "diffs": [diff.to_json() for diff in preview.diffs],
+        "estimated_rows": preview.estimated_rows,
+        "types_requiring_upgraders": preview.types_requiring_upgraders,
+        "types_schema_only": preview.types_schema_only,
+        "missing_upgraders": [{"type": name, "from_version": number} for name, number in preview.missing_upgraders],
+    }
+
+    def draw(face: Face) -> None:
+        if not preview.has_changes:
+            face.line("nothing to migrate: code and store agree", "good")
+            return
+        draw_schema_diffs(face, preview.diffs, stored, code)
+        face.line(f"{counted(preview.estimated_rows, 'row')} to rewrite")
+        for name, number in preview.missing_upgraders:
+            face.line(f"missing: an upgrader for {name} from version {number}", "bad")
+        face.line(f"token: {preview.token}")
+
+    run.output.show(facts, draw)
+    if preview.missing_upgraders:
+        steps = ", ".join(f"{name} from version {number}" for name, number in preview.missing_upgraders)
+        run.output.warn(f"no upgrader for {steps}: the migration cannot be applied yet")
+    elif preview.has_changes:
+        run.output.say(f"to apply it: the same command with --apply --token {preview.token}")
+
+
+def _show_result(run: Run, result: MigrationResult) -> None:
+    facts = {
+        "applied": True,
+        "success": result.success,
+        "types_migrated": result.types_migrated,
+        "rows_migrated": result.rows_migrated,
+        "new_schema_versions": result.new_schema_versions,
+        "duration_s": round(result.duration_s, 3),
+        "commit_id": result.commit_id,
+    }
+
+    def draw(face: Face) -> None:
+        if result.commit_id is None:
+            face.line("nothing to migrate: code and store agree", "good")
+            return
+        versions = result.new_schema_versions.items()
+        face.table(["type", "version"], [[name, version] for name, version in versions])
+        face.line(f"migrated {counted(result.rows_migrated, 'row')} in commit {result.commit_id}", "good")
+
+    run.output.show(facts, draw)

@@ -1,0 +1,72 @@
+"""Every option that more than one command takes, declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
+
+GLOBAL = "Global options"
+
+
+def _global(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=GLOBAL, show_default=False, **more)
+
+
+# Accepted before and after the command: `onto --db a.db info` and `onto info --db a.db`.
+GLOBALS: dict[str, tuple[Any, Any]] = {
+    "db": (
+        Annotated[str | None, _global("--db", metavar="PATH", help="SQLite file, onto.db by default. ONTOLOGIA_DB")],
+        None,
+    ),
+    "storage_uri": (
+        Annotated[
+            str | None,
+            _global("--storage-uri", metavar="URI", help="Target of any engine: s3://… ONTOLOGIA_STORAGE_URI"),
+        ],
+        None,
+    ),
+    "config": (
+        Annotated[str | None, _global("--config", "-c", metavar="FILE", help="Settings in TOML. ONTOLOGIA_CONFIG")],
+        None,
+    ),
+    "json": (Annotated[bool, _global("--json", help="Print the facts as JSON on stdout.")], False),
+    "quiet": (Annotated[bool, _global("--quiet", "-q", help="No talk and no progress on stderr.")], False),
+    "debug": (Annotated[bool, _global("--debug", help="Show the traceback of a failure.")], False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The global options as typed, wherever they stood."""
+
+    db: str | None = None
+    storage_uri: str | None = None
+    config: str | None = None
+    json: bool = False
+    quiet: bool = False
+    debug: bool = False
+
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--models", metavar="MODULE", help="Module or file with the classes: myapp.models or ./models.py"),
+]
+Apply = Annotated[bool, typer.Option("--apply", help="Do it. Without this flag, only a preview is shown.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")]
+Token = Annotated[str | None, typer.Option("--token", metavar="TOKEN", help="The token that the preview printed.")]
+CommitMeta = Annotated[
+    list[str] | None, typer.Option("--meta", metavar="K=V", help="A note on the commit; may be given many times.")
+]
+WorkEngine = Annotated[Literal["auto", "local"], typer.Option("--engine", help="Where the work runs.")]
+QueryEngine = Annotated[Literal["duckdb"] | None, typer.Option("--engine", help="What answers the query.")]
+TypeFilter = Annotated[
+    list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be given many times.")
+]
+OneType = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only this type.")]
+KindOption = Annotated[Literal["entity", "relation"] | None, typer.Option("--kind", help="What sort of type it is.")]
+AsOf = Annotated[int | None, typer.Option("--as-of", min=0, metavar="N", help="The state right after commit N.")]
+HistorySince = Annotated[
+    int | None, typer.Option("--history-since", min=0, metavar="N", help="Every version written after commit N.")
+]

@@ -1,0 +1,299 @@
+"""`onto query entities|relations|traverse`: questions by type name, with or without classes at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ontologia.cli import filters
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine
+from ontologia.cli.output import Face, counted
+from ontologia.cli.run import Run, command, group
+from ontologia.errors import ValidationError
+from ontologia.model import Kind, TypeRef, TypeSchema
+
+if TYPE_CHECKING:
+    from ontologia.query.plan import Hop, Order, Plan, Window
+    from ontologia.runtime.store import Store
+
+TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The stored name of the type.", show_default=False)]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="PATH OP JSON",
+        help="As '$.tier' eq '\"Gold\"'. Paths: $.f $.a.b $.left.f $.right.f. Operators: "
+        "eq ne gt gte lt lte in is_null. Many filters must all pass.",
+    ),
+]
+WithHistory = Annotated[bool, typer.Option("--with-history", help="Every version, oldest first.")]
+OrderBy = Annotated[
+    list[str] | None, typer.Option("--order-by", metavar="FIELD[:desc]", help="Sort by a field; may be repeated.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="At most N rows.")]
+Offset = Annotated[int | None, typer.Option("--offset", min=0, metavar="N", help="Leave out the first N rows.")]
+
+
+def register(app: typer.Typer) -> None:
+    found = group(app, "query", "Ask for entities, relations, or paths between them.")
+    gold = "--filter '$.tier' eq '\"Gold\"'"
+    command(found, "entities", example=f"onto query entities Customer {gold} --order-by name --limit 10")(entities)
+    command(found, "relations", example=f"onto query relations Subscription {gold.replace('$.', '$.left.')}")(relations)
+    command(found, "traverse", example=f"onto query traverse Customer --via Subscription {gold}")(traverse)
+
+
+def entities(
+    run: Run,
+    type_name: TypeName,
+    models: Models = None,
+    filter: Filters = None,
+    as_of: AsOf = None,
+    with_history: WithHistory = False,
+    history_since: HistorySince = None,
+    order_by: OrderBy = None,
+    limit: Limit = None,
+    offset: Offset = None,
+    engine: QueryEngine = None,
+) -> None:
+    """Entities of one type: the latest state, or any other state or stretch of history."""
+    _rows(
+        run, "entity", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset
+    )  # fmt: skip
+
+
+def relations(
+    run: Run,
+    type_name: TypeName,
+    models: Models = None,
+    filter: Filters = None,
+    as_of: AsOf = None,
+    with_history: WithHistory = False,
+    history_since: HistorySince = None,
+    order_by: OrderBy = None,
+    limit: Limit = None,
+    offset: Offset = None,
+    engine: QueryEngine = None,
+) -> None:
+    """Relations of one type; filters may look at either end."""
+    _rows(
+        run, "relation", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset
+    )  # fmt: skip
+
+
+def traverse(
+    run: Run,
+    type_name: TypeName,
+    via: Annotated[
+        list[str] | None, typer.Option("--via", metavar="RELATION", help="The next step; given once for each step.")
+    ] = None,
+    models: Models = None,
+    filter: Filters = None,
+    as_of: AsOf = None,
+    with_history: WithHistory = False,
+    history_since: HistorySince = None,
+    order_by: OrderBy = None,
+    limit: Limit = None,
+    offset: Offset = None,
+    engine: QueryEngine = None,
+) -> None:
+    """Paths from entities of one type over relations. Filters are about where the paths start."""
+    if not via:
+        raise UsageError("--via is needed: the relation to follow, once for each step")
+    window = _window(as_of, with_history, history_since)
+    with run.store(run.model_names(models)) as store, run.output.progress("asking"):
+        asked = _Question(store, TypeRef("entity", type_name))
+        plan = asked.plan(filter, window, order_by, limit, offset)
+        hops = asked.hops(via)
+        refs = [plan.source, *(ref for hop in hops for ref in (hop.relation, hop.entity))]
+        plan = replace(plan, hops=hops, schemas={**plan.schemas, **{ref: asked.schema(ref) for ref in refs}})
+        parts, diagnostics = asked.parts(plan, refs)
+    paths = [
+        {
+            "source": source,
+            "steps": [
+                {"relation": rest[2 * number], "entity": rest[2 * number + 1]} for number in range(len(rest) // 2)
+            ],
+        }
+        for source, *rest in zip(*parts, strict=True)
+    ]
+    facts = {"type": type_name, "via": via, "count": len(paths), "paths": paths, "diagnostics": diagnostics}
+
+    def draw(face: Face) -> None:
+        names = [type_name, *(name for hop in hops for name in (hop.relation.name, hop.entity.name))]
+        rows = [[_named(part) for part in path] for path in zip(*parts, strict=True)]
+        face.table(names, rows)
+        face.line(counted(len(paths), "path"), "dim")
+
+    _finish(run, facts, draw)
+
+
+def _named(record: dict[str, Any]) -> str:
+    identity = [record[key] for key in ("key", "left_key", "right_key", "instance_key") if record.get(key)]
+    shown = "/".join(identity) if "key" in record else record.get("instance_key") or ""
+    fields = {name: value for name, value in record["fields"].items() if value != record.get("key")}
+    text = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False, default=str)}" for name, value in fields.items())
+    return f"{shown} ({text})" if text else shown
+
+
+def _rows(
+    run: Run,
+    kind: Kind,
+    type_name: str,
+    models: list[str] | None,
+    filter: list[str] | None,
+    as_of: int | None,
+    with_history: bool,
+    history_since: int | None,
+    order_by: list[str] | None,
+    limit: int | None,
+    offset: int | None,
+) -> None:
+    window = _window(as_of, with_history, history_since)
+    with run.store(run.model_names(models)) as store, run.output.progress("asking"):
+        asked = _Question(store, TypeRef(kind, type_name))
+        plan = asked.plan(filter, window, order_by, limit, offset)
+        (records,), diagnostics = asked.parts(plan, [plan.source])
+    facts = {"kind": kind, "type": type_name, "count": len(records), "rows": records, "diagnostics": diagnostics}
+
+    def draw(face: Face) -> None:
+        keys = [] if kind == "entity" else ["left_key", "right_key"]
+        if kind == "relation" and plan.schema.instance_key is not None:
+            keys.append("instance_key")
+        if not window.deduplicated:
+            keys.insert(0, "commit_id")
+        names = [column.name for column in plan.schema.columns]
+        rows = [[*(row[key] for key in keys), *(row["fields"][name] for name in names)] for row in records]
+        face.table([*keys, *names], rows)
+        face.line(counted(len(records), "row"), "dim")
+
+    _finish(run, facts, draw)
+
+
+def _finish(run: Run, facts: dict[str, Any], draw: Any) -> None:
+    run.output.show(facts, draw)
+    for item in facts["diagnostics"]:
+        run.output.warn(_said(item))
+
+
+def _said(diagnostic: dict[str, Any]) -> str:
+    match diagnostic["reason"]:
+        case "commit_before_activation":
+            since = diagnostic["activation_commit_id"]
+            return f"rows are readable since commit {since}, when the current schema became active"
+        case "index_lagging" | "index_latest_entry_missing":
+            return f"the index of {diagnostic['type']} lags behind the head: run onto index repair --apply"
+    return json.dumps(diagnostic, default=str)
+
+
+def _window(as_of: int | None, with_history: bool, history_since: int | None) -> Window:
+    from ontologia.query.plan import Window
+
+    if sum((as_of is not None, with_history, history_since is not None)) > 1:
+        raise UsageError("--as-of, --with-history and --history-since exclude each other")
+    if as_of is not None:
+        return Window("as_of", as_of)
+    if history_since is not None:
+        return Window("since", history_since)
+    return Window("history") if with_history else Window()
+
+
+class _Question:
+    """A plan made from names. A declared class says what a type is; else the store does."""
+
+    def __init__(self, store: Store, ref: TypeRef) -> None:
+        self._store = store
+        self._ref = ref
+        self._layouts = store.repository.catalog().layouts
+        self.schema(ref)
+
+    def schema(self, ref: TypeRef) -> TypeSchema:
+        if ref in self._store.schemas:
+            return self._store.schemas[ref]
+        if ref in self._layouts:
+            return self._layouts[ref].schema
+        known = ", ".join(sorted(item.name for item in self._layouts if item.kind == ref.kind)) or "none"
+        raise ValidationError(f"{ref} is not in this store; of that kind it has {known}")
+
+    def plan(
+        self,
+        given: list[str] | None,
+        window: Window,
+        order_by: list[str] | None,
+        limit: int | None,
+        offset: int | None,
+    ) -> Plan:
+        from ontologia.query.plan import Plan
+
+        where = tuple(filters.predicate(self.schema, self._ref, *filters.parts(text)) for text in given or ())
+        operands = [condition.operand for predicate in where for condition in predicate.conditions()]
+        refs = {self._ref, *(operand.owner for operand in operands)}
+        return Plan(
+            self._ref,
+            {ref: self.schema(ref) for ref in sorted(refs)},
+            window,
+            where,
+            tuple(self._order(text) for text in order_by or ()),
+            limit,
+            offset,
+            stored=True,
+        )
+
+    def _order(self, text: str) -> Order:
+        from ontologia.query.plan import Order
+
+        name, _, direction = text.partition(":")
+        if direction not in ("", "asc", "desc"):
+            raise UsageError(f"--order-by {text!r}: write FIELD, FIELD:asc or FIELD:desc")
+        try:
+            place = filters.field(self.schema, self._ref, name if name.startswith("$.") else f"$.{name}")
+        except ValueError as problem:
+            raise UsageError(f"--order-by {text!r}: {problem}") from None
+        if place.side is not None:
+            raise UsageError(f"--order-by {text!r}: sort by a field of {self._ref.name} itself")
+        return Order(place, direction == "desc")
+
+    def hops(self, via: Sequence[str]) -> tuple[Hop, ...]:
+        from ontologia.query.plan import Hop
+
+        here, found = self._ref.name, []
+        for name in via:
+            relation = TypeRef("relation", name)
+            schema = self.schema(relation)
+            if here not in (schema.left, schema.right):
+                raise UsageError(f"--via {name} does not touch {here}: it joins {schema.left} and {schema.right}")
+            forward = here == schema.left
+            here = str(schema.right if forward else schema.left)
+            found.append(Hop(relation, TypeRef("entity", here), forward))
+        return tuple(found)
+
+    def parts(self, plan: Plan, refs: Sequence[TypeRef]) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
+        """The records of each of these types, side by side, in the shape that an export has."""
+        fetched = self._store.repository.fetch(plan)
+        found, start = [], 0
+        for ref in refs:
+            schema = plan.schemas[ref]
+            end = start + 1 + len(ref.identity) + len(schema.columns)
+            found.append(_records(schema, fetched.columns[start:end]))
+            start = end
+        return found, list(fetched.diagnostics)
+
+
+def _records(schema: TypeSchema, columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    commits, *rest = columns
+    width = len(schema.ref.identity)
+    keys = ["key"] if schema.ref.kind == "entity" else list(schema.ref.identity)
+    fields = [
+        [None if text is None else json.loads(text) for text in values] if column.scalar is None else values
+        for column, values in zip(schema.columns, rest[width:], strict=True)
+    ]
+    names = [column.name for column in schema.columns]
+    values = zip(*fields, strict=True) if fields else ((),) * len(commits)
+    return [
+        {**dict(zip(keys, identity, strict=True)), "commit_id": commit, "fields": dict(zip(names, row, strict=True))}
+        for commit, identity, row in zip(commits, zip(*rest[:width], strict=True), values, strict=True)
+    ]

@@ -1,0 +1,147 @@
+"""What every command gets: its settings, its output, and the store it is about."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import GLOBALS, Given
+from ontologia.cli.output import Output
+from ontologia.cli.target import Settings, resolve
+
+if TYPE_CHECKING:
+    from ontologia.runtime.store import Store
+
+GIVEN = "ontologia.given"
+
+
+class Run:
+    """One command, from its options to its exit."""
+
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.output = Output(as_json=given.json, quiet=given.quiet)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return resolve(self.given)
+
+    def model_names(self, given: Sequence[str] | None, *, needed: bool = False) -> list[str]:
+        """The modules named by `--models`, or else by the config file."""
+        names = list(given or self.settings.models)
+        if needed and not names:
+            raise UsageError("--models is needed: a module (myapp.models) or a file (./models.py)")
+        return names
+
+    @contextmanager
+    def store(self, models: Sequence[str] = (), *, create: bool = False) -> Iterator[Store]:
+        """Open the store with the classes of these modules declared."""
+        from ontologia.cli.models import load_models
+        from ontologia.runtime.store import Store
+
+        settings = self.settings
+        declarations = load_models(models)
+        with Store(settings.open(create=create), declarations) as store:
+            yield store
+
+    def echo_target(self, doing: str = "target") -> None:
+        """Before a write: say where it goes."""
+        self.output.say(f"{doing}: {self.settings.where}")
+
+
+Command = Callable[..., Any]
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def command(app: typer.Typer, name: str, *, example: str, **options: Any) -> Callable[[Command], Command]:
+    """Register a function whose first parameter is a `Run`; it also gets the global options."""
+
+    def register(function: Command) -> Command:
+        def call(ctx: typer.Context, **values: Any) -> Any:
+            run = Run(remember(ctx, values))
+            with _logging(run):
+                return function(run, **values)
+
+        call.__name__, call.__doc__ = function.__name__, function.__doc__
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        app.command(name, epilog=f"Example:  {example}", **options)(with_globals(call, own))
+        return function
+
+    return register
+
+
+def group(app: typer.Typer, name: str, help: str, **options: Any) -> typer.Typer:
+    """A group of commands that takes the global options as well."""
+    found = typer.Typer(no_args_is_help=True)
+
+    def callback(ctx: typer.Context, **values: Any) -> None:
+        remember(ctx, values)
+
+    found.callback(help=help)(with_globals(callback, []))
+    app.add_typer(found, name=name, **options)
+    return found
+
+
+def remember(ctx: typer.Context, values: dict[str, Any]) -> Given:
+    """Take the global options of this level out of `values`, and add them to those typed before it."""
+    shared = ctx.ensure_object(dict)
+    earlier: Given = shared.get(GIVEN, Given())
+    typed = {name: values.pop(name) for name in GLOBALS}
+    given = shared[GIVEN] = replace(earlier, **{name: value for name, value in typed.items() if value})
+    return given
+
+
+def with_globals(function: Command, own: Sequence[inspect.Parameter] | None = None) -> Command:
+    """Give a function `(ctx, **values)` the signature of its own parameters and the global options, for the parser."""
+    if own is None:
+        everything = inspect.signature(function, eval_str=True).parameters.values()
+        own = [parameter for parameter in everything if parameter.kind is not inspect.Parameter.VAR_KEYWORD][1:]
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    shared = [
+        inspect.Parameter(name, _KEYWORD, default=default, annotation=annotation)
+        for name, (annotation, default) in GLOBALS.items()
+    ]
+    signed = [context, *(parameter.replace(kind=_KEYWORD) for parameter in own), *shared]
+    function.__signature__ = inspect.Signature(signed)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in signed}
+    return function
+
+
+@contextmanager
+def _logging(run: Run) -> Iterator[None]:
+    """Log records and warnings of the library go to stderr, one line each."""
+    level = logging.getLevelNamesMapping().get(run.settings.log_level)
+    if level is None:
+        known = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
+        raise UsageError(f"log level {run.settings.log_level!r} is unknown; known are {known}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    root = logging.getLogger()
+    earlier = root.level
+    root.addHandler(handler)
+    root.setLevel(level)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(earlier)
+
+
+def metadata(pairs: Sequence[str] | None, option: str = "--meta") -> dict[str, str]:
+    """`K=V` pairs as a mapping."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{option} {pair!r}: write it as key=value")
+        found[key.strip()] = value
+    return found

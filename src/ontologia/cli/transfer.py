@@ -1,0 +1,176 @@
+"""`onto export` and `onto import`: data between any two engines (RFC 0004 §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ontologia.cli import exits
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import Apply, AsOf, CommitMeta, DryRun, HistorySince, Models, TypeFilter, WorkEngine
+from ontologia.cli.output import Face, counted
+from ontologia.cli.run import Run, command, metadata
+
+if TYPE_CHECKING:
+    from ontologia.runtime.store import Store
+    from ontologia.runtime.transfer import ImportReport
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "export", example="onto export --db onto.db --output data/")(export)
+    command(app, "import", example="onto import --input data/ --models myapp.models --apply --on-conflict abort")(
+        import_
+    )
+
+
+def export(
+    run: Run,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="A new or empty folder.", show_default=False)
+    ],
+    type_names: TypeFilter = None,
+    as_of: AsOf = None,
+    history_since: HistorySince = None,
+    with_metadata: Annotated[bool, typer.Option("--with-metadata", help="Add the commit id to every record.")] = False,
+    format: Annotated[Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl is portable.")] = "jsonl",
+) -> None:
+    """Write the latest state of every type to files, or another state, or a stretch of history."""
+    from ontologia.runtime.transfer import export_data
+
+    if as_of is not None and history_since is not None:
+        raise UsageError("--as-of and --history-since exclude each other")
+    folder = Path(output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--output {output} is there already and not an empty folder: choose another one")
+    with run.store() as store, run.output.progress("exporting") as bar:
+        report = export_data(
+            store,
+            folder,
+            types=type_names,
+            as_of=as_of,
+            history_since=history_since,
+            with_metadata=with_metadata,
+            format=format,
+            progress=lambda name, done, total: bar(done, name, total),
+        )
+    facts = {
+        "directory": str(report.directory),
+        "format": report.format,
+        "head": report.head,
+        "rows": report.rows,
+        "types": [
+            {"kind": item.ref.kind, "name": item.ref.name, "file": item.file, "rows": item.rows}
+            for item in report.types
+        ],
+    }
+
+    def draw(face: Face) -> None:
+        rows = [[item.ref.name, item.ref.kind, item.rows, item.file] for item in report.types]
+        face.table(["type", "kind", "rows", "file"], rows)
+        face.line(f"exported {counted(report.rows, 'row')} of commit {report.head} to {report.directory}", "good")
+
+    run.output.show(facts, draw)
+
+
+def import_(
+    run: Run,
+    input: Annotated[
+        str,
+        typer.Option("--input", "-i", metavar="PATH", help="An exported folder, or one file.", show_default=False),
+    ],
+    models: Models = None,
+    dry_run: DryRun = False,
+    apply: Apply = False,
+    on_conflict: Annotated[
+        Literal["abort", "skip", "upsert"],
+        typer.Option("--on-conflict", help="When an identity is stored already: stop, keep it, or replace it."),
+    ] = "abort",
+    precondition: Annotated[
+        str | None,
+        typer.Option(
+            "--precondition", metavar="RULE", help="must_exist, must_not_exist, or if_commit_id:N for the head."
+        ),
+    ] = None,
+    engine: WorkEngine = "auto",
+    meta: CommitMeta = None,
+) -> None:
+    """Bring exported data into a store as one commit. A preview, unless --apply."""
+    from ontologia.runtime.transfer import Precondition, import_data
+
+    if dry_run and apply:
+        raise UsageError("--dry-run and --apply exclude each other")
+    if precondition == "must_exist" and on_conflict == "abort":
+        raise UsageError("--precondition must_exist needs --on-conflict upsert or skip: abort refuses what exists")
+    if not Path(input).exists():
+        raise UsageError(f"--input {input}: there is no such file or folder")
+    try:
+        rule = None if precondition is None else Precondition.parse(precondition)
+    except ValueError as problem:
+        raise UsageError(f"--{problem}") from None
+    notes = metadata(meta)
+    if apply:
+        run.echo_target()
+    with _target_store(run, run.model_names(models), apply) as store, run.output.progress("importing") as bar:
+        report = import_data(
+            store,
+            input,
+            dry_run=not apply,
+            on_conflict=on_conflict,
+            precondition=rule,
+            meta=notes,
+            progress=lambda phase, done, total: bar(done, phase, total),
+        )
+    _show_import(run, report)
+
+
+@contextmanager
+def _target_store(run: Run, models: list[str], apply: bool) -> Iterator[Store]:
+    """The store to import into. A preview for a SQLite file that is not there yet must not make it."""
+    from ontologia.cli.models import load_models
+    from ontologia.engines.dispatch import open_repository
+    from ontologia.runtime.store import Store
+
+    if apply or not run.settings.is_missing():
+        with run.store(models, create=apply) as store:
+            yield store
+        return
+    with Store(open_repository(":memory:", config=run.settings.config), load_models(models)) as store:
+        yield store
+
+
+def _show_import(run: Run, report: ImportReport) -> None:
+    columns = ("rows", "inserted", "updated", "unchanged", "skipped", "repeated")
+    types: list[dict[str, Any]] = [
+        {"kind": item.ref.kind, "name": item.ref.name, **{name: getattr(item, name) for name in columns}}
+        for item in report.types
+    ]
+    facts = {
+        "applied": report.applied,
+        "commit_id": report.commit_id,
+        "rows": report.rows,
+        "refused": report.refused,
+        "types": types,
+    }
+
+    def draw(face: Face) -> None:
+        rows = [[item["name"], item["kind"], *(item[name] for name in columns)] for item in types]
+        face.table(["type", "kind", *columns], rows)
+        if report.refused is not None:
+            face.line(f"would be refused: {report.refused}", "bad")
+        elif not report.applied:
+            face.line("nothing was written: this is a preview")
+        elif report.commit_id is None:
+            face.line("nothing to write: the store has all of it", "good")
+        else:
+            face.line(f"imported in commit {report.commit_id}", "good")
+
+    run.output.show(facts, draw)
+    if report.refused is not None:
+        run.output.warn(report.refused)
+        raise typer.Exit(exits.CONFLICT)
+    if not report.applied:
+        run.output.say("to do it: the same command with --apply")

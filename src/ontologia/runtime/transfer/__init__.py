@@ -1,0 +1,23 @@
+"""Moving data between stores (RFC 0004 §8): export to files, import as one commit, both in bounded memory.
+
+The files are the same whatever engine wrote them: one per type, as JSON lines or as Parquet. An import collapses
+whatever the files hold into a single commit; commit history does not travel.
+"""
+
+from __future__ import annotations
+
+from ontologia.runtime.transfer.conflicts import ImportConflictError, OnConflict, Precondition
+from ontologia.runtime.transfer.exporting import ExportReport, TypeExport, export_data
+from ontologia.runtime.transfer.importing import ImportReport, TypeImport, import_data
+
+__all__ = [
+    "ExportReport",
+    "ImportConflictError",
+    "ImportReport",
+    "OnConflict",
+    "Precondition",
+    "TypeExport",
+    "TypeImport",
+    "export_data",
+    "import_data",
+]

@@ -1,0 +1,295 @@
+"""Out of a store: the rows of each type, a page at a time, in order of identity, into one file per type."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from urllib.parse import quote
+
+from ontologia.engines.base import Engine, TypeLayout
+from ontologia.errors import ValidationError
+from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeRef, TypeSchema
+from ontologia.query.aggregates import count
+from ontologia.query.plan import Order, Plan, Window
+from ontologia.runtime.store import Store
+from ontologia.runtime.transfer.records import lines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Format = Literal["jsonl", "parquet"]
+Progress = Callable[[str, int, int], None]
+HEADER = "export.json"
+FOLDERS = {"entity": "entities", "relation": "relations"}
+PAGE_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class TypeExport:
+    """What was written of one type."""
+
+    ref: TypeRef
+    file: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export wrote, of the state at which head."""
+
+    directory: Path
+    format: Format
+    head: int
+    types: list[TypeExport] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.types)
+
+
+def export_data(
+    store: Store,
+    directory: str | os.PathLike[str],
+    *,
+    types: Sequence[str] | None = None,
+    as_of: int | None = None,
+    history_since: int | None = None,
+    with_metadata: bool = False,
+    format: Format = "jsonl",
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Write the latest state of every type, or of `types`, into a new folder.
+
+    `as_of` takes the state after a commit instead; `history_since` every version written after one. The folder
+    appears when it is complete, so that half an export cannot be taken for a whole one.
+    """
+    if as_of is not None and history_since is not None:
+        raise ValidationError("an export is as_of a commit or history_since a commit, not both")
+    target = Path(directory)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValidationError(f"{target} is there already and not an empty folder: choose another one")
+    catalog = store.repository.catalog()
+    layouts = _chosen(catalog.layouts.values(), types)
+    # The head is fixed, so that commits made meanwhile do not mix into later pages.
+    window = Window("since", history_since) if history_since is not None else Window("as_of", catalog.head)
+    if as_of is not None:
+        window = Window("as_of", min(as_of, catalog.head))
+    export = _Export(store.repository, window, catalog.head, format, with_metadata, progress)
+    working = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
+    try:
+        working.mkdir(parents=True)
+        written = export.write(layouts, working)
+        header = _header(layouts, written, format, catalog.head, as_of, history_since, with_metadata)
+        (working / HEADER).write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if target.exists():
+            target.rmdir()
+        working.rename(target)
+    except BaseException:
+        shutil.rmtree(working, ignore_errors=True)
+        raise
+    return ExportReport(target, format, catalog.head, written)
+
+
+def _chosen(layouts: Any, names: Sequence[str] | None) -> list[TypeLayout]:
+    found = sorted(layouts, key=lambda layout: layout.ref)
+    if names is None:
+        return found
+    for name in names:
+        if not any(layout.ref.name == name for layout in found):
+            known = ", ".join(layout.ref.name for layout in found) or "no types"
+            raise ValidationError(f"{name} is not in this store; it has {known}")
+    return [layout for layout in found if layout.ref.name in names]
+
+
+def _header(
+    layouts: Sequence[TypeLayout],
+    written: Sequence[TypeExport],
+    format: Format,
+    head: int,
+    as_of: int | None,
+    history_since: int | None,
+    with_metadata: bool,
+) -> dict[str, Any]:
+    return {
+        "format": format,
+        "version": 1,
+        "exported_at": datetime.now(UTC).isoformat(),
+        "head": head,
+        "as_of": as_of,
+        "history_since": history_since,
+        "with_metadata": with_metadata,
+        "types": [
+            {
+                "kind": item.ref.kind,
+                "type": item.ref.name,
+                "file": item.file,
+                "rows": item.rows,
+                "schema": layout.schema.to_json(),
+            }
+            for item, layout in zip(written, layouts, strict=True)
+        ],
+    }
+
+
+@dataclass(slots=True)
+class _Export:
+    engine: Engine
+    window: Window
+    head: int
+    format: Format
+    with_metadata: bool
+    progress: Progress | None
+    done: int = 0
+    total: int = 0
+
+    def write(self, layouts: Sequence[TypeLayout], folder: Path) -> list[TypeExport]:
+        if self.progress is not None:
+            self.total = sum(self._count(layout) for layout in layouts)
+        return [self._write_type(layout, folder) for layout in layouts]
+
+    def _write_type(self, layout: TypeLayout, folder: Path) -> TypeExport:
+        ref = layout.ref
+        path = folder / FOLDERS[ref.kind] / f"{quote(ref.name, safe='')}.{self.format}"
+        path.parent.mkdir(exist_ok=True)
+        make = JsonlFile if self.format == "jsonl" else ParquetFile
+        rows = 0
+        with make(path, layout.schema, with_metadata=self.with_metadata) as file:
+            for page in pages(self.engine, layout.schema, self.window, self.head):
+                file.write(page)
+                rows += page.num_rows
+                self.done += page.num_rows
+                if self.progress is not None:
+                    self.progress(ref.name, self.done, max(self.total, self.done))
+        return TypeExport(ref, path.relative_to(folder).as_posix(), rows)
+
+    def _count(self, layout: TypeLayout) -> int:
+        plan = Plan(layout.ref, {layout.ref: layout.schema}, self.window, aggregates=(("rows", count()),))
+        return int(self.engine.fetch(plan).columns[0][0])
+
+
+# --- pages ---
+
+
+def pages(
+    engine: Engine, schema: TypeSchema, window: Window, head: int, page_rows: int = PAGE_ROWS
+) -> Iterator[pa.Table]:
+    """The rows of a window, each page after the last identity of the one before.
+
+    Every version of an identity is on one page, oldest first.
+    """
+    keys = _keys(schema)
+    plan = Plan(schema.ref, {schema.ref: schema}, window, order=tuple(map(Order, keys)), limit=page_rows, stored=True)
+    after: tuple[Predicate, ...] = ()
+    size = page_rows
+    while True:
+        page = engine.table(replace(plan, where=after, limit=size))
+        last = page.num_rows < size
+        complete = page if last or window.deduplicated else _without_last_identity(page, schema.ref)
+        if complete.num_rows == 0 and not last:  # one identity with more versions than a page has rows
+            size *= 2
+            continue
+        if complete.num_rows:
+            after = (_after(schema, keys, complete),)
+            yield _up_to(complete, head)
+        if last:
+            return
+        size = page_rows
+
+
+def _keys(schema: TypeSchema) -> tuple[FieldExpr[Any], ...]:
+    if schema.ref.kind == "relation":
+        return tuple(FieldExpr(schema.ref, name, None) for name in schema.ref.identity)
+    name = schema.primary_key or ""
+    return (FieldExpr(schema.ref, name, schema.by_name[name]),)
+
+
+def _after(schema: TypeSchema, keys: Sequence[FieldExpr[Any]], page: pa.Table) -> Predicate:
+    """Identities beyond the last of a page. The first part alone already lets an index start there."""
+    names = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
+    values = [page.column(name)[page.num_rows - 1].as_py() for name in names]
+    if len(keys) == 1:
+        beyond: Predicate = keys[0] > values[0]
+        return beyond
+    (left, right, instance), (a, b, c) = keys, values
+    later: Predicate = (left >= a) & ((left > a) | (right > b) | ((right == b) & (instance > c)))
+    return later
+
+
+def column_of(schema: TypeSchema) -> str:
+    """The column of an entity's primary key."""
+    return schema.by_name[schema.primary_key or ""].physical
+
+
+def _without_last_identity(page: pa.Table, ref: TypeRef) -> pa.Table:
+    keys = list(zip(*(page.column(name).to_pylist() for name in ref.identity), strict=True))
+    end = len(keys)
+    while end and keys[end - 1] == keys[-1]:
+        end -= 1
+    return page.slice(0, end)
+
+
+def _up_to(page: pa.Table, head: int) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return page.filter(pc.less_equal(page.column(COMMIT_ID), head))
+
+
+# --- files ---
+
+
+class TypeFile(Protocol):
+    """A file that takes pages."""
+
+    def write(self, page: pa.Table) -> None: ...
+
+
+class JsonlFile:
+    """One record a line."""
+
+    def __init__(self, path: Path, schema: TypeSchema, *, with_metadata: bool) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+        self._schema = schema
+        self._with_metadata = with_metadata
+
+    def write(self, page: pa.Table) -> None:
+        for line in lines(self._schema, page, with_metadata=self._with_metadata):
+            self._file.write(line)
+            self._file.write("\n")
+
+    def __enter__(self) -> TypeFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+class ParquetFile:
+    """Identity and fields as typed columns, structured fields as JSON text."""
+
+    def __init__(self, path: Path, schema: TypeSchema, *, with_metadata: bool) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        system = [pa.field(name, pa.string()) for name in schema.ref.identity]
+        if with_metadata:
+            system.append(pa.field(COMMIT_ID, pa.int64()))
+        fields = [pa.field(column.physical, column.arrow_type) for column in schema.columns]
+        about = {"ontologia.kind": schema.ref.kind, "ontologia.type": schema.ref.name}
+        self._schema = pa.schema([*system, *fields], about)
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+
+    def write(self, page: pa.Table) -> None:
+        self._writer.write_table(page.select(self._schema.names).cast(self._schema))
+
+    def __enter__(self) -> TypeFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()

@@ -1,0 +1,185 @@
+"""One row as one line of JSON (RFC 0004 §8): kind, type, identity, fields; values in the forms the store uses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date, datetime
+from json.encoder import encode_basestring as quoted
+from typing import TYPE_CHECKING, Any, NotRequired, Required, Union
+
+import pydantic
+import typing_extensions
+
+from ontologia.errors import ValidationError
+from ontologia.model import COMMIT_ID, Column, Declaration, TypeRef, TypeSchema, encode_json, key_text
+from ontologia.model.fields import FieldOptions
+from ontologia.model.typespec import TypeSpec
+from ontologia.model.validation import checked, row_adapter
+from ontologia.model.values import instant_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Identity = tuple[str, ...]
+_KEYS = {"entity": {"entity_key": "key"}, "relation": {}}
+
+
+def record_keys(ref: TypeRef) -> list[str]:
+    """The names of the identity in a record: `key`, or those of a relation's ends and instance."""
+    return [_KEYS[ref.kind].get(name, name) for name in ref.identity]
+
+
+# --- out ---
+
+
+def lines(schema: TypeSchema, rows: pa.Table, *, with_metadata: bool) -> Iterator[str]:
+    """Stored rows as records, one text each. Made by columns, so that a million of them take seconds."""
+    head = f'{{"kind":"{schema.ref.kind}","type":{quoted(schema.ref.name)}'
+    parts = [
+        [f',"{key}":{quoted(value)}' for value in rows.column(name).to_pylist()]
+        for name, key in zip(schema.ref.identity, record_keys(schema.ref), strict=True)
+    ]
+    if with_metadata:
+        parts.append([f',"{COMMIT_ID}":{value}' for value in rows.column(COMMIT_ID).to_pylist()])
+    separator = ',"fields":{'
+    for column in schema.columns:
+        name = f"{separator}{quoted(column.name)}:"
+        parts.append([f"{name}{text}" for text in _json_texts(column, rows.column(column.physical).to_pylist())])
+        separator = ","
+    tail = "}}" if schema.columns else ',"fields":{}}'
+    for row in zip(*parts, strict=True):
+        yield f"{head}{''.join(row)}{tail}"
+
+
+def _json_texts(column: Column, values: list[Any]) -> Iterable[str]:
+    encode = _ENCODERS[column.scalar]
+    return ("null" if value is None else encode(value) for value in values)
+
+
+def _float_text(value: float) -> str:
+    return repr(value) if abs(value) < float("inf") else encode_json(value)
+
+
+_ENCODERS: dict[str | None, Callable[[Any], str]] = {
+    None: str,  # JSON already
+    "str": quoted,
+    "int": str,
+    "float": _float_text,
+    "bool": lambda value: "true" if value else "false",
+    "datetime": lambda value: f'"{instant_text(value)}"',
+    "date": lambda value: f'"{value.isoformat()}"',
+    "bytes": lambda value: f'"{value.hex()}"',
+}
+
+
+# --- in ---
+
+
+class RecordReader:
+    """Checks the records of one type, with the class where there is one, else with the stored schema."""
+
+    def __init__(self, schema: TypeSchema, declaration: Declaration | None = None) -> None:
+        self.schema = schema
+        self.ref = schema.ref
+        adapter = _adapter(schema) if declaration is None else declaration.adapter
+        # Bytes are hex in JSON, which Pydantic undoes when it reads JSON itself.
+        has_bytes = '"bytes"' in json.dumps(schema.to_json())
+        self._validate: Callable[[Any], dict[str, Any]] = (
+            (lambda values: adapter.validator.validate_json(json.dumps(values)))
+            if has_bytes
+            else adapter.validator.validate_python
+        )
+
+    def read(self, record: Mapping[str, Any]) -> tuple[Identity, dict[str, Any]]:
+        """A record as identity and checked values."""
+        fields = record.get("fields")
+        if not isinstance(fields, dict):
+            raise ValidationError(f"{self.ref}: a record needs fields, a JSON object")
+        keys = tuple(record.get(key) for key in record_keys(self.ref))
+        if self.ref.kind == "relation":
+            return self._relation(keys, fields)
+        values = self._checked(fields, keys)
+        key = key_text(values[self.schema.primary_key or ""])
+        if keys[0] is not None and keys[0] != key:
+            raise ValidationError(f"{self.ref}: the record's key is {keys[0]!r}, and its fields say {key!r}")
+        return (key,), values
+
+    def _relation(self, keys: tuple[Any, ...], fields: dict[str, Any]) -> tuple[Identity, dict[str, Any]]:
+        left, right, instance = keys
+        named = {"left_key": left, "right_key": right}
+        if self.schema.instance_key is not None:
+            named[self.schema.instance_key] = instance
+        elif instance:
+            raise ValidationError(f"{self.ref} has no instance key, and the record gives {instance!r}")
+        values = self._checked({**fields, **named}, keys)
+        key = "" if self.schema.instance_key is None else values[self.schema.instance_key]
+        return (values["left_key"], values["right_key"], key), values
+
+    def _checked(self, values: dict[str, Any], keys: tuple[Any, ...]) -> dict[str, Any]:
+        try:
+            return self._validate(values)
+        except pydantic.ValidationError as problem:
+            name = "/".join(str(key) for key in keys if key)
+            reasons = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
+            raise ValidationError(f"{self.ref} {name!r}: {reasons}") from None
+
+    def table(self, identities: list[Identity], rows: list[dict[str, Any]]) -> pa.Table:
+        """Checked values as storage has them: identity, then fields."""
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {
+            name: pa.array([identity[number] for identity in identities], pa.string())
+            for number, name in enumerate(self.ref.identity)
+        }
+        for column in self.schema.columns:
+            values = [row[column.name] for row in rows]
+            if column.scalar is None:
+                values = [None if value is None else encode_json(value) for value in values]
+            columns[column.physical] = pa.array(values, column.arrow_type)
+        return pa.table(columns)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self.table([], []).schema
+
+
+def _adapter(schema: TypeSchema) -> Any:
+    """A validator from the stored description of a type; a field that may be null may be left out."""
+    members: dict[str, tuple[Any, FieldOptions]] = {}
+    if schema.ref.kind == "relation":
+        endpoint = (checked(str, "endpoint_key"), FieldOptions())
+        members |= {"left_key": endpoint, "right_key": endpoint}
+    if schema.instance_key is not None:
+        members[schema.instance_key] = (checked(str, "instance_key"), FieldOptions())
+    for column in schema.columns:
+        annotation = checked(_annotation(column.spec), column.scalar)
+        accepts_none = column.nullable and column.scalar is not None
+        members[column.name] = (annotation, FieldOptions(None) if accepts_none else FieldOptions())
+    return row_adapter(schema.ref.name, members, {})
+
+
+_PRIMITIVES = {
+    "str": str, "int": int, "float": float, "bool": bool, "datetime": datetime, "date": date, "bytes": bytes,
+    "NoneType": None,
+}  # fmt: skip
+
+
+def _annotation(spec: TypeSpec) -> Any:
+    match spec["kind"]:
+        case "list":
+            return list[_annotation(spec["item"])]  # type: ignore[misc]
+        case "dict":
+            return dict[_annotation(spec["key"]), _annotation(spec["value"])]  # type: ignore[misc]
+        case "union":
+            return Union[tuple(_annotation(member) for member in spec["members"])]  # noqa: UP007
+        case "typed_dict":
+            make: Any = typing_extensions.TypedDict
+            return make(
+                spec["name"],
+                {
+                    name: (Required if field["required"] else NotRequired)[_annotation(field["type"])]
+                    for name, field in spec["fields"].items()
+                },
+            )
+    return _PRIMITIVES.get(spec["name"], Any)  # Any itself, and the inside of a recursive type
