@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from ontologia.model.columns import Column, identity_of, layout
+from ontologia.model.columns import COMMIT_ID, Column, identity_of, layout
 from ontologia.model.typespec import TypeSpec, canonical_json
 
 Kind = Literal["entity", "relation"]
@@ -61,6 +61,10 @@ class TypeSchema:
         return layout((item.name, item.spec) for item in self.fields)
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(item.name for item in self.fields)
+
+    @cached_property
     def by_name(self) -> dict[str, Column]:
         return {column.name: column for column in self.columns}
 
@@ -109,3 +113,8 @@ class TypeSchema:
             content.get("instance_key"),
             {key: value for key, value in content.items() if key not in known},
         )
+
+
+def commit_column(schema: TypeSchema) -> str:
+    """What the commit of a row is called beside its fields, in a table where rows are versions."""
+    return f"__{COMMIT_ID}" if COMMIT_ID in schema.by_name else COMMIT_ID

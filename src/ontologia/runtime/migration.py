@@ -14,9 +14,10 @@ import pydantic
 from ontologia.engines.base import Catalog, Engine, SchemaVersion, Transaction, TypeLayout
 from ontologia.errors import MigrationError, MigrationTokenError, MissingUpgraderError
 from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff, canonical_json, diff, widens
+from ontologia.model.typespec import accepts_none
 from ontologia.query.aggregates import count
 from ontologia.query.plan import Plan
-from ontologia.runtime.rows import identity_of, table_of
+from ontologia.runtime.rows import identity_of, row_of, table_of
 from ontologia.runtime.upgraders import Row, Upgrader, Upgraders
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     if change.identity:
         return False
     columns, options = declaration.schema.by_name, declaration.options
-    fillable = all(not options[name].required or columns[name].nullable for name in change.added)
+    fillable = all(not options[name].required or accepts_none(columns[name].spec) for name in change.added)
     return fillable and all(widens(item.stored, item.code) for item in change.changed)
 
 
@@ -221,7 +222,8 @@ def _rewrite(transaction: Transaction, step: _Step, upgraders: Upgraders) -> int
             batch = table.slice(start, ROWS_AT_ONCE)
             upgraded = [_upgraded(step, identity, row, chain) for identity, row in _stored_rows(schema, batch)]
             identities = [identity for identity, _ in upgraded]
-            transaction.append(layout, table_of(step.declaration, identities, [obj.__dict__ for _, obj in upgraded]))
+            new_rows = [row_of(obj, layout.schema.names) for _, obj in upgraded]
+            transaction.append(layout, table_of(step.declaration, identities, new_rows))
             rows += len(upgraded)
     return rows
 
@@ -278,7 +280,8 @@ def _built(step: _Step, row: Row) -> Declared:
     declaration = step.declaration
     values = {name: value for name, value in row.items() if name not in step.difference.removed}
     for name in step.difference.added:
-        if name not in values and declaration.options[name].required and declaration.schema.by_name[name].nullable:
+        needed = name not in values and declaration.options[name].required
+        if needed and accepts_none(declaration.schema.by_name[name].spec):
             values[name] = None
     return declaration.cls(**values)
 

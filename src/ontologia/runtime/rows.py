@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
@@ -21,21 +21,25 @@ def identity_of(obj: Declared) -> tuple[str, ...]:
     return values["left_key"], values["right_key"], "" if instance_key is None else values[instance_key]
 
 
+def row_of(obj: Declared, names: Iterable[str]) -> tuple[Any, ...]:
+    """The values of an object as they are now, in the order of these fields."""
+    return tuple(map(obj.__dict__.__getitem__, names))
+
+
 def table_of(
-    declaration: Declaration, identities: Sequence[tuple[str, ...]], rows: Sequence[Mapping[str, Any]]
+    declaration: Declaration, identities: Sequence[tuple[str, ...]], rows: Sequence[tuple[Any, ...]]
 ) -> pa.Table:
-    """Identity columns, then fields, from the values of objects."""
+    """Identity columns, then fields; rows have the values of objects in the order of the schema."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {}
     for name, keys in zip(declaration.ref.identity, zip(*identities, strict=True), strict=True):
         columns[name] = _array(declaration, name, keys, pa.string())
-    for column in declaration.schema.columns:
-        name = column.name
-        values: Sequence[Any] = [row[name] for row in rows]
+    for column, found in zip(declaration.schema.columns, zip(*rows, strict=True), strict=True):
+        values: Sequence[Any] = found
         if column.scalar is None:
-            values = [None if value is None else encode_json(value) for value in values]
-        columns[column.physical] = _array(declaration, name, values, column.arrow_type)
+            values = [None if value is None else encode_json(value) for value in found]
+        columns[column.physical] = _array(declaration, column.name, values, column.arrow_type)
     return pa.table(columns)
 
 
