@@ -122,7 +122,9 @@ class _Compilation:
             for output, node in self.row_of(alias):
                 selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
                 outputs.append(output)
-        select = exp.select(*selected).order_by(*self.ordering(aliases))
+        select = exp.select(*selected)
+        if not self.plan.unordered:
+            select = select.order_by(*self.ordering(aliases))
         if self.plan.ends_only:
             select = select.distinct()
         if self.plan.limit is not None or (self.plan.offset is not None and self.dialect.name == "sqlite"):
@@ -210,7 +212,7 @@ class _Compilation:
         operand = predicate.operand
         if operand.column is None or operand.name == self.plan.schema.primary_key:
             return True
-        return not operand.steps and any(column.name == operand.name for column in self.plan.schema.indexed)
+        return not operand.steps and self.is_indexed(operand, "s")
 
     # --- aggregation ---
 
@@ -307,7 +309,9 @@ class _Compilation:
 
     def test(self, condition: Condition, operand: FieldExpr[Any], alias: str) -> Node:
         if operand.scalar is not None:
-            return self.scalar_test(condition, operand, alias)
+            test = self.scalar_test(condition, operand, alias)
+            rare = condition.op in SELECTIVE and self.is_indexed(operand, alias)
+            return self.dialect.rare(test) if rare else test
         place = self.place(operand, alias)
         if operand.item_path is not None:
             return self.dialect.some_item(place, operand.item_path, lambda item: self.json_test(condition, item))
@@ -411,10 +415,13 @@ class _Compilation:
     def is_primary_key(self, operand: FieldExpr[Any], alias: str) -> bool:
         return operand.name == self.plan.schemas[self.refs[alias]].primary_key
 
+    def is_indexed(self, operand: FieldExpr[Any], alias: str) -> bool:
+        return any(column.name == operand.name for column in self.plan.schemas[self.refs[alias]].indexed)
+
     def scalar(self, operand: FieldExpr[Any], alias: str) -> Node:
         """The column of a scalar field. Keys are read from the identity, which has an order and an index."""
         if operand.column is None:
-            named = operand.name in ("left_key", "right_key")
+            named = operand.name in self.refs[alias].identity
             return self.plain(alias, operand.name if named else "instance_key")
         if operand.scalar == "str" and self.is_primary_key(operand, alias):
             return self.plain(alias, "entity_key")

@@ -78,6 +78,10 @@ class Dialect(ABC):
     def match(self, op: str, subject: Node, text: Node) -> Node:
         """startswith, endswith and contains: exact, case-sensitive, without wildcards."""
 
+    def rare(self, test: Node) -> Node:
+        """A test of an indexed field, said to pass for few rows, for engines that would rather read in key order."""
+        return test
+
     @abstractmethod
     def total(self, subject: Node, scalar: str | None) -> Node: ...
 
@@ -160,6 +164,9 @@ class SQLite(Dialect):
         if op == "startswith":
             return equal(call("substr", data, 1, length), text)
         return equal(call("substr", data, exp.Neg(this=length)), text)
+
+    def rare(self, test: Node) -> Node:
+        return call("likelihood", test, 0.001)
 
     def total(self, subject: Node, scalar: str | None) -> Node:
         return self._nan_aware(exp.Sum(this=subject), subject, scalar)

@@ -165,7 +165,8 @@ class DocumentRelation(Relation):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         fields: dict[str, exp.Expression] = {column.physical: self.value(column) for column in columns}
         fields[DOCUMENT] = exp.column(DOCUMENT, table="t", quoted=True)
-        rows: Any = self.of_type()
+        # One type may be the whole table: without saying so, SQLite would rather read all of it than use an index.
+        rows: Any = call("likelihood", self.of_type(), exp.Literal.number("0.99"))
         if window.mode != "latest":
             version = exp.column(SCHEMA_VERSION_ID, table="t", quoted=True)
             rows = exp.and_(rows, equal(version, self.version))
