@@ -115,6 +115,11 @@ def scalar_of(spec: TypeSpec) -> tuple[str | None, bool]:
     return None, nullable or spec in (ANY, NONE)
 
 
+def accepts_none(spec: TypeSpec) -> bool:
+    """Whether None is a value of this type. A JSON column may be null in any case; that says nothing about it."""
+    return any(member in (ANY, NONE) for member in (spec["members"] if spec["kind"] == "union" else [spec]))
+
+
 def json_native(spec: TypeSpec) -> bool:
     """Whether parsed JSON already is the value, so that reading it back needs no typed decoding."""
     match spec["kind"]:
