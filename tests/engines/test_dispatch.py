@@ -63,7 +63,7 @@ def test_asking_for_another_version_than_the_stored_one_is_refused(path, engine_
 
 
 def test_an_unknown_version_for_a_new_store_is_refused_and_makes_no_file(tmp_path):
-    with pytest.raises(EngineVersionError, match="v9.*v1, v2"):
+    with pytest.raises(EngineVersionError, match=r"v9.*v1, v2"):
         open_repository(tmp_path / "new.db", engine_version="v9")
     assert not (tmp_path / "new.db").exists()
 
