@@ -17,7 +17,7 @@ from ontologia.model.declarations import Declaration, Declared, Endpoint, Entity
 from ontologia.model.diff import FieldChange, TypeSchemaDiff, diff, widens
 from ontologia.model.expressions import Combination, Condition, FieldExpr, Negation, Predicate
 from ontologia.model.fields import Field, FieldOptions
-from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema
+from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema, commit_column
 from ontologia.model.typespec import TypeSpec, build_type_spec, canonical_json
 from ontologia.model.values import encode_json, instant_text, is_unicode, key_text, to_utc
 
@@ -51,6 +51,7 @@ __all__ = [
     "arrow_schema",
     "build_type_spec",
     "canonical_json",
+    "commit_column",
     "diff",
     "encode_json",
     "identity_of",

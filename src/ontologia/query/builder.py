@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
-from ontologia.model import Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema
+from ontologia.model import Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema, commit_column
 from ontologia.query.aggregates import Aggregate, AggregateCondition, single
 from ontologia.query.aggregates import avg as avg_of
 from ontologia.query.aggregates import max as max_of
@@ -147,11 +147,10 @@ class Query(Generic[T]):
     def to_arrow(self) -> pa.Table:
         """The result as an Arrow table: one column per field, and the commit where rows are versions."""
         table = self._source.table(self._plan)
-        # The commit comes first; it is left out by place, since a field may have its name.
-        return table if self._keeps_commit() else table.select(range(1, table.num_columns))
-
-    def _keeps_commit(self) -> bool:
-        return not self._plan.window.deduplicated
+        # The commit comes first; it is left out or named by place, since a field may have its name.
+        if self._plan.window.deduplicated:
+            return table.select(range(1, table.num_columns))
+        return table.rename_columns([commit_column(self._plan.schema), *table.column_names[1:]])
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_arrow().to_pandas()

@@ -52,7 +52,8 @@ class Hop:
 class Plan:
     """The whole question. `aggregates` makes it a question about numbers, `hops` one about paths.
 
-    `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does.
+    `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does;
+    `unordered` saves the sorting where the asker does not care.
     """
 
     source: TypeRef
@@ -69,6 +70,7 @@ class Plan:
     ends_only: bool = False
     keyed: bool = False
     stored: bool = False
+    unordered: bool = False
 
     @property
     def schema(self) -> TypeSchema:
@@ -99,7 +101,7 @@ class Plan:
             tuple((name, aggregate.shape) for name, aggregate in self.aggregates),
             tuple(condition.shape for condition in self.having),
             tuple((hop.relation, hop.entity, hop.forward, tuple(map(_shape, hop.where))) for hop in self.hops),
-            (self.ends_only, self.keyed, self.stored),
+            (self.ends_only, self.keyed, self.stored, self.unordered),
             tuple((ref, schema.fingerprint) for ref, schema in self.schemas.items()),
         )
 

@@ -51,12 +51,14 @@ class FilesRelation(Relation):
 
     def _newest(self, names: Sequence[str]) -> exp.Select:
         """The last row of each identity among the commits after the snapshot."""
+        select = self._select(names, self.scan.tail).where(*self._upper())
+        if len(self.scan.tail) == 1:  # one commit has each identity once
+            return select
         rank = exp.Window(
             this=call("row_number"),
             partition_by=[_column(name) for name in self.ref.identity],
             order=exp.Order(expressions=[exp.Ordered(this=_column(COMMIT_ID), desc=True, nulls_first=False)]),
         )
-        select = self._select(names, self.scan.tail).where(*self._upper())
         select.set("qualify", exp.Qualify(this=exp.EQ(this=rank, expression=exp.Literal.number(1))))
         return select
 

