@@ -138,6 +138,17 @@ class Declaration:
             self._value_adapters[name] = value_adapter(checked(annotation, self._scalar(name)), self._names)
         return self._value_adapters[name]
 
+    def row_validators(self) -> dict[str, Any]:
+        """Validators for fields whose values say more than their column's type does: structure or constraints."""
+        constrained = {
+            name for name, annotation in self.annotations().items() if typing.get_origin(annotation) is Annotated
+        }
+        return {
+            column.physical: self.value_adapter(column.name).validator
+            for column in self.schema.columns
+            if column.scalar is None or column.name in constrained
+        }
+
     def json_decoder(self, name: str) -> Any:
         """A function from JSON text to the field's value."""
         import json

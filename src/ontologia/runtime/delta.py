@@ -21,7 +21,7 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
 
     if current is None or current.num_rows == 0:
         return wanted.append_column("operation", pa.array([INSERT] * wanted.num_rows, pa.string()))
-    position = pc.index_in(_key(wanted, identity), value_set=_key(current, identity))
+    position = pc.index_in(identity_key(wanted, identity), value_set=identity_key(current, identity))
     known = pc.is_valid(position)
     stored = current.take(position)
     unchanged = known
@@ -32,7 +32,7 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
     return wanted.append_column("operation", operation).filter(pc.invert(unchanged))
 
 
-def _key(table: pa.Table, identity: Sequence[str]) -> pa.ChunkedArray:
+def identity_key(table: pa.Table, identity: Sequence[str]) -> pa.ChunkedArray:
     """Identity as one column. The length before each part keeps ("a", "bc") apart from ("ab", "c")."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -144,9 +144,7 @@ def planned(repository: S3Repository, catalog: Catalog, layout: TypeLayout, wind
     return scan(repository._entries(catalog.version, layout.ref, layout), window, catalog.version)
 
 
-def native_paths(
-    spark: SparkSession, repository: S3Repository, entries: Sequence[IndexEntry]
-) -> dict[str, str] | None:
+def native_paths(spark: SparkSession, repository: S3Repository, entries: Sequence[IndexEntry]) -> dict[str, str] | None:
     """Where Spark itself can read the files; None where it cannot."""
     names = [path for entry in entries for path, _ in entry.files]
     if repository.objects.local_path(names[0]) is not None:

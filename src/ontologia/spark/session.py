@@ -161,5 +161,3 @@ def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
         process.stdin.close()  # Spark's gateway ends when its input does
     process.terminate()
     shutil.rmtree(folder, ignore_errors=True)
-
-

@@ -57,7 +57,7 @@ class ParquetTransaction(Transaction):
         self._head = found
         self._known = repository.log.schemas(found.head)
         self._schemas = self._known
-        self._rows: dict[TypeRef, _RowFile] = {}
+        self._rows: dict[TypeRef, RowFile] = {}
         self._purged: list[TypeRef] = []
         self._staged: dict[TypeRef, CommitFile] = {}
         self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
@@ -103,7 +103,7 @@ class ParquetTransaction(Transaction):
             return
         file = self._rows.get(layout.ref)
         if file is None:
-            file = self._rows[layout.ref] = _RowFile(layout, self.commit_id, document=self._repository.has_document)
+            file = self._rows[layout.ref] = RowFile(layout, self.commit_id, document=self._repository.has_document)
         file.add(rows)
 
     def staging(self, layout: TypeLayout) -> str:
@@ -232,7 +232,7 @@ class ParquetTransaction(Transaction):
             _log.warning("orphan files stay in %s: %s", folder, problem)
 
 
-class _RowFile:
+class RowFile:
     """The rows of one type in one commit, as a Parquet file in the making."""
 
     def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool) -> None:

@@ -14,6 +14,7 @@ DROPPED = "meta/schema/dropped.json"
 LAYOUTS = "meta/type_layout_catalog.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
+STAGING = "staging/"
 LOCKS = "meta/locks/"
 
 _PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}

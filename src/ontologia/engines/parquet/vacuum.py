@@ -68,7 +68,9 @@ def vacuum(repository: S3Repository, older_than_s: float, *, apply: bool) -> Vac
 
 def _listed(repository: S3Repository) -> list[Info]:
     return [
-        info for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.LOCKS) for info in repository.objects.list(folder)
+        info
+        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS)
+        for info in repository.objects.list(folder)
     ]
 
 
@@ -95,14 +97,16 @@ def _fence_indices(repository: S3Repository, head: Head) -> None:
 
 
 def _leftovers(repository: S3Repository, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
-    committed = {paths.folder_of(path) for path, _ in repository.log.chain(head)}
+    committed = _committed_files(repository, head)
     named = _named_files(repository, head)
     for info in listed:
         attempt = paths.attempt_of(info.key)
         if info.key in named or info.modified > before:
             continue
-        if attempt is not None and attempt[1] not in committed:
-            yield VacuumItem(info.key, info.size, f"an attempt at commit {attempt[0]} that was never committed")
+        if attempt is not None and info.key not in committed:
+            yield VacuumItem(info.key, info.size, f"of an attempt at commit {attempt[0]} that was never committed")
+        elif info.key.startswith(paths.STAGING):
+            yield VacuumItem(info.key, info.size, "staged by a load that did not finish")
         elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed) <= before:
             yield VacuumItem(info.key, info.size, "a snapshot that no index names")
         elif info.key.startswith(paths.LOCKS) and info.key != paths.lock() and _is_over(repository, info.key, before):
@@ -116,6 +120,16 @@ def _replaced_at(info: Info, listed: list[Info]) -> datetime:
         other.modified for other in listed if other.modified > info.modified and _range.sub("", other.key) == of_type
     ]
     return min(later, default=info.modified)
+
+
+def _committed_files(repository: S3Repository, head: Head) -> set[str]:
+    """Every object that is part of a commit: manifests, and the files and parts they list."""
+    found: set[str] = set()
+    for path, manifest in repository.log.chain(head):
+        found.add(path)
+        for file in manifest.files:
+            found |= {file.path, *(part.path for part in file.parts)}
+    return found
 
 
 def _named_files(repository: S3Repository, head: Head) -> set[str]:

@@ -1,0 +1,33 @@
+"""What Spark says when a job fails, in one line of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ontologia.errors import OntologiaError, StorageBackendError
+
+_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def explained(operation: str) -> Iterator[None]:
+    """Turn a failed job into an error that says what failed and why, with Spark's own report as its cause."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except OntologiaError:
+        raise
+    except (Py4JError, PySparkException) as problem:
+        raise StorageBackendError(
+            f"the Spark job failed while {operation}: {_root(str(problem))}", context={"operation": operation}
+        ) from problem
+
+
+def _root(report: str) -> str:
+    """The innermost cause in a stack trace, which is the last one named."""
+    causes = [cause.strip() for cause in _CAUSE.findall(report)]
+    return causes[-1] if causes else report.strip().splitlines()[0]

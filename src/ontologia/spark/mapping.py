@@ -1,0 +1,175 @@
+"""From a source's columns to a type's rows: expressions, casts and checks, all as Spark columns.
+
+A row that does not fit is not an error here. It gets a reason, and the pipeline decides what to do with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ontologia.errors import ValidationError
+from ontologia.model import Column, Declaration
+from ontologia.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+REASON, SOURCE, ORDER = "__reason", "__source", "__order"
+Expression = "str | SparkColumn"
+
+
+def mapped(
+    source: DataFrame,
+    declaration: Declaration,
+    expressions: Mapping[str, Any],
+    *,
+    order_by: Any = None,
+) -> DataFrame:
+    """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
+    from pyspark.sql import functions as sql
+
+    chosen = _chosen(source, declaration, expressions)
+    order = sql.lit(None).cast("string") if order_by is None else _expression(order_by)
+    picked = source.select(
+        *(column.alias(name) for name, column in chosen.items()),
+        order.alias(ORDER),
+        sql.to_json(sql.struct(*(f"`{name}`" for name in source.columns))).alias(SOURCE),
+    )
+    types = {field.name: field.dataType for field in picked.schema}
+    columns, problems = [], []
+    for name, text, problem in _identity(declaration, types):
+        columns.append(text.alias(name))
+        problems.append(problem)
+    for column in declaration.schema.columns:
+        if column.name not in chosen:  # the declared default
+            columns.append(_default(declaration, column).alias(column.physical))
+            continue
+        value, problem = _converted(column, types[column.name])
+        columns.append(value.alias(column.physical))
+        problems.append(problem)
+    reason = sql.concat_ws("; ", *problems)
+    return picked.select(*columns, sql.when(reason != "", reason).alias(REASON), sql.col(SOURCE), sql.col(ORDER))
+
+
+def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
+    """Which expression fills which field; a field takes the column of its own name unless told otherwise."""
+    from pyspark.sql import functions as sql
+
+    keys = ["left_key", "right_key"] if declaration.ref.kind == "relation" else []
+    names = [*keys, *declaration.options]
+    unknown = set(expressions) - set(names)
+    if unknown:
+        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}")
+    chosen, missing = {}, []
+    for name in names:
+        if name in expressions:
+            chosen[name] = _expression(expressions[name])
+        elif name in source.columns:
+            chosen[name] = sql.col(f"`{name}`")
+        elif name in keys or declaration.options[name].required:
+            missing.append(name)
+    if missing:
+        have = ", ".join(source.columns)
+        raise ValidationError(
+            f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. The source has the columns {have}"
+        )
+    return chosen
+
+
+def _expression(text: Any) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.expr(text) if isinstance(text, str) else text
+
+
+def _identity(declaration: Declaration, types: Mapping[str, DataType]) -> list[tuple[str, SparkColumn, SparkColumn]]:
+    """The identity columns as text, each with the reason why a row has none."""
+    from pyspark.sql import functions as sql
+
+    if declaration.ref.kind == "entity":
+        key = declaration.schema.by_name[declaration.primary_key or ""]
+        value, _ = _converted(key, types[key.name])
+        return [("entity_key", _key_text(key, value), sql.lit(None).cast("string"))]
+    found = []
+    for name in ("left_key", "right_key"):
+        found.append((name, sql.col(f"`{name}`").cast("string"), _missing(name, sql.col(f"`{name}`"))))
+    if declaration.instance_key is None:
+        found.append(("instance_key", sql.lit(""), sql.lit(None).cast("string")))
+    else:
+        instance = sql.col(f"`{declaration.instance_key}`").cast("string")
+        blank = sql.when(sql.trim(instance) == "", sql.lit(f"{declaration.instance_key}: a key must not be blank"))
+        problem = sql.coalesce(_missing(declaration.instance_key, instance), blank)
+        found.append(("instance_key", instance, problem))
+    return found
+
+
+def _key_text(key: Column, value: SparkColumn) -> SparkColumn:
+    """A primary key as the text it is stored under."""
+    from pyspark.sql import functions as sql
+
+    if key.scalar == "datetime":
+        return sql.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'")
+    return value.cast("string")
+
+
+def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColumn]:
+    """A source value as a field's value, and the reason where it is none."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    given = sql.col(f"`{column.name}`")
+    nested = isinstance(found, (types.StructType, types.ArrayType, types.MapType))
+    if column.scalar is None:
+        text = sql.to_json(given) if nested else given.cast("string")
+        if not nested and not isinstance(found, types.StringType):
+            return text, _missing_if(column, given)
+        broken = sql.when(given.isNotNull() & sql.try_parse_json(text).isNull(), _said(column, given, "JSON"))
+        return text, sql.coalesce(_missing_if(column, given), broken)
+    if nested:
+        raise ValidationError(
+            f"{column.name} is {column.describe()}, and the source has {found.simpleString()}: map it"
+        )
+    target = spark_type(column.spark_type)
+    value = given.try_cast(target)
+    lost = given.isNotNull() & value.isNull()
+    if column.scalar == "int" and isinstance(found, (types.FractionalType, types.DecimalType)):
+        lost = lost | (given != sql.floor(given))  # a cast would cut the fraction off
+    unreadable = sql.when(lost, _said(column, given, column.scalar))
+    return value, sql.coalesce(_missing_if(column, given), unreadable)
+
+
+def _missing_if(column: Column, given: SparkColumn) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    required = not column.nullable or (
+        column.scalar is None
+        and {"kind": "primitive", "name": "NoneType"} not in column.spec.get("members", [column.spec])
+        and column.spec.get("name") != "Any"
+    )
+    return _missing(column.name, given) if required else sql.lit(None).cast("string")
+
+
+def _missing(name: str, given: SparkColumn) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.when(given.isNull(), sql.lit(f"{name}: must have a value"))
+
+
+def _said(column: Column, given: SparkColumn, expected: str) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.concat(sql.lit(f"{column.name}: cannot be read as {expected}: "), given.cast("string"))
+
+
+def _default(declaration: Declaration, column: Column) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    from ontologia.model import encode_json
+
+    value = declaration.options[column.name].make_default()
+    if column.scalar is None and value is not None:
+        value = encode_json(value)
+    return sql.lit(value).cast(spark_type(column.spark_type))

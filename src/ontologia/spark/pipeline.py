@@ -1,0 +1,337 @@
+"""`Pipeline`: sources into types, in one atomic commit.
+
+Executors map, check and compare rows and write parts; the driver holds the write lease and publishes once. A run
+that fails or is killed leaves nothing visible, and what it staged is vacuumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import Catalog, Transaction, TypeLayout, user_metadata
+from ontologia.engines.parquet.commit import ParquetTransaction
+from ontologia.engines.parquet.records import Part
+from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.errors import ValidationError
+from ontologia.model import Declaration, TypeRef
+from ontologia.runtime.store import open_target
+from ontologia.spark.failures import explained
+from ontologia.spark.mapping import ORDER, mapped
+from ontologia.spark.reading import _uri
+from ontologia.spark.staging import COUNTS, MESSAGE, OnConflict, OnDuplicate, OnInvalid, StageTask, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_PART = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TypeReport:
+    """What became of the rows for one type."""
+
+    read: int = 0
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    rejected: int = 0
+    files: int = 0
+
+    def plus(self, other: TypeReport) -> TypeReport:
+        return TypeReport(*(getattr(self, name) + getattr(other, name) for name in (*COUNTS, "files")))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """The outcome of a run. `commit_id` is None when nothing changed, and for a dry run."""
+
+    commit_id: int | None
+    types: dict[str, TypeReport]
+    seconds: float
+    dry_run: bool = False
+    application_id: str = ""
+    quarantine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    declaration: Declaration
+    rows: DataFrame
+    on_duplicate: OnDuplicate
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Loads from any number of sources, committed together.
+
+    >>> Pipeline(spark, "s3://bucket/onto").load(
+    ...     "customers.csv", into=Customer, map={"id": "customer_id", "name": "trim(name)"}
+    ... ).commit()                                                      # doctest: +SKIP
+    """
+
+    spark: SparkSession
+    target: str | os.PathLike[str]
+    config: OntologiaConfig | None = None
+    on_invalid: OnInvalid = "abort"
+    on_conflict: OnConflict = "upsert"
+    _loads: list[_Load] = field(default_factory=list)
+
+    def load(
+        self,
+        source: DataFrame | str | os.PathLike[str],
+        *,
+        into: type[Any],
+        map: Mapping[str, Any] | None = None,
+        key: Any = None,
+        left: Any = None,
+        right: Any = None,
+        instance_key: Any = None,
+        format: str | None = None,
+        options: Mapping[str, str] | None = None,
+        order_by: Any = None,
+        on_duplicate: OnDuplicate | None = None,
+    ) -> Self:
+        """Add a source: a DataFrame, or a path to CSV, JSON or Parquet. `map` gives a Spark expression per field.
+
+        `key`, `left`, `right` and `instance_key` are short for mapping the identity. Rows of one identity are an
+        error, unless `order_by` says which is the last.
+        """
+        declaration = getattr(into, "__declaration__", None)
+        if not isinstance(declaration, Declaration):
+            raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
+        identity = {
+            declaration.primary_key: key,
+            "left_key": left,
+            "right_key": right,
+            declaration.instance_key: instance_key,
+        }
+        expressions = {**(map or {}), **{name: text for name, text in identity.items() if name and text is not None}}
+        rows = mapped(self._opened(source, format, options), declaration, expressions, order_by=order_by)
+        self._loads.append(_Load(declaration, rows, on_duplicate or ("error" if order_by is None else "last")))
+        return self
+
+    def _opened(
+        self, source: DataFrame | str | os.PathLike[str], format: str | None, options: Mapping[str, str] | None
+    ) -> DataFrame:
+        if not isinstance(source, (str, os.PathLike)):
+            return source
+        path = os.fspath(source)
+        kind = format or Path(path).suffix.lstrip(".").lower()
+        kind = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}.get(kind, kind)
+        if kind not in ("csv", "json", "parquet", "orc"):
+            raise ValidationError(f"{path}: say what it is with format=, such as csv, json or parquet")
+        if "://" not in path and not Path(path.split("*")[0]).exists() and "*" not in path:
+            raise ValidationError(f"{path}: there is no such file")
+        defaults = {"header": "true", "escape": '"', "mode": "FAILFAST"} if kind == "csv" else {}
+        if Path(path).suffix == ".tsv":
+            defaults["sep"] = "\t"
+        with explained(f"opening {path}"):
+            return self.spark.read.format(kind).options(**{**defaults, **(options or {})}).load(path)
+
+    def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
+        """Run all loads and publish them as one commit."""
+        if not self._loads:
+            raise ValidationError("nothing to commit: add a source with load() first")
+        started = time.monotonic()
+        metadata = user_metadata(meta)
+        with open_target(self.target, self.config) as repository:
+            _check_reach(self.spark, repository)
+            schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
+            repository.catalog().check(schemas)
+            run = _Run(self, repository, f"quarantine/{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}/")
+            if dry_run:
+                reports, commit_id = run.preview(repository.catalog()), None
+            else:
+                reports, commit_id = repository.transact(lambda tx: run.publish(tx, metadata, started))
+        rejected = any(report.rejected for report in reports.values())
+        return PipelineReport(
+            commit_id,
+            {ref.name: report for ref, report in reports.items()},
+            time.monotonic() - started,
+            dry_run,
+            application_id(self.spark),
+            f"{run.staging}/{run.quarantine}" if rejected and not dry_run else None,
+        )
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a pipeline against an open repository."""
+
+    pipeline: Pipeline
+    repository: RowwiseRepository
+    quarantine: str
+
+    @property
+    def staging(self) -> str:
+        """The store that executors write to: the target itself, or for a file a folder beside it."""
+        if isinstance(self.repository, S3Repository):
+            return self.repository.objects.uri
+        return f"file://{_uri(self.repository)}.staging"
+
+    def preview(self, catalog: Catalog) -> dict[TypeRef, TypeReport]:
+        reports = {}
+        for ref, loads in self._by_type().items():
+            layout = catalog.layouts.get(ref) or TypeLayout(ref, loads[0].declaration.schema, 1, catalog.head + 1)
+            _, reports[ref] = self._staged(loads, self._task(catalog, layout, loads, "", dry_run=True))
+        return reports
+
+    def publish(
+        self, transaction: Transaction, metadata: Mapping[str, str], started: float
+    ) -> tuple[dict[TypeRef, TypeReport], int | None]:
+        catalog = transaction.catalog
+        catalog.check({load.declaration.ref: load.declaration.schema for load in self.pipeline._loads})
+        reports: dict[TypeRef, TypeReport] = {}
+        with self._place(transaction) as place:
+            for ref, loads in self._by_type().items():
+                layout = catalog.layouts.get(ref) or transaction.activate(loads[0].declaration.schema)
+                folder = place.folder(layout)
+                parts, reports[ref] = self._staged(loads, self._task(catalog, layout, loads, folder, dry_run=False))
+                place.take(layout, parts)
+            if not any(report.inserted or report.updated for report in reports.values()):
+                return reports, None
+            return reports, transaction.publish({**metadata, **self._record(reports, started)})
+
+    def _record(self, reports: Mapping[TypeRef, TypeReport], started: float) -> dict[str, str]:
+        """What the commit says of the run that made it."""
+        total = TypeReport()
+        for report in reports.values():
+            total = total.plus(report)
+        return {
+            "pipeline": application_id(self.pipeline.spark),
+            "rows_read": str(total.read),
+            "rows_inserted": str(total.inserted),
+            "rows_updated": str(total.updated),
+            "rows_rejected": str(total.rejected),
+            "duration_s": f"{time.monotonic() - started:.3f}",
+        }
+
+    def _by_type(self) -> dict[TypeRef, list[_Load]]:
+        found: dict[TypeRef, list[_Load]] = {}
+        for load in self.pipeline._loads:
+            found.setdefault(load.declaration.ref, []).append(load)
+        return found
+
+    def _task(
+        self, catalog: Catalog, layout: TypeLayout, loads: Sequence[_Load], folder: str, *, dry_run: bool
+    ) -> StageTask:
+        declaration = loads[0].declaration
+        return StageTask(
+            target=_uri(self.repository),
+            head=catalog.head,
+            known=layout.ref in catalog.layouts,
+            layout=replace(layout, schema=declaration.schema),
+            commit_id=catalog.head + 1,
+            document=isinstance(self.repository, S3Repository) and self.repository.has_document,
+            staging=self.staging,
+            folder=folder,
+            quarantine=f"{self.quarantine}{layout.ref.kind}-{layout.ref.name}/",
+            on_invalid=self.pipeline.on_invalid,
+            on_duplicate="last" if all(load.on_duplicate == "last" for load in loads) else "error",
+            on_conflict=self.pipeline.on_conflict,
+            dry_run=dry_run,
+            validators=declaration.row_validators(),
+        )
+
+    def _staged(self, loads: Sequence[_Load], task: StageTask) -> tuple[list[Part], TypeReport]:
+        """Run one type's job. The digest of all parts stands for the content of the file they make up."""
+        rows = loads[0].rows
+        for load in loads[1:]:
+            rows = rows.unionByName(load.rows)
+        identity = [f"`{name}`" for name in task.schema.ref.identity]
+        ranged = rows.repartitionByRange(*identity).sortWithinPartitions(*identity, f"`{ORDER}`")
+        with explained(f"loading {task.layout.ref}"):
+            messages = ranged.mapInArrow(lambda batches: stage(task, batches), MESSAGE).collect()
+        failed = next((row.error for row in messages if row.error is not None), None)
+        if failed is not None:
+            raise ValidationError(failed)
+        parts = [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]
+        counts = [sum(row[name] or 0 for row in messages) for name in COUNTS]
+        return parts, TypeReport(*counts, files=len(parts))
+
+    @contextmanager
+    def _place(self, transaction: Transaction) -> Iterator[_Place]:
+        if isinstance(transaction, ParquetTransaction):
+            yield _AttemptFolder(transaction)
+            return
+        with tempfile.TemporaryDirectory(prefix="ontologia-"):
+            root = Path(self.staging.removeprefix("file://"))
+            try:
+                yield _Spool(transaction, root)
+            finally:
+                shutil.rmtree(root / "spool", ignore_errors=True)
+                if root.exists() and not any(root.iterdir()):
+                    root.rmdir()
+
+
+class _Place:
+    """Where parts are staged, and how they become part of the commit."""
+
+    def folder(self, layout: TypeLayout) -> str: ...
+
+    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None: ...
+
+
+class _AttemptFolder(_Place):
+    """On object storage parts are written where they will stay."""
+
+    def __init__(self, transaction: ParquetTransaction) -> None:
+        self.transaction = transaction
+
+    def folder(self, layout: TypeLayout) -> str:
+        return self.transaction.staging(layout)
+
+    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None:
+        if parts:
+            digest = hashlib.sha256("".join(sorted(part.path for part in parts)).encode()).hexdigest()
+            self.transaction.adopt(layout, parts, digest)
+
+
+class _Spool(_Place):
+    """An embedded file has one writer: parts are staged beside it, and the driver appends them."""
+
+    def __init__(self, transaction: Transaction, root: Path) -> None:
+        self.transaction = transaction
+        self.root = root
+
+    def folder(self, layout: TypeLayout) -> str:
+        return f"spool/{layout.ref.kind}-{layout.ref.name}/"
+
+    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
+        for part in parts:
+            for batch in pq.ParquetFile(self.root / part.path).iter_batches(columns=names, batch_size=131_072):
+                self.transaction.append(layout, pa.Table.from_batches([batch]))
+
+
+def application_id(spark: SparkSession) -> str:
+    context = getattr(spark, "_sc", None)
+    return "" if context is None else str(context.applicationId)
+
+
+def _check_reach(spark: SparkSession, repository: RowwiseRepository) -> None:
+    """Executors on other machines cannot reach a file of this one."""
+    if isinstance(repository, S3Repository):
+        return
+    if repository.connections.in_memory:  # type: ignore[attr-defined]
+        raise ValidationError("a store in memory cannot be loaded by Spark: use a file")
+    context = getattr(spark, "_sc", None)
+    if context is not None and not str(context.master).startswith("local"):
+        raise ValidationError(
+            f"executors on a cluster ({context.master}) cannot reach the file {_uri(repository)}: "
+            "load into object storage, or run with master local[*]"
+        )

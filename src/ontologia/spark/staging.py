@@ -1,0 +1,253 @@
+"""What an executor does with its share of a load: check, deduplicate, compare with the store, write one part.
+
+Shares are ranges of keys, in order, so that all rows of one identity meet in one task, the comparison reads one range
+of the store, and every part comes out sorted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ontologia.engines.base import TypeLayout
+from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
+from ontologia.errors import ValidationError
+from ontologia.model import TypeSchema, encode_json
+from ontologia.objects import open_objects
+from ontologia.query.plan import Plan, Window
+from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
+from ontologia.spark.mapping import ORDER, REASON, SOURCE
+from ontologia.spark.source import repository_at
+from ontologia.spark.splits import first_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OnInvalid = Literal["abort", "quarantine"]
+OnDuplicate = Literal["error", "last"]
+OnConflict = Literal["abort", "skip", "upsert"]
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected")
+MESSAGE = "path string, size bigint, rows bigint, digest string, error string, " + ", ".join(
+    f"{name} bigint" for name in COUNTS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """Everything a task needs to know; small, and pickled to every executor."""
+
+    target: str
+    head: int
+    known: bool
+    layout: TypeLayout
+    commit_id: int
+    document: bool
+    staging: str
+    folder: str
+    quarantine: str
+    on_invalid: OnInvalid
+    on_duplicate: OnDuplicate
+    on_conflict: OnConflict
+    dry_run: bool
+    validators: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> TypeSchema:
+        return self.layout.schema
+
+
+def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run one share and report on it in one row. A row that stops the run is reported too, not raised."""
+    import pyarrow as pa
+
+    share = _Share(task)
+    try:
+        for table in _chunks(batches, task.schema.ref.identity):
+            share.take(table)
+        message = share.finish()
+    except ValidationError as problem:
+        message = {"error": str(problem), **share.counts}
+    names = ["path", "size", "rows", "digest", "error", *COUNTS]
+    types = [pa.string(), pa.int64(), pa.int64(), pa.string(), pa.string(), *[pa.int64()] * len(COUNTS)]
+    yield pa.RecordBatch.from_pylist([message], schema=pa.schema(list(zip(names, types, strict=True))))
+
+
+class _Share:
+    def __init__(self, task: StageTask) -> None:
+        self.task = task
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.file: RowFile | None = None
+        self.rejected: list[dict[str, Any]] = []
+
+    def take(self, table: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        self.counts["read"] += table.num_rows
+        self._reject(table.filter(pc.is_valid(table.column(REASON))))
+        wanted = self._validated(table.filter(pc.is_null(table.column(REASON))))
+        wanted = _one_each(wanted, self.task).drop_columns([REASON, SOURCE, ORDER])
+        changed = delta(wanted, self._current(wanted), self.task.schema.ref.identity)
+        self._append(self._resolved(changed), wanted.num_rows)
+
+    def _append(self, changed: pa.Table, wanted: int) -> None:
+        import pyarrow.compute as pc
+
+        inserted = pc.sum(pc.equal(changed.column("operation"), INSERT)).as_py() or 0
+        self.counts["inserted"] += inserted
+        self.counts["updated"] += changed.num_rows - inserted
+        self.counts["unchanged"] += wanted - changed.num_rows
+        if changed.num_rows and not self.task.dry_run:
+            if self.file is None:
+                self.file = RowFile(self.task.layout, self.task.commit_id, document=self.task.document)
+            self.file.add(changed.drop_columns(["operation"]))
+
+    def _current(self, wanted: pa.Table) -> pa.Table | None:
+        """What the store has of these identities: one read of their range."""
+        if not self.task.known or not wanted.num_rows:
+            return None
+        schema = self.task.schema
+        keys = wanted.select(list(schema.ref.identity))
+        ordered = keys.column(0)
+        key = first_key(schema)
+        between = (key >= ordered[0].as_py(), key <= ordered[-1].as_py())
+        plan = Plan(
+            schema.ref,
+            {schema.ref: schema},
+            Window("as_of", self.task.head),
+            between,
+            keyed=True,
+            stored=True,
+            unordered=True,
+        )
+        return repository_at(self.task.target).table(plan, keys)
+
+    def _resolved(self, changed: pa.Table) -> pa.Table:
+        """What is to be done about rows that the store has already."""
+        import pyarrow.compute as pc
+
+        if self.task.on_conflict == "upsert":
+            return changed
+        existing = pc.equal(changed.column("operation"), UPDATE)
+        if self.task.on_conflict == "skip":
+            return changed.filter(pc.invert(existing))
+        conflicts = changed.filter(existing)
+        if conflicts.num_rows:
+            raise ValidationError(f"{self.task.layout.ref} {_named(conflicts, self.task, 0)} exists with other values")
+        return changed
+
+    def _validated(self, table: pa.Table) -> pa.Table:
+        """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
+        import pyarrow as pa
+
+        if not self.task.validators or not table.num_rows:
+            return table
+        reasons: list[str | None] = [None] * table.num_rows
+        for column in self.task.schema.columns:
+            validator = self.task.validators.get(column.physical)
+            if validator is None:
+                continue
+            place = table.schema.get_field_index(column.physical)
+            values, problems = _checked(column.name, validator, table.column(place).to_pylist(), column.scalar is None)
+            table = table.set_column(place, column.physical, pa.array(values, column.arrow_type))
+            reasons = [first or second for first, second in zip(reasons, problems, strict=True)]
+        if not any(reasons):
+            return table
+        flagged = table.set_column(table.schema.get_field_index(REASON), REASON, pa.array(reasons, pa.string()))
+        bad = pa.array([reason is not None for reason in reasons])
+        self._reject(flagged.filter(bad))
+        return table.filter(pa.array([reason is None for reason in reasons]))
+
+    def _reject(self, invalid: pa.Table) -> None:
+        if not invalid.num_rows:
+            return
+        self.counts["rejected"] += invalid.num_rows
+        rows = invalid.select([REASON, SOURCE]).to_pylist()
+        if self.task.on_invalid == "abort":
+            raise ValidationError(f"{self.task.layout.ref}: {rows[0][REASON]}. The source row is {rows[0][SOURCE]}")
+        self.rejected += [{"reason": row[REASON], "source": row[SOURCE]} for row in rows]
+
+    def finish(self) -> dict[str, Any]:
+        objects = open_objects(self.task.staging)
+        if self.rejected and not self.task.dry_run:
+            lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in self.rejected)
+            objects.put(f"{self.task.quarantine}{uuid.uuid4().hex}.jsonl", lines.encode())
+        if self.file is None:
+            return dict(self.counts)
+        body = self.file.finish()
+        path = f"{self.task.folder}part-{uuid.uuid4().hex}.parquet"
+        objects.put(path, body)
+        digest = hashlib.sha256(body).hexdigest()
+        return {"path": path, "size": len(body), "rows": self.file.count, "digest": digest, **self.counts}
+
+
+def _chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
+    """Tables of about a row group, never cut between rows of one identity."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows < ROW_GROUP_ROWS:
+            continue
+        table = pa.Table.from_batches(held)
+        keys = identity_key(table, identity)
+        cut = table.num_rows - 1
+        while cut > 0 and keys[cut - 1].as_py() == keys[cut].as_py():
+            cut -= 1
+        if cut:
+            yield table.slice(0, cut)
+        held = table.slice(cut).to_batches()
+        rows = table.num_rows - cut
+    if held and rows:
+        yield pa.Table.from_batches(held)
+
+
+def _one_each(table: pa.Table, task: StageTask) -> pa.Table:
+    """Each identity once: the last in order, or an error, as asked. Rows come sorted by identity and order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return table
+    keys = identity_key(table, task.schema.ref.identity).combine_chunks()
+    again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+    if not pc.any(again).as_py():
+        return table
+    if task.on_duplicate == "error":
+        place = pc.index(again, True).as_py()
+        raise ValidationError(
+            f"{task.layout.ref} {_named(table, task, place)} occurs more than once in this load: "
+            "clean the source, or keep the last by an order column"
+        )
+    return table.filter(pa.concat_arrays([pc.invert(again), pa.array([True])]))
+
+
+def _named(table: pa.Table, task: StageTask, row: int) -> str:
+    return repr("/".join(str(table.column(name)[row].as_py()) for name in task.schema.ref.identity))
+
+
+def _checked(name: str, validator: Any, values: list[Any], is_json: bool) -> tuple[list[Any], list[str | None]]:
+    """Values as the model has them (JSON in its canonical text), and what is wrong with each."""
+    import pydantic
+
+    checked: list[Any] = []
+    problems: list[str | None] = []
+    for value in values:
+        problem = None
+        if value is not None:
+            try:
+                valid = validator.validate_json(value) if is_json else validator.validate_python(value)
+                value = encode_json(valid) if is_json else valid
+            except pydantic.ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(map(str, (name, *first["loc"])))
+                problem, value = f"{place}: {first['msg']}", None
+        checked.append(value)
+        problems.append(problem)
+    return checked, problems
