@@ -14,7 +14,7 @@ _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MU
 @contextmanager
 def explained(operation: str) -> Iterator[None]:
     """Turn a failed job into an error that says what failed and why, with Spark's own report as its cause."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:

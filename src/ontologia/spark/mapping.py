@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
-from ontologia.model import Column, Declaration
+from ontologia.model import Column, Declaration, encode_json
+from ontologia.model.typespec import ANY, NONE
 from ontologia.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -144,11 +145,8 @@ def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColum
 def _missing_if(column: Column, given: SparkColumn) -> SparkColumn:
     from pyspark.sql import functions as sql
 
-    required = not column.nullable or (
-        column.scalar is None
-        and {"kind": "primitive", "name": "NoneType"} not in column.spec.get("members", [column.spec])
-        and column.spec.get("name") != "Any"
-    )
+    takes_none = NONE in column.spec.get("members", [column.spec]) or column.spec == ANY
+    required = not takes_none if column.scalar is None else not column.nullable
     return _missing(column.name, given) if required else sql.lit(None).cast("string")
 
 
@@ -166,8 +164,6 @@ def _said(column: Column, given: SparkColumn, expected: str) -> SparkColumn:
 
 def _default(declaration: Declaration, column: Column) -> SparkColumn:
     from pyspark.sql import functions as sql
-
-    from ontologia.model import encode_json
 
     value = declaration.options[column.name].make_default()
     if column.scalar is None and value is not None:

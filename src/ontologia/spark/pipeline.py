@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ from ontologia.model import Declaration, TypeRef
 from ontologia.runtime.store import open_target
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
-from ontologia.spark.reading import _uri
+from ontologia.spark.reading import uri_of
 from ontologia.spark.staging import COUNTS, MESSAGE, OnConflict, OnDuplicate, OnInvalid, StageTask, stage
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class _Run:
         """The store that executors write to: the target itself, or for a file a folder beside it."""
         if isinstance(self.repository, S3Repository):
             return self.repository.objects.uri
-        return f"file://{_uri(self.repository)}.staging"
+        return f"file://{uri_of(self.repository)}.staging"
 
     def preview(self, catalog: Catalog) -> dict[TypeRef, TypeReport]:
         reports = {}
@@ -228,7 +228,7 @@ class _Run:
     ) -> StageTask:
         declaration = loads[0].declaration
         return StageTask(
-            target=_uri(self.repository),
+            target=uri_of(self.repository),
             head=catalog.head,
             known=layout.ref in catalog.layouts,
             layout=replace(layout, schema=declaration.schema),
@@ -258,28 +258,29 @@ class _Run:
             raise ValidationError(failed)
         parts = [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]
         counts = [sum(row[name] or 0 for row in messages) for name in COUNTS]
-        return parts, TypeReport(*counts, files=len(parts))
+        return parts, TypeReport(*counts, len(parts))
 
     @contextmanager
     def _place(self, transaction: Transaction) -> Iterator[_Place]:
         if isinstance(transaction, ParquetTransaction):
             yield _AttemptFolder(transaction)
             return
-        with tempfile.TemporaryDirectory(prefix="ontologia-"):
-            root = Path(self.staging.removeprefix("file://"))
-            try:
-                yield _Spool(transaction, root)
-            finally:
-                shutil.rmtree(root / "spool", ignore_errors=True)
-                if root.exists() and not any(root.iterdir()):
-                    root.rmdir()
+        root = Path(self.staging.removeprefix("file://"))
+        try:
+            yield _Spool(transaction, root)
+        finally:
+            shutil.rmtree(root / "spool", ignore_errors=True)
+            if root.exists() and not any(root.iterdir()):
+                root.rmdir()
 
 
-class _Place:
+class _Place(ABC):
     """Where parts are staged, and how they become part of the commit."""
 
+    @abstractmethod
     def folder(self, layout: TypeLayout) -> str: ...
 
+    @abstractmethod
     def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None: ...
 
 
@@ -327,11 +328,11 @@ def _check_reach(spark: SparkSession, repository: RowwiseRepository) -> None:
     """Executors on other machines cannot reach a file of this one."""
     if isinstance(repository, S3Repository):
         return
-    if repository.connections.in_memory:  # type: ignore[attr-defined]
+    if repository.storage_info()["db_path"] == ":memory:":
         raise ValidationError("a store in memory cannot be loaded by Spark: use a file")
     context = getattr(spark, "_sc", None)
     if context is not None and not str(context.master).startswith("local"):
         raise ValidationError(
-            f"executors on a cluster ({context.master}) cannot reach the file {_uri(repository)}: "
+            f"executors on a cluster ({context.master}) cannot reach the file {uri_of(repository)}: "
             "load into object storage, or run with master local[*]"
         )

@@ -135,7 +135,7 @@ def stored_rows(
         if paths is not None:
             return _native(spark, schema, files, paths, window)
     pinned = Window("as_of", catalog.head) if window.mode == "latest" else window
-    request = Request(_uri(repository), ref, pinned)
+    request = Request(uri_of(repository), ref, pinned)
     reader = spark.read.format(FORMAT).options(**request.options()).option("stored", "true")
     return reader.load(request.uri)
 
@@ -180,7 +180,7 @@ def _native(spark: SparkSession, schema: TypeSchema, files: Scan, paths: dict[st
 
     if not window.deduplicated:
         found = rows(files.files)
-        return found.where(sql.col(COMMIT_ID) > window.commit) if window.mode == "since" else found
+        return found.where(sql.col(COMMIT_ID) > (window.commit or 0)) if window.mode == "since" else found
     tail = _newest(rows(files.tail), identity, commits=len(files.tail)) if files.tail else None
     if files.snapshot is None:
         assert tail is not None
@@ -188,7 +188,7 @@ def _native(spark: SparkSession, schema: TypeSchema, files: Scan, paths: dict[st
     base = rows([files.snapshot], settled=True)
     in_force = sql.col(SUPERSEDED_BY).isNull()
     if files.inside_snapshot:
-        in_force = in_force | (sql.col(SUPERSEDED_BY) > files.upper)
+        in_force = in_force | (sql.col(SUPERSEDED_BY) > (files.upper or 0))
     base = base.where(in_force).select(*_quoted(names))
     if tail is None or files.inside_snapshot:
         return base
@@ -224,7 +224,8 @@ def _quoted(names: Sequence[str]) -> list[str]:
     return [f"`{name}`" for name in names]
 
 
-def _uri(repository: RowwiseRepository) -> str:
+def uri_of(repository: RowwiseRepository) -> str:
+    """How another process opens the same store."""
     if isinstance(repository, S3Repository):
         return repository.objects.uri
-    return os.path.abspath(repository.path)  # type: ignore[attr-defined]
+    return os.path.abspath(str(repository.storage_info()["db_path"]))

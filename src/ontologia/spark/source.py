@@ -6,7 +6,7 @@ and hand over Arrow batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -181,24 +181,18 @@ def translated(wanted: Wanted, filter_: Any) -> Predicate | None:
         return None
     if isinstance(value, bool):
         return (field.is_true() if value else field.is_false()) if isinstance(filter_, datasource.EqualTo) else None
-    match filter_:
-        case datasource.EqualTo():
-            return field == value
-        case datasource.GreaterThan():
-            return field > value
-        case datasource.GreaterThanOrEqual():
-            return field >= value
-        case datasource.LessThan():
-            return field < value
-        case datasource.LessThanOrEqual():
-            return field <= value
-        case datasource.StringStartsWith():
-            return field.startswith(value)
-        case datasource.StringEndsWith():
-            return field.endswith(value)
-        case datasource.StringContains():
-            return field.contains(value)
-    return None
+    compare: dict[type[Any], Callable[[Any], Predicate]] = {
+        datasource.EqualTo: field.__eq__,
+        datasource.GreaterThan: field.__gt__,
+        datasource.GreaterThanOrEqual: field.__ge__,
+        datasource.LessThan: field.__lt__,
+        datasource.LessThanOrEqual: field.__le__,
+        datasource.StringStartsWith: field.startswith,
+        datasource.StringEndsWith: field.endswith,
+        datasource.StringContains: field.contains,
+    }
+    test = compare.get(type(filter_))
+    return None if test is None else test(value)
 
 
 def _field(wanted: Wanted, name: str) -> FieldExpr[Any] | None:

@@ -55,8 +55,10 @@ def cuts_of_files(repository: S3Repository, files: Scan) -> list[str]:
     starts: list[tuple[str, int]] = []
     with repository.reading.places(files.files) as places:
         for place in places.values():
-            metadata = pq.ParquetFile(place).metadata if "://" not in place else None
-            for number in range(metadata.num_row_groups if metadata is not None else 0):
+            if "://" in place:  # too large to fetch whole: it is read by range, in one task
+                continue
+            metadata = pq.ParquetFile(place).metadata
+            for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 statistics = next(
                     (
