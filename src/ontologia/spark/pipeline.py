@@ -257,8 +257,8 @@ class _Run:
         if failed is not None:
             raise ValidationError(failed)
         parts = [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]
-        counts = [sum(row[name] or 0 for row in messages) for name in COUNTS]
-        return parts, TypeReport(*counts, len(parts))
+        counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
+        return parts, TypeReport(**counts, files=len(parts))
 
     @contextmanager
     def _place(self, transaction: Transaction) -> Iterator[_Place]:

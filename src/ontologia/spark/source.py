@@ -126,7 +126,7 @@ class OntologiaReader(DataSourceReader):
         self.names = schema.fieldNames()
         self.filters: list[Predicate] = []
 
-    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
         """Take what the engine can answer; Spark evaluates the rest."""
         for filter_ in filters:
             predicate = translated(self.wanted, filter_)

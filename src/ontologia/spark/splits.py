@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ontologia.engines.base import Catalog, TypeLayout
@@ -45,7 +46,7 @@ def first_key(schema: TypeSchema) -> FieldExpr[Any]:
 
 def key_ranges(cuts: Sequence[str]) -> list[KeyRange]:
     edges = [None, *sorted(set(cuts)), None]
-    return [KeyRange(first, end) for first, end in zip(edges, edges[1:], strict=False)]
+    return [KeyRange(first, end) for first, end in pairwise(edges)]
 
 
 def cuts_of_files(repository: S3Repository, files: Scan) -> list[str]:
