@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ontologia.runtime.upgraders import Upgrader
 
 
+_OURS = str(Path(__file__).parent.parent)
+
+
 def load_models(names: Iterable[str]) -> dict[TypeRef, Declaration]:
     """Every entity and relation class that these modules define or import, and the endpoints of the relations."""
     found: dict[TypeRef, Declaration] = {}
@@ -108,12 +111,12 @@ def _load_file(name: str, option: str) -> ModuleType:
 
 
 def _described(problem: Exception) -> str:
-    """What went wrong, and in which line of whose file."""
+    """What went wrong, and in which line of the user's file."""
     trace = problem.__traceback__
     where = ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith("<") and "importlib" not in file and file != __file__:
+        if not file.startswith(("<", _OURS)) and "importlib" not in file:
             where = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
     if isinstance(problem, SyntaxError):

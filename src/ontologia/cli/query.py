@@ -12,7 +12,7 @@ import typer
 from ontologia.cli import filters
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, counted, plain
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
 from ontologia.model import Kind, TypeRef, TypeSchema
@@ -136,7 +136,7 @@ def _named(record: dict[str, Any]) -> str:
     identity = [record[key] for key in ("key", "left_key", "right_key", "instance_key") if record.get(key)]
     shown = "/".join(identity) if "key" in record else record.get("instance_key") or ""
     fields = {name: value for name, value in record["fields"].items() if value != record.get("key")}
-    text = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False, default=str)}" for name, value in fields.items())
+    text = ", ".join(f"{name}={json.dumps(plain(value), ensure_ascii=False)}" for name, value in fields.items())
     return f"{shown} ({text})" if text else shown
 
 
