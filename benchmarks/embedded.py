@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from benchmarks.customers import Customer, key, postcode, values
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
-from ontologia.runtime.rows import identity_of, row_of, table_of
+from ontologia.runtime.rows import WantedRows
 
 ROWS = 100_000
 MANY = 1_000_000
@@ -35,8 +35,10 @@ def bare(path: Path) -> sqlite3.Connection:
 
 
 def table_from(objects: Sequence[Customer]) -> pa.Table:
-    rows = [row_of(obj, Customer.__declaration__.schema.names) for obj in objects]
-    return table_of(Customer.__declaration__, [identity_of(obj) for obj in objects], rows)
+    rows = WantedRows(Customer.__declaration__)
+    for obj in objects:
+        rows.add(obj)
+    return rows.table()
 
 
 def filled(path: Path, rows: pa.Table, *later: pa.Table) -> Ontology:

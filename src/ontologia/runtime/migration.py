@@ -17,7 +17,7 @@ from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSche
 from ontologia.model.typespec import accepts_none
 from ontologia.query.aggregates import count
 from ontologia.query.plan import Plan
-from ontologia.runtime.rows import identity_of, row_of, table_of
+from ontologia.runtime.rows import identity_of, table_of, transposed
 from ontologia.runtime.upgraders import Row, Upgrader, Upgraders
 
 if TYPE_CHECKING:
@@ -221,9 +221,9 @@ def _rewrite(transaction: Transaction, step: _Step, upgraders: Upgraders) -> int
         for start in range(0, table.num_rows, ROWS_AT_ONCE):
             batch = table.slice(start, ROWS_AT_ONCE)
             upgraded = [_upgraded(step, identity, row, chain) for identity, row in _stored_rows(schema, batch)]
-            identities = [identity for identity, _ in upgraded]
-            new_rows = [row_of(obj, layout.schema.names) for _, obj in upgraded]
-            transaction.append(layout, table_of(step.declaration, identities, new_rows))
+            identities = transposed([identity for identity, _ in upgraded], len(step.ref.identity))
+            columns = [[obj.__dict__[name] for _, obj in upgraded] for name in step.declaration.schema.names]
+            transaction.append(layout, table_of(step.declaration, identities, columns))
             rows += len(upgraded)
     return rows
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
@@ -21,26 +22,61 @@ def identity_of(obj: Declared) -> tuple[str, ...]:
     return values["left_key"], values["right_key"], "" if instance_key is None else values[instance_key]
 
 
-def row_of(obj: Declared, names: Iterable[str]) -> tuple[Any, ...]:
-    """The values of an object as they are now, in the order of these fields."""
-    return tuple(map(obj.__dict__.__getitem__, names))
+class WantedRows:
+    """The rows of one type that a session was given, column by column. The last row of an identity wins.
+
+    No Python object is kept per row: a hundred thousand of them would set off full garbage collections.
+    """
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self._primary_key = declaration.primary_key
+        self._places: dict[Any, int] = {}
+        self._columns: list[list[Any]] = [[] for _ in declaration.schema.names]
+        self._appends = [
+            (name, column.append) for name, column in zip(declaration.schema.names, self._columns, strict=True)
+        ]
+        self._count = 0
+
+    def add(self, obj: Declared) -> None:
+        """Take the values as they are now: an object that is changed afterwards declares nothing new."""
+        values = obj.__dict__
+        identity = identity_of(obj) if self._primary_key is None else key_text(values[self._primary_key])
+        for name, append in self._appends:
+            append(values[name])
+        self._places[identity] = self._count
+        self._count += 1
+
+    def table(self) -> pa.Table:
+        identities, columns = list(self._places), self._columns
+        if len(identities) < self._count:
+            last = self._places.values()
+            columns = [[column[place] for place in last] for column in columns]
+        if self._primary_key is not None:
+            return table_of(self.declaration, [identities], columns)
+        return table_of(self.declaration, transposed(identities, len(self.declaration.ref.identity)), columns)
+
+
+def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Rows as columns. `zip(*rows)` would make an iterator for every row."""
+    return [list(map(itemgetter(place), rows)) for place in range(width)]
 
 
 def table_of(
-    declaration: Declaration, identities: Sequence[tuple[str, ...]], rows: Sequence[tuple[Any, ...]]
+    declaration: Declaration, identities: Sequence[Sequence[str]], columns: Sequence[Sequence[Any]]
 ) -> pa.Table:
-    """Identity columns, then fields; rows have the values of objects in the order of the schema."""
+    """Identity columns, then the columns of the schema, from columns of Python values."""
     import pyarrow as pa
 
-    columns: dict[str, Any] = {}
-    for name, keys in zip(declaration.ref.identity, zip(*identities, strict=True), strict=True):
-        columns[name] = _array(declaration, name, keys, pa.string())
-    for column, found in zip(declaration.schema.columns, zip(*rows, strict=True), strict=True):
-        values: Sequence[Any] = found
+    arrays: dict[str, Any] = {}
+    for name, keys in zip(declaration.ref.identity, identities, strict=True):
+        arrays[name] = _array(declaration, name, keys, pa.string())
+    for column, values in zip(declaration.schema.columns, columns, strict=True):
+        plain = values
         if column.scalar is None:
-            values = [None if value is None else encode_json(value) for value in found]
-        columns[column.physical] = _array(declaration, column.name, values, column.arrow_type)
-    return pa.table(columns)
+            plain = [None if value is None else encode_json(value) for value in values]
+        arrays[column.physical] = _array(declaration, column.name, plain, column.arrow_type)
+    return pa.table(arrays)
 
 
 def _array(declaration: Declaration, name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:

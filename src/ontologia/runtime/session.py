@@ -11,10 +11,8 @@ from ontologia.engines.base import user_metadata
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
 from ontologia.runtime.commit import Wanted, commit_state
-from ontologia.runtime.rows import identity_of, row_of, table_of
+from ontologia.runtime.rows import WantedRows
 from ontologia.runtime.store import Store, declared, open_target
-
-Rows = dict[tuple[str, ...], tuple[Any, ...]]
 
 
 class Session(Store):
@@ -52,8 +50,8 @@ class Session(Store):
         self.instance_metadata = user_metadata(instance_metadata)
         self._owns_repository = owns_repository
         self._metadata: dict[str, str] = {}
-        self._wanted: dict[TypeRef, Rows] = {}
-        self._admitted: dict[type[Declared], tuple[tuple[str, ...], Rows]] = {}
+        self._wanted: dict[TypeRef, WantedRows] = {}
+        self._rows_of: dict[type[Declared], WantedRows] = {}
 
     def ensure(self, objects: Declared | Iterable[Declared]) -> None:
         """Declare state: one entity or relation, or any number of them. The last word on an identity wins."""
@@ -66,22 +64,20 @@ class Session(Store):
             self._want(obj)
 
     def _want(self, obj: Declared) -> None:
-        admitted = self._admitted.get(type(obj))
-        if admitted is None:
-            admitted = self._admitted[type(obj)] = self._admit(obj)
-        names, rows = admitted
-        # The values as they are now: an object that is changed afterwards, even in its key, declares nothing new.
-        rows[identity_of(obj)] = row_of(obj, names)
+        rows = self._rows_of.get(type(obj))
+        if rows is None:
+            rows = self._rows_of[type(obj)] = self._admitted(obj)
+        rows.add(obj)
 
-    def _admit(self, obj: Declared) -> tuple[tuple[str, ...], Rows]:
-        """The fields of an object's class and where its rows are collected; what does not belong here is refused."""
+    def _admitted(self, obj: Declared) -> WantedRows:
+        """Where the rows of an object's class are collected; what does not belong here is refused."""
         if not isinstance(obj, Declared):
             raise TypeError(f"ensure() takes entities and relations, not {obj!r}")
         declaration = obj.__declaration__
         known = self._declarations.setdefault(declaration.ref, declaration)
         if known is not declaration and known.schema.fingerprint != declaration.schema.fingerprint:
             raise TypeError(f"two different classes are stored as {declaration.ref}: give one another name=")
-        return known.schema.names, self._wanted.setdefault(declaration.ref, {})
+        return self._wanted.setdefault(declaration.ref, WantedRows(known))
 
     def add_commit_meta(self, key: str, value: str) -> None:
         """Put a note on the next commit."""
@@ -95,13 +91,7 @@ class Session(Store):
         metadata = self.instance_metadata | self._metadata | user_metadata(meta)
         if not self._wanted:
             return None
-        wanted = {
-            ref: Wanted(
-                self._declarations[ref].schema,
-                table_of(self._declarations[ref], list(rows), list(rows.values())),
-            )
-            for ref, rows in self._wanted.items()
-        }
+        wanted = {ref: Wanted(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
         commit_id = commit_state(self.repository, wanted, self.schemas, metadata)
         self.discard()
         return commit_id
@@ -109,7 +99,7 @@ class Session(Store):
     def discard(self) -> None:
         """Forget what was ensured and not committed."""
         self._wanted.clear()
-        self._admitted.clear()
+        self._rows_of.clear()
         self._metadata.clear()
 
     def close(self) -> None:
