@@ -1,4 +1,4 @@
-"""Where SQLite and DuckDB say the same thing differently. Everything else is the compiler's."""
+"""Where SQLite, DuckDB and Spark say the same thing differently. Everything else is the compiler's."""
 
 from __future__ import annotations
 
@@ -90,6 +90,10 @@ class Dialect(ABC):
 
     # --- inside JSON ---
 
+    def place(self, document: Node, steps: tuple[str, ...]) -> Place:
+        """A place inside a column of JSON text."""
+        return Place.at(document, steps)
+
     @abstractmethod
     def json_kind(self, place: Place) -> Node:
         """The JSON type at a place; NULL where nothing is there."""
@@ -162,8 +166,10 @@ class SQLite(Dialect):
             return exp.GT(this=call("instr", data, text), expression=exp.Literal.number(0))
         length = call("length", text)
         if op == "startswith":
-            return equal(call("substr", data, 1, length), text)
-        return equal(call("substr", data, exp.Neg(this=length)), text)
+            test = equal(call("substr", data, 1, length), text)
+        else:
+            test = equal(call("substr", data, exp.Neg(this=length)), text)
+        return case((equal(subject, ""), exp.false()), default=test)  # of an empty blob, substr() is NULL
 
     def rare(self, test: Node) -> Node:
         return call("likelihood", test, 0.001)
@@ -266,4 +272,65 @@ class DuckDB(Dialect):
         return exp.Exists(this=exp.select("1").from_(source).where(test(Place.at(document, steps))))
 
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLite(), DuckDB())}
+class Spark(Dialect):
+    """Spark 4: JSON text is parsed into a variant once, and places are looked up in that."""
+
+    name = "spark"
+    kinds: ClassVar = {"text": ("STRING",), "number": ("BIGINT", "DECIMAL", "DOUBLE", "FLOAT")}
+    null_kind = "VOID"
+
+    def encode(self, scalar: str | None, value: Any) -> Any:
+        if scalar is None and isinstance(value, (datetime, date, bytes)):
+            return DIALECTS["duckdb"].encode(None, value)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return float(value)
+        return value
+
+    def encode_match(self, text: str) -> Any:
+        return text
+
+    def match(self, op: str, subject: Node, text: Node) -> Node:
+        return call(op, subject, text)
+
+    def total(self, subject: Node, scalar: str | None) -> Node:
+        return exp.Sum(this=subject)
+
+    def mean(self, subject: Node, scalar: str | None) -> Node:
+        return exp.Avg(this=subject)
+
+    def place(self, document: Node, steps: tuple[str, ...]) -> Place:
+        return Place(call("parse_json", document), self._path(steps))
+
+    def _path(self, steps: tuple[str, ...]) -> Node:
+        return exp.Literal.string("$" + "".join(f'["{step}"]' for step in steps))
+
+    def json_kind(self, place: Place) -> Node:
+        described = call("schema_of_variant", call("variant_get", place.document, place.path, "variant"))
+        plain = call("substring_index", call("substring_index", described, "(", 1), "<", 1)
+        return exp.paren(plain)
+
+    def json_scalar(self, place: Place, kind: str) -> Node:
+        return call("try_variant_get", place.document, place.path, "double" if kind == "number" else "string")
+
+    def json_text(self, place: Place) -> Node:
+        return call("nullif", call("to_json", call("variant_get", place.document, place.path, "variant")), "null")
+
+    def json_truth(self, place: Place) -> Node:
+        value = call("try_variant_get", place.document, place.path, "boolean")
+        return case((equal(self.json_kind(place), "BOOLEAN"), value))
+
+    def json_length(self, place: Place) -> Node:
+        return case((equal(self.json_kind(place), "ARRAY"), call("size", self._items(place))))
+
+    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+        passes = exp.Lambda(
+            this=test(Place(exp.column("item"), self._path(steps))), expressions=[exp.to_identifier("item")]
+        )
+        found = exp.Anonymous(this="exists", expressions=[self._items(place), passes])
+        return case((equal(self.json_kind(place), "ARRAY"), call("coalesce", found, False)), default=exp.false())
+
+    def _items(self, place: Place) -> Node:
+        return call("try_variant_get", place.document, place.path, "array<variant>")
+
+
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLite(), DuckDB(), Spark())}

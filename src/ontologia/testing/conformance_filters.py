@@ -95,6 +95,10 @@ class FilterConformance(ConformanceSuite):
     def test_a_text_match_of_null_is_unknown_even_for_the_empty_text(self, people: Session) -> None:
         assert ids(people, ~Customer.tier.startswith("")) == []
 
+    @pytest.mark.parametrize("match", ["startswith", "endswith", "contains"])
+    def test_the_empty_text_does_not_match_and_so_passes_the_negation(self, people: Session, match: str) -> None:
+        assert ids(people, ~getattr(Customer.tier, match)("x")) == ["c"]
+
     @pytest.mark.parametrize(("text", "expected"), [("%", ["a"]), ("_", ["b"]), ("50", ["a", "b"]), ("\\", [])])
     def test_text_matches_itself_and_nothing_else(self, people: Session, text: str, expected: list[str]) -> None:
         assert ids(people, Customer.name.contains(text)) == expected
