@@ -1,6 +1,7 @@
 """What must hold for any model, any history and any question; found by Hypothesis, judged by the reference model.
 
-The quick profile repeats the same examples every time. `ONTOLOGIA_HYPOTHESIS_PROFILE=deep` looks for new ones, longer.
+The quick profile repeats the same examples every time, and does not shrink what fails.
+`ONTOLOGIA_HYPOTHESIS_PROFILE=deep` looks for new ones, longer, and shrinks them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 from functools import partial
 from typing import Any
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -35,6 +36,7 @@ def profile(examples: int, *, steps: int = 20) -> settings:
         database=None,
         deadline=None,
         print_blob=True,
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if DEEP else [])],
         suppress_health_check=list(HealthCheck),
     )
 
