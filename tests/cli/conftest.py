@@ -236,7 +236,7 @@ def customers(models, count: int):
     for number in range(count):
         yield models.Customer(
             id=f"c{number}",
-            name=f"Näme {number}\n\"quoted\"",
+            name=f'Näme {number}\n"quoted"',
             tier="Gold" if number % 2 else "Basic",
             age=None if number == 2 else 20 + number,
             active=number != 3,
