@@ -38,6 +38,17 @@ class Relation(ABC):
         return value
 
 
+# What a NULL is a NULL of: some engines make an integer of one that says nothing.
+_NULL_TYPES = {
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "datetime": "TIMESTAMPTZ",
+    "date": "DATE",
+    "bytes": "BLOB",
+}
+
+
 class EmptyRelation(Relation):
     """A type that has no rows to read: not stored yet, or dropped."""
 
@@ -48,6 +59,7 @@ class EmptyRelation(Relation):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         from sqlglot import exp
 
-        names = [*self.ref.identity, "commit_id", *(column.physical for column in columns)]
-        nothing = (exp.alias_(exp.null(), name, quoted=True) for name in names)
+        types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}
+        types |= {column.physical: _NULL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
+        nothing = (exp.alias_(exp.cast(exp.null(), kind), name, quoted=True) for name, kind in types.items())
         return exp.select(*nothing).where(exp.false())
