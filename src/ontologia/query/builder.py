@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Entity)
@@ -162,6 +164,10 @@ class Query(Generic[T]):
         assert isinstance(frame, polars.DataFrame)
         return frame
 
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """The result as a Spark DataFrame with the columns of `to_arrow`; Spark does the work."""
+        return _on_spark(spark, self._source, self._plan)
+
     def explain(self) -> str:
         """The statement that will run, and the engine's plan for it."""
         return self._source.explain(self._plan)
@@ -280,6 +286,10 @@ class GroupedQuery:
     def to_arrow(self, **aggregates: Aggregate) -> pa.Table:
         """The groups as an Arrow table."""
         return self._query._source.table(self._plan(aggregates))
+
+    def to_spark(self, spark: SparkSession, **aggregates: Aggregate) -> DataFrame:
+        """The groups as a Spark DataFrame."""
+        return _on_spark(spark, self._query._source, self._plan(aggregates))
 
     def _plan(self, aggregates: Mapping[str, Aggregate]) -> Plan:
         if not aggregates:
@@ -412,6 +422,9 @@ class PathQuery(Query[Path]):
     def to_arrow(self) -> pa.Table:
         raise ValueError("a path is no table: use without_relations() for the entities reached, or collect() for paths")
 
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        raise ValueError("a path is no table: use without_relations() for the entities reached")
+
     def count(self) -> int:
         raise ValueError("aggregation on a traversal is not supported: collect() it, or query the relation")
 
@@ -430,6 +443,15 @@ class EndQuery(PathQuery):
 
     def to_arrow(self) -> pa.Table:
         return Query.to_arrow(self)
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        return Query.to_spark(self, spark)
+
+
+def _on_spark(spark: SparkSession, source: QuerySource, plan: Plan) -> DataFrame:
+    """Spark is a way in, above this layer, and heavy: it is looked up by name when somebody asks for it."""
+    found: DataFrame = importlib.import_module("ontologia.spark.queries").to_spark(spark, source, plan)
+    return found
 
 
 def _not_negative(verb: str, value: int) -> int:

@@ -7,7 +7,7 @@ order and paging are made here, the same for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,35 +104,47 @@ class _Compilation:
             self.enter(f"e{number}", hop.entity)
             filters += [self.hop_predicate(predicate, number) for predicate in hop.where]
         if self.plan.aggregates:
-            select, outputs = self.aggregation()
+            (select, outputs), order = self.aggregation(), []
         else:
-            select, outputs = self.projection()
-        select = self.from_sources(select)
+            order = self.ordering(self.result_aliases())
+            select, outputs = self.projection(order)
+        select = self.from_sources(select)  # last, when it is known which columns are used
         if filters:
             select = select.where(*filters)
+        if not self.plan.aggregates:
+            select = self.paged(select, order, len(outputs))
         bindings = tuple(self.bindings[number] for number in range(len(self.numbers)))
         windowed = any(node.name == "window" for node in select.find_all(exp.Placeholder))
         return Statement(self.dialect.render(select), outputs, bindings, tuple(self.having), select, windowed)
 
-    def projection(self) -> tuple[exp.Select, tuple[Output, ...]]:
-        aliases = self.result_aliases()
+    def projection(self, order: Sequence[exp.Ordered]) -> tuple[exp.Select, tuple[Output, ...]]:
         outputs: list[Output] = []
         selected: list[exp.Expr] = []
-        for alias in aliases:
+        for alias in self.result_aliases():
             for output, node in self.row_of(alias):
                 selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
                 outputs.append(output)
-        select = exp.select(*selected)
-        if not self.plan.unordered:
-            select = select.order_by(*self.ordering(aliases))
+        if self.plan.ends_only:  # sorted by after duplicates are gone, so it must be among what is selected
+            for number, key in enumerate(order):
+                selected.append(exp.alias_(key.this, f"k{number}", quoted=True))
+        return exp.select(*selected), tuple(outputs)
+
+    def paged(self, select: exp.Select, order: list[exp.Ordered], width: int) -> exp.Select:
+        """The rows in order, and the page of them that was asked for."""
         if self.plan.ends_only:
-            select = select.distinct()
+            distinct = select.distinct().subquery("d")
+            select = exp.select(*(exp.column(f"c{number}", table="d", quoted=True) for number in range(width)))
+            select = select.from_(distinct)
+            keys = (exp.column(f"k{number}", table="d", quoted=True) for number in range(len(order)))
+            order = [exp.Ordered(this=key, nulls_first=True) for key in keys]
+        if order:
+            select = select.order_by(*order)
         if self.plan.limit is not None or (self.plan.offset is not None and self.dialect.name == "sqlite"):
             unlimited = exp.Literal.number(-1)
             select = select.limit(parameter("limit") if self.plan.limit is not None else unlimited)
         if self.plan.offset is not None:
             select = select.offset(parameter("offset"))
-        return select, tuple(outputs)
+        return select
 
     def result_aliases(self) -> list[str]:
         last = len(self.plan.hops) - 1
@@ -159,6 +171,8 @@ class _Compilation:
 
     def ordering(self, aliases: list[str]) -> list[exp.Ordered]:
         """The order asked for, then the deterministic one of RFC 0004 §4.3."""
+        if self.plan.unordered:
+            return []
         ordered = []
         for order in self.plan.order:
             for node in self.sort_keys(order.operand):
@@ -429,7 +443,7 @@ class _Compilation:
 
     def place(self, operand: FieldExpr[Any], alias: str) -> Place:
         assert operand.column is not None
-        return Place.at(self.stored(alias, operand.column), operand.steps)
+        return self.dialect.place(self.stored(alias, operand.column), operand.steps)
 
 
 def _json_kind(value: Any) -> str:

@@ -68,9 +68,9 @@ def read(
     >>> read(spark, "s3://bucket/onto", Customer, as_of=12)          # doctest: +SKIP
     """
     with open_target(uri, config) as repository:
-        ref, schema = resolve(repository, type_, kind)
+        _, schema = resolve(repository, type_, kind)
         window = window_of(repository, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
-        rows = stored_rows(spark, repository, ref, schema, window)
+        rows = stored_rows(spark, repository, repository.catalog(), schema, window)
     return _shown(rows, schema, versions=not window.deduplicated)
 
 
@@ -120,10 +120,10 @@ def commit_at(repository: RowwiseRepository, moment: datetime) -> int:
 
 
 def stored_rows(
-    spark: SparkSession, repository: RowwiseRepository, ref: TypeRef, schema: TypeSchema, window: Window
+    spark: SparkSession, repository: RowwiseRepository, catalog: Catalog, schema: TypeSchema, window: Window
 ) -> DataFrame:
-    """The rows of a window under their stored names: identity, commit, fields."""
-    catalog = repository.catalog()
+    """The rows of a window at a head, under their stored names: identity, commit, fields."""
+    ref = schema.ref
     layout = catalog.layouts.get(ref)
     if layout is None:
         return spark.createDataFrame([], stored_struct(schema))
