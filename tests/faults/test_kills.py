@@ -211,6 +211,17 @@ def test_a_process_killed_before_any_of_its_statements_leaves_the_state_before_o
     pytest.fail("the work was never done")
 
 
+def test_a_process_killed_while_it_lays_out_a_new_file_leaves_one_that_opens(tmp_path, nursery):
+    for statement in range(1, 200):
+        path, log = str(tmp_path / f"{statement}.db"), str(tmp_path / f"{statement}.log")
+        acknowledged = nursery.dies_at("commits", path, SMALL, log, statement)
+        Ontology(path).close()
+        assert whole_commit(path, SMALL) in (acknowledged, acknowledged + 1)
+        if acknowledged:
+            return
+    pytest.fail("the work was never done")
+
+
 def test_after_many_kills_every_commit_is_in_the_history_once(path, tmp_path, nursery):
     for delay in (0.0, 0.01, 0.02, 0.03):
         nursery.kill_one("commits", path, LARGE, str(tmp_path / "log"), delay)

@@ -9,7 +9,7 @@ import sqlite3
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ontologia.config import OntologiaConfig
@@ -120,18 +120,9 @@ class SqliteRepository(RowwiseRepository):
         layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
         yield {ref: EmptyRelation(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """One state for all reads in the block: a migration in between could give rows that the catalog denies."""
-        with self.connections.use() as connection:
-            if connection.in_transaction:
-                yield
-                return
-            connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                connection.execute("COMMIT")
+        return self.connections.snapshot()
 
     @contextmanager
     def reading(self, keys: pa.Table | None = None) -> Iterator[Connection]:
