@@ -377,6 +377,16 @@ def test_an_unknown_commit_is_none(log):
     assert (log.get_commit(99), log.get_commit(0), log.list_commit_changes(99)) == (None, None, [])
 
 
+@pytest.mark.parametrize("commit_id", [2**63 - 1, 2**63, 10**30])
+def test_a_commit_id_beyond_all_numbers_is_only_unknown(log, commit_id):
+    found = log.get_commit(commit_id), log.list_commit_changes(commit_id), log.list_commits(since_commit_id=commit_id)
+    assert found == (None, [], [])
+
+
+def test_a_limit_beyond_all_numbers_is_no_limit(log):
+    assert len(log.list_commits(limit=10**30)) == 12
+
+
 def test_a_change_of_a_relation_has_its_endpoints(onto):
     with onto.session() as session:
         session.ensure(Knows(left_key="a", right_key="b"))

@@ -11,6 +11,8 @@ from typing import Any
 from ontologia.engines.base import Commit, SchemaVersion
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
+LARGEST = 2**63 - 1  # a number SQLite can compare with; no commit has it
+
 CONTROL_TABLES = """
 CREATE TABLE storage_meta (
     key   TEXT PRIMARY KEY,
@@ -86,14 +88,14 @@ def add_commit(connection: sqlite3.Connection, commit_id: int, runtime_id: str, 
 def list_commits(connection: sqlite3.Connection, limit: int | None, since: int | None) -> list[Commit]:
     rows = connection.execute(
         "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id > ? ORDER BY id DESC LIMIT ?",
-        (since or 0, -1 if limit is None else limit),
+        (min(since or 0, LARGEST), -1 if limit is None else min(limit, LARGEST)),
     )
     return [Commit(id, created_at, runtime_id, json.loads(metadata)) for id, created_at, runtime_id, metadata in rows]
 
 
 def get_commit(connection: sqlite3.Connection, commit_id: int) -> Commit | None:
     row = connection.execute(
-        "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id = ?", (commit_id,)
+        "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id = ?", (min(commit_id, LARGEST),)
     ).fetchone()
     return None if row is None else Commit(row[0], row[1], row[2], json.loads(row[3]))
 

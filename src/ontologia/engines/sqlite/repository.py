@@ -199,7 +199,7 @@ class SqliteRepository(RowwiseRepository):
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         with self.reading() as connection:
-            return [change_entry(*change) for change in self.changed_rows(connection, commit_id)]
+            return [change_entry(*change) for change in self.changed_rows(connection, min(commit_id, control.LARGEST))]
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         with self.reading() as connection:
