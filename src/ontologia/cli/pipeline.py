@@ -1,0 +1,172 @@
+"""`onto ingest`, `onto pipeline run` and `onto pipeline runs`: the Spark pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import CommitMeta, DryRun, Models
+from ontologia.cli.output import Face
+from ontologia.cli.run import Run, command, group, metadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ontologia.model import Declaration
+    from ontologia.spark.pipeline import PipelineReport
+
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")]
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "files")
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app, "ingest", example="onto ingest customers.csv --into Customer --models app.models --map id=customer_id"
+    )(ingest)
+    pipelines = group(app, "pipeline", "Loads on Spark, described by a TOML file.")
+    command(pipelines, "run", example="onto pipeline run nightly.toml")(run_file)
+    command(pipelines, "runs", example="onto pipeline runs --last 5")(runs)
+
+
+def ingest(
+    run: Run,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A CSV, JSON or Parquet file, or a pattern.")],
+    into: Annotated[str, typer.Option("--into", metavar="TYPE", help="The type to load into.", show_default=False)],
+    models: Models = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=EXPR", help="A Spark expression for a field; may be given many times."),
+    ] = None,
+    left: Annotated[str | None, typer.Option("--left", metavar="EXPR", help="A relation's left key.")] = None,
+    right: Annotated[str | None, typer.Option("--right", metavar="EXPR", help="A relation's right key.")] = None,
+    order_by: Annotated[
+        str | None, typer.Option("--order-by", metavar="EXPR", help="Which row of an identity is the last.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="csv, json or parquet; by the suffix if not said.")
+    ] = None,
+    on_invalid: Annotated[Literal["abort", "quarantine"], typer.Option("--on-invalid")] = "abort",
+    on_conflict: Annotated[Literal["abort", "skip", "upsert"], typer.Option("--on-conflict")] = "upsert",
+    dry_run: DryRun = False,
+    meta: CommitMeta = None,
+    master: Master = None,
+) -> None:
+    """Load one file into one type, as one commit."""
+    from ontologia.spark.pipeline import Pipeline
+
+    declaration = _declared(run, models).get(into)
+    if declaration is None:
+        raise UsageError(f"--into {into}: no declared type has that name")
+    session = _session(run, master, {})
+    with run.output.progress("loading"):
+        pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
+        pipeline.load(
+            source,
+            into=declaration.cls,
+            map=metadata(map_, "--map"),
+            left=left,
+            right=right,
+            format=format,
+            order_by=order_by,
+        )
+        report = pipeline.commit(meta=metadata(meta), dry_run=dry_run)
+    _show(run, report)
+
+
+def run_file(
+    run: Run,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The pipeline, as TOML.")],
+    models: Models = None,
+    dry_run: DryRun = False,
+    meta: CommitMeta = None,
+    master: Master = None,
+) -> None:
+    """Run a pipeline: all its loads, in one commit."""
+    from ontologia.spark.pipeline_file import PipelineFile
+
+    described = PipelineFile.read(file)
+    names = list(models or ()) or described.models
+    types = _declared(run, names)
+    target = described.target if described.target and not _is_named(run) else _target(run)
+    session = _session(run, master, described.spark, target)
+    with run.output.progress("loading"):
+        pipeline = described.pipeline(session, target, types, run.settings.config)
+        report = pipeline.commit(meta=described.meta | metadata(meta), dry_run=dry_run)
+    _show(run, report)
+
+
+def runs(run: Run, last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="How many.")] = 10) -> None:
+    """List the commits that pipelines made, newest first."""
+    with run.store() as store:
+        found = [commit for commit in store.list_commits(None) if "pipeline" in commit["metadata"]][:last]
+
+    def draw(face: Face) -> None:
+        if not found:
+            face.line("no pipeline has run on this store", "dim")
+            return
+        rows = [
+            [
+                commit["id"],
+                commit["created_at"],
+                commit["metadata"]["pipeline"],
+                *(commit["metadata"].get(f"rows_{name}", "") for name in ("read", "inserted", "updated", "rejected")),
+                commit["metadata"].get("duration_s", ""),
+            ]
+            for commit in found
+        ]
+        face.table(["commit", "at", "application", "read", "inserted", "updated", "rejected", "seconds"], rows)
+
+    run.output.show(found, draw)
+
+
+def _declared(run: Run, models: Sequence[str] | None) -> dict[str, Declaration]:
+    from ontologia.cli.models import load_models
+
+    declarations = load_models(run.model_names(models, needed=True))
+    return {ref.name: declaration for ref, declaration in declarations.items()}
+
+
+def _target(run: Run) -> str:
+    return run.settings.target.location
+
+
+def _is_named(run: Run) -> bool:
+    return run.given.db is not None or run.given.storage_uri is not None
+
+
+def _session(run: Run, master: str | None, settings: dict[str, str], target: str | None = None) -> SparkSession:
+    from ontologia.spark.session import spark_session
+
+    run.output.say(f"target: {target or run.settings.where}")
+    session = spark_session("onto", master=master, config=settings)
+    address = getattr(session.sparkContext, "uiWebUrl", None)
+    if address:
+        run.output.say(f"Spark UI: {address}")
+    return session
+
+
+def _show(run: Run, report: PipelineReport) -> None:
+    facts: dict[str, Any] = {
+        "commit_id": report.commit_id,
+        "dry_run": report.dry_run,
+        "seconds": round(report.seconds, 3),
+        "application_id": report.application_id,
+        "quarantine": report.quarantine,
+        "types": {name: {key: getattr(item, key) for key in COUNTS} for name, item in report.types.items()},
+    }
+
+    def draw(face: Face) -> None:
+        face.table(["type", *COUNTS], [[name, *counts.values()] for name, counts in facts["types"].items()])
+        if report.dry_run:
+            face.line("a dry run: nothing was written")
+        elif report.commit_id is None:
+            face.line("nothing changed: no commit was made", "good")
+        else:
+            face.line(f"commit {report.commit_id} in {report.seconds:.1f} s", "good")
+        if report.quarantine:
+            face.line(f"rejected rows are in {report.quarantine}", "warning")
+
+    run.output.show(facts, draw)
