@@ -6,16 +6,25 @@ and hand over Arrow batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
+from ontologia.engines.dispatch import parse_storage_target
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
@@ -23,11 +32,17 @@ from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeSchema, commit_
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.store import open_target
 from ontologia.spark import reading
+from ontologia.spark.changes import OPERATION, change_rows, change_struct, operation_column, up_to
 from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, key_ranges
 from ontologia.spark.types import result_struct, stored_struct
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+READ_OPTIONS = (
+    *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
+    *("changes", "maxCommitsPerBatch", "stored"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +52,16 @@ class Wanted:
     uri: str
     schema: TypeSchema
     window: Window
-    stored: bool
+    head: int
+    stored: bool = False
+    changes: bool = False
 
     @property
     def struct(self) -> StructType:
         if self.stored:
             return stored_struct(self.schema)
+        if self.changes:
+            return change_struct(self.schema)
         return result_struct(self.schema, versions=not self.window.deduplicated)
 
     def physical(self, name: str) -> str:
@@ -51,6 +70,8 @@ class Wanted:
             return name
         if name == commit_column(self.schema) and not self.window.deduplicated:
             return COMMIT_ID
+        if self.changes and name == operation_column(self.schema):
+            return OPERATION
         column = self.schema.by_name.get(name)
         return name if column is None else column.physical
 
@@ -74,34 +95,89 @@ class OntologiaSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return OntologiaReader(self._wanted(), schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ontologia.spark.writing import META, WRITE_OPTIONS, OntologiaWriter, plan_write
+
+        check_options(self.options, WRITE_OPTIONS, prefix=META)
+        return OntologiaWriter(plan_write(self.options, schema, overwrite=overwrite))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from ontologia.spark.streams import MAX_COMMITS, ChangeStreamReader
+
+        limit = self.options.get(MAX_COMMITS)
+        return ChangeStreamReader(self._wanted(), schema, None if limit is None else number(MAX_COMMITS, limit))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from ontologia.spark.streams import SINK_OPTIONS, OntologiaStreamWriter, stream_of
+        from ontologia.spark.writing import META, plan_write
+
+        check_options(self.options, SINK_OPTIONS, prefix=META)
+        return OntologiaStreamWriter(plan_write(self.options, schema, overwrite=overwrite), stream_of(self.options))
+
     def _wanted(self) -> Wanted:
         options = self.options
+        check_options(options, READ_OPTIONS)
         uri = options.get("path")
         if not uri:
             raise ValidationError('say where the store is: .load("s3://bucket/prefix")')
         if "type" not in options:
             raise ValidationError('say which type: .option("type", "Customer")')
+        check_exists(uri)
         with open_target(uri, None) as repository:
             _, schema = reading.resolve(repository, options["type"], options.get("kind"))
-            moment = options.get("timestampAsOf")
-            as_of, since = options.get("asOf") or options.get("versionAsOf"), options.get("since")
-            window = reading.window_of(
-                repository,
-                as_of=None if as_of is None else _number("asOf", as_of),
-                timestamp_as_of=None if moment is None else datetime.fromisoformat(moment),
-                history=_truth("history", options.get("history", "false")),
-                since=None if since is None else _number("since", since),
-            )
+            window = self._window(repository)
+            head = repository.get_head_commit_id()
             if window.mode == "latest":  # every task must read the same state
-                window = Window("as_of", repository.get_head_commit_id())
-        return Wanted(uri, schema, window, _truth("stored", options.get("stored", "false")))
+                window = Window("as_of", head)
+            where = reading.uri_of(repository)
+        changes = _truth("changes", options.get("changes", "false"))
+        return Wanted(where, schema, window, head, _truth("stored", options.get("stored", "false")), changes)
+
+    def _window(self, repository: RowwiseRepository) -> Window:
+        options = self.options
+        as_of, since = options.get("asOf") or options.get("versionAsOf"), options.get("since")
+        moment = options.get("timestampAsOf")
+        window = reading.window_of(
+            repository,
+            as_of=None if as_of is None else number("asOf", as_of),
+            timestamp_as_of=None if moment is None else _moment("timestampAsOf", moment),
+            history=_truth("history", options.get("history", "false")),
+            since=None if since is None else number("since", since),
+        )
+        if not _truth("changes", options.get("changes", "false")):
+            return window
+        if window.mode == "as_of":
+            raise ValidationError("changes are what happened since a commit: they have no state as of one")
+        return Window("since", window.commit or 0)
 
 
-def _number(name: str, text: str) -> int:
+def check_options(options: Mapping[str, str], known: Sequence[str], *, prefix: str | None = None) -> None:
+    """An option that nobody reads is a mistake: a misspelt one would silently change what is read or written."""
+    taken = {name.lower() for name in known}
+    for name in options:
+        if name.lower() not in taken and not (prefix and name.lower().startswith(prefix)):
+            raise ValidationError(f"there is no option {name!r}; there are {', '.join(known)}")
+
+
+def check_exists(uri: str) -> None:
+    """Opening a file that is not there would make a new store, which is not what a reader means."""
+    target = parse_storage_target(storage_uri=uri) if "://" in uri else parse_storage_target(uri)
+    if target.backend == "sqlite" and not Path(target.location).exists():
+        raise ValidationError(f"{target.location}: there is no such file")
+
+
+def number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise ValidationError(f"the option {name} takes a commit id, not {text!r}") from None
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ValidationError(f"the option {name} takes a time such as 2026-01-31T12:00:00, not {text!r}") from None
 
 
 def _truth(name: str, text: str) -> bool:
@@ -126,36 +202,74 @@ class OntologiaReader(DataSourceReader):
         self.names = schema.fieldNames()
         self.filters: list[Predicate] = []
 
-    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
+    @property
+    def pushFilters(self) -> Any:
+        return _Pushing(self)
+
+    def push(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
         """Take what the engine can answer; Spark evaluates the rest."""
         for filter_ in filters:
-            predicate = translated(self.wanted, filter_)
+            # Whether a row is an insert depends on the versions before it, so none may be filtered away first.
+            predicate = None if self.wanted.changes else translated(self.wanted, filter_)
             if predicate is None:
                 yield filter_
             else:
                 self.filters.append(predicate)
 
     def partitions(self) -> Sequence[InputPartition]:
-        with open_target(self.wanted.uri, None) as repository:
-            catalog = repository.catalog()
-            layout = catalog.layouts.get(self.wanted.schema.ref)
-            if layout is None:
-                return [KeyRangePartition(KeyRange())]
-            if isinstance(repository, S3Repository):
-                files = reading.planned(repository, catalog, layout, self.wanted.window)
-                cuts = cuts_of_files(repository, files) if files.files else []
-            else:
-                cuts = cuts_of_table(repository, catalog, layout, self.wanted.window)
-        return [KeyRangePartition(keys) for keys in key_ranges(cuts)]
+        return split(self.wanted.uri, self.wanted.schema, self.wanted.window)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, KeyRangePartition)
-        schema = self.wanted.schema
-        where = (*self.filters, *partition.keys.predicates(schema))
-        plan = Plan(schema.ref, {schema.ref: schema}, self.wanted.window, where, stored=True, unordered=True)
-        table = repository_at(self.wanted.uri).table(plan)
-        chosen = table.select([self.wanted.physical(name) for name in self.names]).rename_columns(self.names)
-        yield from chosen.to_batches(max_chunksize=131_072)
+        wanted, repository = self.wanted, repository_at(self.wanted.uri)
+        if wanted.changes:
+            table = change_rows(repository, wanted.schema, partition.keys, wanted.window.commit or 0, wanted.head)
+        else:
+            table = self._rows(repository, partition.keys)
+        yield from shown(wanted, table, self.names)
+
+    def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
+        schema, window = self.wanted.schema, self.wanted.window
+        where = (*self.filters, *keys.predicates(schema))
+        table = repository.table(Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, unordered=True))
+        return table if window.deduplicated else up_to(table, self.wanted.head)
+
+
+class _Pushing:
+    """`pushFilters`, in a form that Spark accepts with filter pushdown off, which is its default.
+
+    It refuses readers that override the method while it is off, and looks at `__func__` to tell. With pushdown on it
+    calls whatever is there.
+    """
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, reader: OntologiaReader) -> None:
+        self.reader = reader
+
+    def __call__(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
+        return self.reader.push(filters)
+
+
+def split(uri: str, schema: TypeSchema, window: Window) -> list[InputPartition]:
+    """The rows of a window in ranges of keys, one for each task."""
+    with open_target(uri, None) as repository:
+        catalog = repository.catalog()
+        layout = catalog.layouts.get(schema.ref)
+        if layout is None:
+            return [KeyRangePartition(KeyRange())]
+        if isinstance(repository, S3Repository):
+            files = reading.planned(repository, catalog, layout, window)
+            cuts = cuts_of_files(repository, files) if files.files else []
+        else:
+            cuts = cuts_of_table(repository, catalog, layout, window)
+    return [KeyRangePartition(keys) for keys in key_ranges(cuts)]
+
+
+def shown(wanted: Wanted, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Stored rows under the names and in the order that Spark was promised."""
+    chosen = table.select([wanted.physical(name) for name in names]).rename_columns(list(names))
+    yield from chosen.to_batches(max_chunksize=131_072)
 
 
 def translated(wanted: Wanted, filter_: Any) -> Predicate | None:

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ontologia.engines.base import TypeLayout
+from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
+from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
-from ontologia.model import TypeSchema, encode_json
+from ontologia.model import TypeRef, TypeSchema, encode_json
 from ontologia.objects import open_objects
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
@@ -66,7 +67,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
     share = _Share(task)
     try:
-        for table in _chunks(batches, task.schema.ref.identity):
+        for table in identity_chunks(batches, task.schema.ref.identity):
             share.take(table)
         message = share.finish()
     except ValidationError as problem:
@@ -89,17 +90,12 @@ class _Share:
         self.counts["read"] += table.num_rows
         self._reject(table.filter(pc.is_valid(table.column(REASON))))
         wanted = self._validated(table.filter(pc.is_null(table.column(REASON))))
-        wanted = _one_each(wanted, self.task).drop_columns([REASON, SOURCE, ORDER])
+        wanted = one_each(wanted, self.task.schema.ref, self.task.on_duplicate).drop_columns([REASON, SOURCE, ORDER])
         changed = delta(wanted, self._current(wanted), self.task.schema.ref.identity)
-        self._append(self._resolved(changed), wanted.num_rows)
+        self._append(resolved(changed, self.task.schema.ref, self.task.on_conflict), wanted.num_rows)
 
     def _append(self, changed: pa.Table, wanted: int) -> None:
-        import pyarrow.compute as pc
-
-        inserted = pc.sum(pc.equal(changed.column("operation"), INSERT)).as_py() or 0
-        self.counts["inserted"] += inserted
-        self.counts["updated"] += changed.num_rows - inserted
-        self.counts["unchanged"] += wanted - changed.num_rows
+        tally(self.counts, changed, wanted)
         if changed.num_rows and not self.task.dry_run:
             if self.file is None:
                 self.file = RowFile(self.task.layout, self.task.commit_id, document=self.task.document)
@@ -109,35 +105,8 @@ class _Share:
         """What the store has of these identities: one read of their range."""
         if not self.task.known or not wanted.num_rows:
             return None
-        schema = self.task.schema
-        keys = wanted.select(list(schema.ref.identity))
-        ordered = keys.column(0)
-        key = first_key(schema)
-        between = (key >= ordered[0].as_py(), key <= ordered[-1].as_py())
-        plan = Plan(
-            schema.ref,
-            {schema.ref: schema},
-            Window("as_of", self.task.head),
-            between,
-            keyed=True,
-            stored=True,
-            unordered=True,
-        )
-        return repository_at(self.task.target).table(plan, keys)
-
-    def _resolved(self, changed: pa.Table) -> pa.Table:
-        """What is to be done about rows that the store has already."""
-        import pyarrow.compute as pc
-
-        if self.task.on_conflict == "upsert":
-            return changed
-        existing = pc.equal(changed.column("operation"), UPDATE)
-        if self.task.on_conflict == "skip":
-            return changed.filter(pc.invert(existing))
-        conflicts = changed.filter(existing)
-        if conflicts.num_rows:
-            raise ValidationError(f"{self.task.layout.ref} {_named(conflicts, self.task, 0)} exists with other values")
-        return changed
+        repository = repository_at(self.task.target)
+        return stored_range(repository, self.task.schema, wanted, Window("as_of", self.task.head))
 
     def _validated(self, table: pa.Table) -> pa.Table:
         """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
@@ -151,7 +120,8 @@ class _Share:
             if validator is None:
                 continue
             place = table.schema.get_field_index(column.physical)
-            values, problems = _checked(column.name, validator, table.column(place).to_pylist(), column.scalar is None)
+            given = table.column(place).to_pylist()
+            values, problems = checked_values(column.name, validator, given, column.scalar is None)
             table = table.set_column(place, column.physical, pa.array(values, column.arrow_type))
             reasons = [first or second for first, second in zip(reasons, problems, strict=True)]
         if not any(reasons):
@@ -184,7 +154,7 @@ class _Share:
         return {"path": path, "size": len(body), "rows": self.file.count, "digest": digest, **self.counts}
 
 
-def _chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
+def identity_chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
     """Tables of about a row group, never cut between rows of one identity."""
     import pyarrow as pa
 
@@ -208,31 +178,68 @@ def _chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) -> Itera
         yield pa.Table.from_batches(held)
 
 
-def _one_each(table: pa.Table, task: StageTask) -> pa.Table:
+def stored_range(
+    repository: RowwiseRepository, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None
+) -> pa.Table:
+    """The rows of these identities. They come sorted, so the engine need look only between the first and the last."""
+    keys = wanted.select(list(schema.ref.identity))
+    key, ordered = first_key(schema), keys.column(0)
+    between = (key >= ordered[0].as_py(), key <= ordered[-1].as_py())
+    schemas = {schema.ref: schema}
+    plan = Plan(schema.ref, schemas, window, between, keyed=True, stored=True, unordered=True)
+    return repository.table(plan, keys, catalog)
+
+
+def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
+    """Count what the delta rule found."""
+    import pyarrow.compute as pc
+
+    inserted = pc.sum(pc.equal(changed.column("operation"), INSERT)).as_py() or 0
+    counts["inserted"] += inserted
+    counts["updated"] += changed.num_rows - inserted
+    counts["unchanged"] += wanted - changed.num_rows
+
+
+def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:
+    """What is to be done about rows that the store has already."""
+    import pyarrow.compute as pc
+
+    if on_conflict == "upsert":
+        return changed
+    existing = pc.equal(changed.column("operation"), UPDATE)
+    if on_conflict == "skip":
+        return changed.filter(pc.invert(existing))
+    conflicts = changed.filter(existing)
+    if conflicts.num_rows:
+        raise ValidationError(f"{ref} {_named(conflicts, ref, 0)} exists with other values")
+    return changed
+
+
+def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Table:
     """Each identity once: the last in order, or an error, as asked. Rows come sorted by identity and order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if table.num_rows < 2:
         return table
-    keys = identity_key(table, task.schema.ref.identity).combine_chunks()
+    keys = identity_key(table, ref.identity).combine_chunks()
     again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
     if not pc.any(again).as_py():
         return table
-    if task.on_duplicate == "error":
+    if on_duplicate == "error":
         place = pc.index(again, True).as_py()
         raise ValidationError(
-            f"{task.layout.ref} {_named(table, task, place)} occurs more than once in this load: "
+            f"{ref} {_named(table, ref, place)} occurs more than once in this load: "
             "clean the source, or keep the last by an order column"
         )
     return table.filter(pa.concat_arrays([pc.invert(again), pa.array([True])]))
 
 
-def _named(table: pa.Table, task: StageTask, row: int) -> str:
-    return repr("/".join(str(table.column(name)[row].as_py()) for name in task.schema.ref.identity))
+def _named(table: pa.Table, ref: TypeRef, row: int) -> str:
+    return repr("/".join(str(table.column(name)[row].as_py()) for name in ref.identity))
 
 
-def _checked(name: str, validator: Any, values: list[Any], is_json: bool) -> tuple[list[Any], list[str | None]]:
+def checked_values(name: str, validator: Any, values: list[Any], is_json: bool) -> tuple[list[Any], list[str | None]]:
     """Values as the model has them (JSON in its canonical text), and what is wrong with each."""
     import pydantic
 
@@ -243,7 +250,7 @@ def _checked(name: str, validator: Any, values: list[Any], is_json: bool) -> tup
         if value is not None:
             try:
                 valid = validator.validate_json(value) if is_json else validator.validate_python(value)
-                value = encode_json(valid) if is_json else valid
+                value = encode_json(valid) if is_json and valid is not None else valid
             except pydantic.ValidationError as error:
                 first = error.errors()[0]
                 place = ".".join(map(str, (name, *first["loc"])))

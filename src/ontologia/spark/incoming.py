@@ -1,0 +1,331 @@
+"""Rows of a DataFrame as rows of a type, in Arrow: what a data source's writer does where there are no Spark columns.
+
+The fit of columns is checked once, on the driver, from the types alone. Values are checked on executors; a row that
+does not fit gets a reason, and the writer decides what to do with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+import typing_extensions
+from pyspark.sql import types as spark
+
+from ontologia.errors import ValidationError
+from ontologia.model import Column, Declaration, TypeSchema, encode_json
+from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
+from ontologia.model.validation import value_adapter
+from ontologia.spark.mapping import ORDER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXT = (spark.StringType, spark.VarcharType, spark.CharType)
+_WHOLE = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
+_INSTANT = (spark.TimestampType, spark.TimestampNTZType)
+TAKES: dict[str, tuple[type[spark.DataType], ...]] = {
+    "str": _TEXT,
+    "int": _WHOLE,
+    "float": (spark.DoubleType, spark.FloatType, *_WHOLE),
+    "bool": (spark.BooleanType,),
+    "datetime": _INSTANT,
+    "date": (spark.DateType,),
+    "bytes": (spark.BinaryType,),
+}
+KEYS: tuple[type[spark.DataType], ...] = (*_TEXT, *_WHOLE, *_INSTANT, spark.DateType)
+# The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
+_DAYS = (-719_162, 2_932_896)
+_MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that does not fit, and why."""
+
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Which column of a DataFrame fills what, agreed on the driver and carried to executors.
+
+    `columns` maps fields and keys to columns; `defaults` has the fields that no column fills; `json_text` names the
+    structured fields that arrive as text.
+    """
+
+    schema: TypeSchema
+    columns: Mapping[str, str]
+    defaults: Mapping[str, Any]
+    json_text: frozenset[str]
+    validators: Mapping[str, Any]
+    order_by: str | None = None
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Fields that must have a value in every row."""
+        return frozenset(
+            column.name
+            for column in self.schema.columns
+            if not (accepts_none(column.spec) if column.scalar is None else column.nullable)
+        )
+
+    def take(self, given: pa.Table) -> tuple[pa.Table, list[Rejected]]:
+        """The rows that fit, named and typed as storage has them, and those that do not."""
+        import pyarrow as pa
+
+        found = _Checked(self, given)
+        columns = found.identity() | found.fields()
+        if self.order_by is not None:
+            columns[ORDER] = given.column(self.order_by)
+        table = pa.table(columns)
+        if not found.reasons:
+            return table, []
+        kept = pa.array([row not in found.reasons for row in range(table.num_rows)])
+        return table.filter(kept), found.rejected()
+
+
+def intake(
+    given: spark.StructType, schema: TypeSchema, declaration: Declaration | None, order_by: str | None
+) -> Intake:
+    """Fit a DataFrame's columns to a type; what cannot fit is said here, before any task starts."""
+    kinds = {field.name: field.dataType for field in given}
+    columns = _matched(schema, kinds, order_by)
+    missing = [name for name in (*_keys(schema), *schema.names) if name not in columns]
+    defaults, unfilled = _defaults(schema, declaration, missing)
+    if unfilled:
+        raise ValidationError(
+            f"nothing fills {', '.join(unfilled)} of {schema.ref}: the DataFrame has the columns {', '.join(kinds)}"
+        )
+    _check_kinds(schema, columns, kinds)
+    structured = [column.name for column in schema.columns if column.scalar is None and column.name in columns]
+    json_text = frozenset(name for name in structured if isinstance(kinds[columns[name]], _TEXT))
+    validators = _validators(schema) if declaration is None else declaration.row_validators()
+    return Intake(schema, columns, defaults, json_text, validators, order_by)
+
+
+def _keys(schema: TypeSchema) -> list[str]:
+    if schema.ref.kind == "entity":
+        return []
+    return ["left_key", "right_key", *([] if schema.instance_key is None else ["instance_key"])]
+
+
+def _matched(schema: TypeSchema, kinds: Mapping[str, Any], order_by: str | None) -> dict[str, str]:
+    """Columns by the field or key they fill. One that fills nothing is a mistake, unless it gives the order."""
+    if order_by is not None and order_by not in kinds:
+        raise ValidationError(f"orderBy names {order_by!r}, and the DataFrame has the columns {', '.join(kinds)}")
+    found: dict[str, str] = {}
+    for name in kinds:
+        if name in schema.by_name or (schema.ref.kind == "relation" and name in schema.ref.identity):
+            found[name] = name
+        elif name == schema.instance_key:
+            found["instance_key"] = name
+        elif name != order_by:
+            advice = "write the state, not its versions" if name in ("commit_id", "operation") else "drop it"
+            raise ValidationError(f"{schema.ref} has no field {name!r}: {advice}")
+    return found
+
+
+def _defaults(
+    schema: TypeSchema, declaration: Declaration | None, missing: list[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Values for fields without a column: the class's defaults; without a class, None where that is a value."""
+    defaults: dict[str, Any] = {}
+    unfilled = []
+    for name in missing:
+        column = schema.by_name.get(name)
+        options = None if declaration is None else declaration.options.get(name)
+        if column is not None and options is not None and not options.required:
+            value = options.make_default()
+            defaults[name] = value if column.scalar is not None or value is None else encode_json(value)
+        elif column is not None and options is None and accepts_none(column.spec):
+            defaults[name] = None
+        else:
+            unfilled.append(name)
+    return defaults, unfilled
+
+
+def _check_kinds(schema: TypeSchema, columns: Mapping[str, str], kinds: Mapping[str, spark.DataType]) -> None:
+    for name, source in columns.items():
+        kind = kinds[source]
+        column = schema.by_name.get(name)
+        if column is None:
+            allowed, wanted = KEYS, "a key: text, a whole number, a date or a timestamp"
+        elif column.scalar is None:
+            continue  # any value can be written as JSON; whether it is the right one is checked row by row
+        else:
+            allowed, wanted = TAKES[column.scalar], column.describe()
+        if not isinstance(kind, allowed):
+            raise ValidationError(
+                f"{schema.ref}.{name} is {wanted}, and the column {source!r} is {kind.simpleString()}: cast it"
+            )
+
+
+def _validators(schema: TypeSchema) -> dict[str, Any]:
+    """Validators for structured fields, from what the store remembers of their annotations."""
+    return {
+        column.physical: value_adapter(annotation_of(column.spec), {}).validator
+        for column in schema.columns
+        if column.scalar is None
+    }
+
+
+def annotation_of(spec: TypeSpec) -> Any:
+    """The annotation that a spec describes. A reference to an enclosing type is taken as anything."""
+    match spec["kind"]:
+        case "primitive":
+            named: dict[str, Any] = {name: kind for kind, name in SCALAR_NAMES.items()}
+            return (named | {"NoneType": None, "Any": Any})[spec["name"]]
+        case "list":
+            return list[annotation_of(spec["item"])]  # type: ignore[misc]
+        case "dict":
+            return dict[annotation_of(spec["key"]), annotation_of(spec["value"])]  # type: ignore[misc]
+        case "union":
+            return Union[tuple(annotation_of(member) for member in spec["members"])]  # noqa: UP007
+        case "typed_dict":
+            shape = {
+                name: _presence(member["required"])[annotation_of(member["type"])]
+                for name, member in spec["fields"].items()
+            }
+            make: Any = typing_extensions.TypedDict
+            return make(spec["name"], shape)
+    return Any
+
+
+def _presence(required: bool) -> Any:
+    return typing_extensions.Required if required else typing_extensions.NotRequired
+
+
+class _Checked:
+    """One table on its way in."""
+
+    def __init__(self, plan: Intake, given: pa.Table) -> None:
+        self.plan = plan
+        self.given = given
+        self.reasons: dict[int, str] = {}
+
+    def rejected(self) -> list[Rejected]:
+        rows = sorted(self.reasons)
+        sources = self.given.take(rows).to_pylist(maps_as_pydicts="lossy")
+        return [
+            Rejected(self.reasons[row], json.dumps(source, default=str, ensure_ascii=False))
+            for row, source in zip(rows, sources, strict=True)
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        schema = self.plan.schema
+        if schema.ref.kind == "entity":
+            key = self.given.column(self.plan.columns[schema.primary_key or ""])
+            return {"entity_key": self._present(schema.primary_key or "", key_texts(key))}
+        found = {}
+        for name in ("left_key", "right_key"):
+            found[name] = self._present(name, key_texts(self.given.column(self.plan.columns[name])))
+        return found | {"instance_key": self._instance_key()}
+
+    def _instance_key(self) -> pa.ChunkedArray:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        name = self.plan.schema.instance_key
+        source = self.plan.columns.get("instance_key")
+        if source is None:
+            return pa.chunked_array([pa.repeat(pa.scalar(""), self.given.num_rows)])
+        given = self.given.column(source)
+        if name is None:
+            keys = pc.fill_null(key_texts(given), "")
+            self._flag(pc.not_equal(keys, ""), lambda _: f"{self.plan.schema.ref} has no instance key")
+            return keys
+        keys = self._present(name, key_texts(given))
+        self._flag(pc.equal(pc.utf8_trim_whitespace(keys), ""), lambda _: f"{name}: a key must not be blank")
+        return keys
+
+    def fields(self) -> dict[str, Any]:
+        import pyarrow as pa
+
+        required = self.plan.required
+        found: dict[str, Any] = {}
+        for column in self.plan.schema.columns:
+            source = self.plan.columns.get(column.name)
+            if source is None:
+                value = pa.scalar(self.plan.defaults[column.name], column.arrow_type)
+                found[column.physical] = pa.repeat(value, self.given.num_rows)
+                continue
+            values = self._values(column, self.given.column(source))
+            if column.name in required:
+                self._present(column.name, values)
+            found[column.physical] = self._validated(column, values)
+        return found
+
+    def _values(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        if column.scalar is None:
+            return given.cast(pa.string()) if column.name in self.plan.json_text else self._encoded(column, given)
+        try:
+            values = given.cast(column.arrow_type)
+        except pa.ArrowInvalid as problem:
+            raise ValidationError(f"{self.plan.schema.ref}.{column.name}: {problem}") from None
+        limits = {"date": (pa.int32(), _DAYS), "datetime": (pa.int64(), _MICROSECONDS)}.get(column.scalar)
+        if limits is not None:
+            self._within(column, values, *limits)
+        return values
+
+    def _within(self, column: Column, values: pa.ChunkedArray, kind: pa.DataType, limits: tuple[int, int]) -> None:
+        import pyarrow.compute as pc
+
+        numbers = values.cast(kind)
+        outside = pc.or_(pc.less(numbers, limits[0]), pc.greater(numbers, limits[1]))
+        self._flag(outside, lambda _: f"{column.name}: outside the years 1 to 9999")
+
+    def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        texts: list[str | None] = []
+        for row, value in enumerate(given.to_pylist(maps_as_pydicts="lossy")):
+            try:
+                texts.append(None if value is None else encode_json(value))
+            except TypeError as problem:
+                texts.append(None)
+                self.reasons.setdefault(row, f"{column.name}: {problem}")
+        return pa.chunked_array([pa.array(texts, pa.string())])
+
+    def _validated(self, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        from ontologia.spark.staging import checked_values
+
+        validator = self.plan.validators.get(column.physical)
+        if validator is None:
+            return values
+        checked, problems = checked_values(column.name, validator, values.to_pylist(), column.scalar is None)
+        for row, problem in enumerate(problems):
+            if problem is not None:
+                self.reasons.setdefault(row, problem)
+        return pa.chunked_array([pa.array(checked, column.arrow_type)])
+
+    def _present(self, name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        import pyarrow.compute as pc
+
+        if values.null_count:
+            self._flag(pc.is_null(values), lambda _: f"{name}: must have a value")
+        return values
+
+    def _flag(self, wrong: pa.ChunkedArray, reason: Callable[[int], str]) -> None:
+        import pyarrow.compute as pc
+
+        for row in pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist():
+            self.reasons.setdefault(row, reason(row))
+
+
+def key_texts(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keys as the texts they are stored under, as `key_text` has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(keys.type):
+        moments = keys.cast(pa.timestamp("us", tz="UTC")).cast(pa.timestamp("us"))
+        return pc.binary_join_element_wise(pc.strftime(moments, format="%Y-%m-%dT%H:%M:%S"), pa.scalar("+00:00"), "")
+    return keys.cast(pa.string())

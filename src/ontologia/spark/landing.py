@@ -1,0 +1,164 @@
+"""The driver's part of a write: staged rows, sorted and each identity once, against the store, in one commit.
+
+Tasks cannot see each other's rows, so this is where two tasks with the same identity meet. Rows pass through in
+chunks; DuckDB sorts them, and spills to disk what does not fit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import Transaction
+from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
+from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
+from ontologia.objects import ObjectNotFound, Objects, open_objects
+from ontologia.query.plan import LATEST
+from ontologia.runtime.delta import delta
+from ontologia.runtime.store import open_target
+from ontologia.spark.mapping import ORDER
+from ontologia.spark.staging import COUNTS, identity_chunks, one_each, resolved, stored_range, tally
+from ontologia.spark.writing import StagedShare, WritePlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PATIENT = OntologiaConfig(lock_timeout_ms=60_000, s3_lock_timeout_ms=60_000)
+"""A job's work is done when it asks for the lock: it waits longer than a person would."""
+SORT_MEMORY = "512MB"
+
+Check = Callable[[RowwiseRepository], bool]
+
+
+def land(
+    plan: WritePlan,
+    shares: Sequence[StagedShare],
+    *,
+    is_done: Check | None = None,
+    metadata: dict[str, str] | None = None,
+) -> int | None:
+    """Publish what tasks staged. Returns the commit id, or None when nothing differs from the store.
+
+    `is_done` is asked under the write lock, so that no other writer can make its answer wrong.
+    """
+    failed = next((share.error for share in shares if share.error is not None), None)
+    if failed is not None:
+        raise ValidationError(failed)
+    parts = [part for share in shares for part in share.parts]
+    with open_target(plan.uri, PATIENT) as repository, local_files(open_objects(plan.staging), parts) as files:
+
+        def work(transaction: Transaction) -> int | None:
+            if is_done is not None and is_done(repository):
+                return None
+            counts = dict.fromkeys(COUNTS, 0)
+            counts["read"] = sum(share.read for share in shares)
+            counts["rejected"] = sum(share.rejected for share in shares)
+            if files:
+                _append(repository, transaction, plan, files, counts)
+            if not counts["inserted"] and not counts["updated"]:
+                return None
+            return transaction.publish({**plan.metadata, **record(plan, counts), **(metadata or {})})
+
+        return repository.transact(work)
+
+
+def record(plan: WritePlan, counts: dict[str, int]) -> dict[str, str]:
+    """What the commit says of the write that made it."""
+    return {"spark_write": plan.run} | {
+        f"rows_{name}": str(counts[name]) for name in ("read", "inserted", "updated", "rejected")
+    }
+
+
+def _append(
+    repository: RowwiseRepository,
+    transaction: Transaction,
+    plan: WritePlan,
+    files: Sequence[Path],
+    counts: dict[str, int],
+) -> None:
+    schema, catalog = plan.schema, transaction.catalog
+    catalog.check({schema.ref: schema})
+    known = catalog.layouts.get(schema.ref)
+    layout = transaction.activate(schema) if known is None else known
+    for chunk in _sorted(plan, files):
+        wanted = one_each(chunk, schema.ref, plan.on_duplicate)
+        if plan.intake.order_by is not None:
+            wanted = wanted.drop_columns([ORDER])
+        current = None if known is None else _current(repository, transaction, plan, wanted)
+        changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
+        tally(counts, changed, wanted.num_rows)
+        if changed.num_rows:
+            transaction.append(layout, changed.drop_columns(["operation"]))
+
+
+def _current(repository: RowwiseRepository, transaction: Transaction, plan: WritePlan, wanted: pa.Table) -> pa.Table:
+    """The stored rows of a chunk. Over files only its range of keys is read; a table finds keys by its index."""
+    if isinstance(repository, S3Repository):
+        return stored_range(repository, plan.schema, wanted, LATEST, transaction.catalog)
+    return transaction.current(plan.schema, wanted.select(list(plan.schema.ref.identity)))
+
+
+def _sorted(plan: WritePlan, files: Sequence[Path]) -> Iterator[pa.Table]:
+    """All staged rows in the order of identity, in chunks that never part two rows of one."""
+    import duckdb
+
+    schema = plan.schema
+    ordered = plan.intake.order_by is not None
+    kinds = {field.name: field.type for field in arrow_schema(schema.ref.kind, schema.columns)}
+    names = [name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
+    keys = ", ".join(f'"{name}"' for name in schema.ref.identity) + (f', "{ORDER}" NULLS FIRST' if ordered else "")
+    shown = ", ".join('"' + name.replace('"', '""') + '"' for name in [*names, *([ORDER] if ordered else [])])
+    with tempfile.TemporaryDirectory(prefix="ontologia-sort-") as spill:
+        connection = duckdb.connect(":memory:", config={"memory_limit": SORT_MEMORY, "temp_directory": spill})
+        try:
+            connection.execute("SET TimeZone = 'UTC'")
+            statement = f"SELECT {shown} FROM read_parquet($files, union_by_name = true) ORDER BY {keys}"
+            connection.execute(statement, {"files": [str(file) for file in files]})
+            reader = connection.to_arrow_reader(ROW_GROUP_ROWS)
+            for chunk in identity_chunks(iter(reader), schema.ref.identity):
+                yield _typed(chunk, kinds)
+        except duckdb.Error as problem:
+            raise StorageBackendError(
+                f"staged rows cannot be sorted: {problem}", context={"operation": "write", "url": plan.staging}
+            ) from problem
+        finally:
+            connection.close()
+
+
+def _typed(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:
+    for place, name in enumerate(chunk.column_names):
+        if name in kinds:
+            chunk = chunk.set_column(place, name, chunk.column(name).cast(kinds[name]))
+    return chunk
+
+
+@contextmanager
+def local_files(objects: Objects, keys: Sequence[str]) -> Iterator[list[Path]]:
+    """Staged parts as files: in place where the store is a directory, else fetched for the while."""
+    with tempfile.TemporaryDirectory(prefix="ontologia-staged-") as folder:
+
+        def fetched(item: tuple[int, str]) -> Path:
+            number, key = item
+            found: Any = objects.local_path(key)
+            if found is not None and Path(found).exists():
+                return Path(found)
+            place = Path(folder, f"{number}.parquet")
+            place.write_bytes(objects.get(key).data)
+            return place
+
+        try:
+            files = objects.map(fetched, enumerate(keys))
+        except ObjectNotFound as missing:
+            raise StorageBackendError(
+                f"a task staged {missing.url}, and it is not there: executors on other machines cannot write beside "
+                "a local file. Write into object storage, or run with master local[*]",
+                context={"operation": "write", "url": missing.url},
+            ) from missing
+        yield files

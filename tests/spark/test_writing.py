@@ -1,0 +1,205 @@
+"""`df.write.format("ontologia")`: upserts by the delta rule, checked, in one commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import _parse_datatype_string
+from spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
+
+from ontologia import ValidationError
+from ontologia.spark import read
+from ontologia.spark.source import OntologiaSource
+
+COLUMNS = "id string, name string, age int, tags array<string>"
+
+
+def write(frame, uri, type_="Customer", **options):
+    frame.write.format("ontologia").option("type", type_).options(**options).mode("append").save(uri)
+
+
+def refused(frame, uri, type_="Customer", **options):
+    """What a write that is refused says; nothing may be committed."""
+    before = head(uri)
+    with pytest.raises(PySparkException) as caught:
+        write(frame, uri, type_, **options)
+    assert head(uri) == before
+    return str(caught.value)
+
+
+def filled(uri):
+    commit(uri, Customer(id="c1", name="Ann", age=30, tags=["a"]), Customer(id="c2", name="Bob", age=40))
+    return uri
+
+
+@pytest.fixture
+def shop(folder):
+    return filled(folder)
+
+
+def test_a_write_inserts_what_is_new_updates_what_differs_and_leaves_the_rest(spark, uri):
+    shop = filled(uri)
+    rows = [("c1", "Ann", 30, ["a"]), ("c2", "Bob", 41, []), ("c3", "Cy", 50, ["x", "y"])]
+    write(spark.createDataFrame(rows, COLUMNS).repartition(2), shop, **{"meta.source": "crm"})
+    assert customers(shop) == {"c1": ("Ann", 30), "c2": ("Bob", 41), "c3": ("Cy", 50)}
+    assert head(shop) == 2
+    newest = commits(shop)[0]["metadata"]
+    assert (newest["source"], newest["rows_read"], newest["rows_inserted"], newest["rows_updated"]) == (
+        *("crm", "3"),
+        *("1", "1"),
+    )
+    with session(shop) as opened:
+        changes = [(change["key"], change["operation"]) for change in opened.list_commit_changes(2)]
+    assert changes == [("c2", "update_version"), ("c3", "insert")]
+    assert staged(shop) == []
+
+
+def test_what_was_read_can_be_written_back_and_changes_nothing(spark, shop):
+    commit(
+        shop, Buys(left_key="c1", right_key="c2", at="mon", amount=1.5), Knows(left_key="c1", right_key="c2", since=3)
+    )
+    write(read(spark, shop, "Buys"), shop, "Buys")
+    write(read(spark, shop, "Knows"), shop, "Knows")
+    assert head(shop) == 2
+
+
+def test_every_type_of_value_arrives_as_the_embedded_path_writes_it(spark, folder):
+    moment = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
+    full = Everything(
+        number=7,
+        text="ü'\"",
+        real=float("nan"),
+        yes=True,
+        moment=moment,
+        day=dt.date(1815, 12, 10),
+        raw=b"\x00\xff",
+        shape={"b": 2, "a": 1},
+        commit_id=99,
+    )
+    commit(folder, full, Everything(number=8))
+    rows = [
+        (7, "ü'\"", float("nan"), True, moment, dt.date(1815, 12, 10), bytearray(b"\x00\xff"), {"b": 2, "a": 1}, 99),
+        (8, None, None, None, None, None, None, None, None),
+    ]
+    kinds = "number int, text string, real double, yes boolean, moment timestamp, day date, raw binary, "
+    frame = spark.createDataFrame(rows, kinds + "shape map<string,int>, commit_id bigint")
+    write(frame, folder, "Everything")
+    assert head(folder) == 1
+
+
+def test_relations_are_written_by_endpoints_and_instance_key(spark, folder):
+    commit(folder, Buys(left_key="c1", right_key="c2", at="mon", amount=1.0))
+    frame = spark.createDataFrame(
+        [("c1", "c2", "mon", 1.0), ("c1", "c2", "tue", 2.0)],
+        "left_key string, right_key string, at string, amount float",
+    )
+    write(frame, folder, "Buys", kind="relation")
+    with session(folder) as opened:
+        found = opened.query().relations(Buys).collect()
+    assert sorted((one.at, one.amount) for one in found) == [("mon", 1.0), ("tue", 2.0)]
+
+
+def test_a_class_named_by_models_makes_the_type_and_gives_its_defaults(spark, uri):
+    frame = spark.createDataFrame([("c1", "Ann", 30)], "id string, name string, age int")
+    write(frame, uri, models="spark_shop:Customer")
+    with session(uri) as opened:
+        assert opened.query().entities(Customer).collect() == [Customer(id="c1", name="Ann", age=30)]
+
+
+def test_an_identity_in_two_tasks_is_an_error_or_the_last_one_by_an_order_column(spark, shop):
+    rows = [("c1", "old", 1, [], 1), ("c1", "new", 2, [], 2)]
+    frame = spark.createDataFrame(rows, f"{COLUMNS}, version int").repartition(2, "version")
+    assert "entity Customer 'c1' occurs more than once" in refused(frame.drop("version"), shop)
+    write(frame, shop, orderBy="version")
+    assert customers(shop)["c1"] == ("new", 2)
+
+
+def test_a_conflict_aborts_is_skipped_or_updates_as_asked(spark, shop):
+    frame = spark.createDataFrame([("c1", "Other", 1, []), ("c9", "New", 1, [])], COLUMNS)
+    assert "entity Customer 'c1' exists with other values" in refused(frame, shop, onConflict="abort")
+    write(frame, shop, onConflict="skip")
+    assert (customers(shop)["c1"], customers(shop)["c9"]) == (("Ann", 30), ("New", 1))
+
+
+def test_rows_that_do_not_fit_abort_or_are_set_aside_with_reason_and_source(spark, uri):
+    shop = filled(uri)
+    rows = [("c5", None, 1, []), (None, "No key", 1, []), ("c6", "Good", 1, [])]
+    frame = spark.createDataFrame(rows, COLUMNS)
+    said = refused(frame.limit(1), shop)
+    assert "name: must have a value. The source row is" in said
+    assert '"id": "c5"' in said
+    write(frame, shop, onInvalid="quarantine")
+    assert customers(shop)["c6"] == ("Good", 1)
+    assert commits(shop)[0]["metadata"]["rows_rejected"] == "2"
+    root = Path(shop.removeprefix("file://")) if "://" in shop else Path(f"{shop}.staging")
+    lines = [json.loads(line) for file in root.rglob("quarantine/**/*.jsonl") for line in file.read_text().splitlines()]
+    assert {line["reason"] for line in lines} == {"name: must have a value", "id: must have a value"}
+    assert {json.loads(line["source"])["name"] for line in lines} == {None, "No key"}
+
+
+def test_constraints_and_structure_are_checked(spark, folder):
+    commit(folder, Customer(id="c1", name="Ann", age=30))
+    young = spark.createDataFrame([("c5", "Eve", -1)], "id string, name string, age int")
+    assert "age: Input should be greater than or equal to 0" in refused(young, folder, models="spark_shop:Customer")
+    broken = spark.createDataFrame([("c5", "Eve", 1, '{"a": 1}')], "id string, name string, age int, tags string")
+    assert "tags: Input should be a valid" in refused(broken, folder)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (
+            "id string, name string",
+            {},
+            "nothing fills age, tags of entity Customer: the DataFrame has the columns id, name",
+        ),
+        (COLUMNS.replace("age int", "age string"), {}, "age is int, and the column 'age' is string: cast it"),
+        (COLUMNS.replace("id string", "id array<int>"), {}, "id is str, and the column 'id' is array<int>: cast it"),
+        (f"{COLUMNS}, extra int", {}, "entity Customer has no field 'extra'"),
+        (f"{COLUMNS}, commit_id int", {}, "write the state, not its versions"),
+        (COLUMNS, {"type": "Nobody"}, "there is no type 'Nobody' in this store; it has: entity Customer"),
+        (COLUMNS, {"onConflict": "merge"}, "the option onConflict is one of abort, skip, upsert, not 'merge'"),
+        (COLUMNS, {"onInvalid": "ignore"}, "the option onInvalid is one of abort, quarantine, not 'ignore'"),
+        (COLUMNS, {"onclash": "skip"}, "there is no option 'onclash'"),
+        (COLUMNS, {"orderBy": "when"}, "orderBy names 'when'"),
+        (COLUMNS, {"models": "nowhere:Customer"}, "cannot be imported"),
+        (COLUMNS, {"models": "spark_shop:Buys"}, "is relation Buys, and the options ask for relation Customer"),
+        (COLUMNS, {"path": ""}, "say where the store is"),
+    ],
+)
+def test_a_write_that_cannot_work_says_why_before_any_task_starts(shop, columns, options, message):
+    given = _parse_datatype_string(columns)
+    source = OntologiaSource(CaseInsensitiveDict({"path": shop, "type": "Customer", **options}))
+    with pytest.raises(ValidationError) as caught:
+        source.writer(given, overwrite=False)
+    assert message in str(caught.value)
+
+
+def test_what_the_plan_refuses_reaches_the_caller_of_a_write(spark, shop):
+    frame = spark.createDataFrame([("c5", "Eve", 1, [])], COLUMNS)
+    assert "there is no type 'Nobody' in this store" in refused(frame, shop, "Nobody")
+    with pytest.raises(PySparkException, match="a store keeps its history"):
+        frame.write.format("ontologia").option("type", "Customer").mode("overwrite").save(shop)
+
+
+def test_a_task_that_fails_leaves_nothing_behind(spark, shop):
+    frame = spark.createDataFrame([("c8", "Good", 1, []), ("c9", "Bad", 0, [])], COLUMNS).repartition(2, "age")
+    failing = frame.selectExpr("id", "name", "CAST(assert_true(age > 0) IS NULL AS INT) AS age", "tags")
+    refused(failing, shop)
+    assert staged(shop) == []
+    assert "c8" not in customers(shop)
+
+
+@pytest.mark.s3
+def test_a_write_and_a_read_on_a_bucket(spark, bucket):
+    commit(bucket, Customer(id="c1", name="Ann", age=30))
+    write(spark.createDataFrame([("c1", "Ann", 31, []), ("c2", "Bob", 1, ["x"])], COLUMNS), bucket)
+    found = read(spark, bucket, Customer).select("id", "age", "tags").collect()
+    assert sorted(map(tuple, found)) == [("c1", 31, "[]"), ("c2", 1, '["x"]')]
+    with session(bucket) as opened:
+        assert [item.key for item in opened.repository.vacuum(0.0).objects] == []
