@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class MigrationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """One type's migration: from the stored version to the one in code."""
 
     declaration: Declaration
@@ -69,6 +69,9 @@ class _Step:
         return self.layout.ref
 
 
+Rewrite = Callable[[Transaction, Step, Upgraders], int]
+
+
 def preview(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgraders) -> MigrationPreview:
     """The plan, without touching anything."""
     catalog = engine.catalog()
@@ -83,8 +86,12 @@ def apply(
     token: str | None,
     force: bool,
     metadata: Mapping[str, str],
+    rewrite: Rewrite | None = None,
 ) -> MigrationResult:
-    """Run the plan under the write lock, in one commit; whatever goes wrong leaves the store as it was."""
+    """Run the plan under the write lock, in one commit; whatever goes wrong leaves the store as it was.
+
+    `rewrite` is who carries the rows over: by default, this process.
+    """
     if token is None and not force:
         raise MigrationTokenError("a migration needs the token of its preview, or force=True")
     started = time.monotonic()
@@ -99,7 +106,7 @@ def apply(
             return MigrationResult(success=True, duration_s=time.monotonic() - started)
         if plan.missing_upgraders:
             raise MissingUpgraderError(plan.missing_upgraders)
-        rewritten = {step.ref: _rewrite(transaction, step, upgraders) for step in steps}
+        rewritten = {step.ref: (rewrite or _rewrite)(transaction, step, upgraders) for step in steps}
         commit_id = transaction.publish({**metadata, **_commit_metadata(steps, rewritten)})
         return MigrationResult(
             success=True,
@@ -113,7 +120,7 @@ def apply(
     return engine.transact(work)
 
 
-def _commit_metadata(steps: Sequence[_Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:
+def _commit_metadata(steps: Sequence[Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:
     """RFC 0009 §6.1."""
     return {
         "kind": "migration",
@@ -139,7 +146,7 @@ def _plan(
     recorded: Sequence[SchemaVersion],
     declarations: Sequence[Declaration],
     upgraders: Upgraders,
-) -> list[_Step]:
+) -> list[Step]:
     steps = []
     for declaration in sorted(declarations, key=lambda item: item.ref):
         layout = catalog.layouts.get(declaration.ref)
@@ -157,7 +164,7 @@ def _step(
     layout: TypeLayout,
     versions: Mapping[int, TypeSchema],
     upgraders: Upgraders,
-) -> _Step:
+) -> Step:
     name = layout.ref.name
     target = layout.schema_version_id + 1
     while (name, target) in upgraders:  # the code may be several versions ahead of this store
@@ -168,7 +175,7 @@ def _step(
     if rows and not automatic:
         first = layout.schema_version_id
         missing = [(name, number) for number in range(first, target) if (name, number) not in upgraders]
-    return _Step(
+    return Step(
         declaration, layout, diff(layout.schema, declaration.schema), target, rows, versions, missing, automatic
     )
 
@@ -188,7 +195,7 @@ def _automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     return fillable and all(widens(item.stored, item.code) for item in change.changed)
 
 
-def _preview(catalog: Catalog, steps: Sequence[_Step]) -> MigrationPreview:
+def _preview(catalog: Catalog, steps: Sequence[Step]) -> MigrationPreview:
     content = {
         "head": catalog.head,
         "types": [
@@ -210,25 +217,30 @@ def _preview(catalog: Catalog, steps: Sequence[_Step]) -> MigrationPreview:
 # --- the rewrite ---
 
 
-def _rewrite(transaction: Transaction, step: _Step, upgraders: Upgraders) -> int:
+def _rewrite(transaction: Transaction, step: Step, upgraders: Upgraders) -> int:
     """Bring the latest state of a type into its new version. Returns how many rows there were."""
     old = list(transaction.scan(step.ref))
     layout = transaction.activate(step.declaration.schema, step.target)
     rows = 0
     for version, table in old:
-        chain = _chain(step, version, upgraders)
-        schema = step.versions[version]
         for start in range(0, table.num_rows, ROWS_AT_ONCE):
-            batch = table.slice(start, ROWS_AT_ONCE)
-            upgraded = [_upgraded(step, identity, row, chain) for identity, row in _stored_rows(schema, batch)]
-            identities = transposed([identity for identity, _ in upgraded], len(step.ref.identity))
-            columns = [[obj.__dict__[name] for _, obj in upgraded] for name in step.declaration.schema.names]
-            transaction.append(layout, table_of(step.declaration, identities, columns))
-            rows += len(upgraded)
+            upgraded = upgraded_rows(step, version, table.slice(start, ROWS_AT_ONCE), upgraders)
+            transaction.append(layout, upgraded)
+            rows += upgraded.num_rows
     return rows
 
 
-def _chain(step: _Step, version: int, upgraders: Upgraders) -> list[Upgrader]:
+def upgraded_rows(step: Step, version: int, table: pa.Table, upgraders: Upgraders) -> pa.Table:
+    """Stored rows of one version, carried over and validated. The first that fails is a `MigrationError`."""
+    chain = _chain(step, version, upgraders)
+    stored = _stored_rows(step.versions[version], table)
+    upgraded = [_upgraded(step, identity, row, chain) for identity, row in stored]
+    identities = transposed([identity for identity, _ in upgraded], len(step.ref.identity))
+    columns = [[obj.__dict__[name] for _, obj in upgraded] for name in step.declaration.schema.names]
+    return table_of(step.declaration, identities, columns)
+
+
+def _chain(step: Step, version: int, upgraders: Upgraders) -> list[Upgrader]:
     name = step.ref.name
     return [upgraders[name, number] for number in range(version, step.target) if (name, number) in upgraders]
 
@@ -254,7 +266,7 @@ def _stored_rows(schema: TypeSchema, table: pa.Table) -> Iterator[tuple[tuple[st
 
 
 def _upgraded(
-    step: _Step, identity: tuple[str, ...], old: Row, chain: Sequence[Upgrader]
+    step: Step, identity: tuple[str, ...], old: Row, chain: Sequence[Upgrader]
 ) -> tuple[tuple[str, ...], Declared]:
     row = dict(old)
     try:
@@ -275,7 +287,7 @@ def _upgraded(
     return identity, obj
 
 
-def _built(step: _Step, row: Row) -> Declared:
+def _built(step: Step, row: Row) -> Declared:
     """The upgraded row as an object of the class, which validates it. Fields the class gave up are left out."""
     declaration = step.declaration
     values = {name: value for name, value in row.items() if name not in step.difference.removed}

@@ -30,6 +30,11 @@ class Store:
         return self.repository.config
 
     @property
+    def declarations(self) -> dict[TypeRef, Declaration]:
+        """The declared types."""
+        return dict(self._declarations)
+
+    @property
     def schemas(self) -> dict[TypeRef, TypeSchema]:
         """The schemas of the declared types, as in code."""
         return {ref: declaration.schema for ref, declaration in self._declarations.items()}

@@ -7,20 +7,22 @@ then reads one row group, and the latest state needs no window function.
 
 from __future__ import annotations
 
+import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet import indexes
+from ontologia.engines.parquet import indexes, paths
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
 from ontologia.engines.parquet.log import IndexVersion
 from ontologia.engines.parquet.planning import coverage, current_entries, renewed
-from ontologia.engines.parquet.records import Head, IndexEntry
+from ontologia.engines.parquet.records import Head, IndexEntry, Part
 from ontologia.engines.parquet.relation import SUPERSEDED_BY
+from ontologia.engines.parquet.writer import parquet_writer
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.model import COMMIT_ID, TypeRef
 from ontologia.objects import ConditionFailed
@@ -52,7 +54,9 @@ class CompactionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
+    """One type that is worth compacting."""
+
     layout: TypeLayout
     found: IndexVersion
     entries: Sequence[IndexEntry]  # to be merged
@@ -65,18 +69,32 @@ class _Job:
         return TypeCompaction(self.layout.ref, len(self.entries), rows, first, last, path)
 
 
-def compact(repository: S3Repository, type_name: str | None, *, apply: bool) -> CompactionReport:
-    """Merge what is worth merging, of one type or of all."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A snapshot that was written: one file, or several parts in a folder of that name."""
+
+    rows: int
+    size: int
+    parts: tuple[Part, ...] = ()
+
+
+Writer = Callable[["S3Repository", Job, str], Written]
+
+
+def compact(
+    repository: S3Repository, type_name: str | None, *, apply: bool, write: Writer | None = None
+) -> CompactionReport:
+    """Merge what is worth merging, of one type or of all. `write` is who writes snapshots: by default, this process."""
     if not apply:
         jobs = _jobs(repository, repository.log.head().head, type_name)
         return CompactionReport(False, [job.summary(repository) for job in jobs])
     with repository.locked():
         start = repository.log.head().head
-        done = [_compact(repository, start, job) for job in _jobs(repository, start, type_name)]
+        done = [_compact(repository, start, job, write or _write) for job in _jobs(repository, start, type_name)]
     return CompactionReport(True, done)
 
 
-def _jobs(repository: S3Repository, head: Head, type_name: str | None) -> list[_Job]:
+def _jobs(repository: S3Repository, head: Head, type_name: str | None) -> list[Job]:
     catalog = repository.log.catalog(head)
     refs = [ref for ref in sorted(catalog.layouts) if type_name in (None, ref.name)]
     if type_name is not None and not refs:
@@ -85,24 +103,28 @@ def _jobs(repository: S3Repository, head: Head, type_name: str | None) -> list[_
     return [job for job in jobs if len(job.entries) > 1]
 
 
-def _job(repository: S3Repository, head: Head, layout: TypeLayout) -> _Job:
+def _job(repository: S3Repository, head: Head, layout: TypeLayout) -> Job:
     found = repository.log.index(layout.ref)
     covered = coverage(repository.log, head, layout.ref, found.index)
     entries = current_entries(covered, layout)
-    return _Job(layout, found, entries, [entry for entry in covered.entries if entry not in entries])
+    return Job(layout, found, entries, [entry for entry in covered.entries if entry not in entries])
 
 
-def _compact(repository: S3Repository, start: Head, job: _Job) -> TypeCompaction:
+def _compact(repository: S3Repository, start: Head, job: Job, write: Writer) -> TypeCompaction:
     """One type: write the snapshot, check that nothing moved, replace the entries."""
-    summary = job.summary(repository)
-    with _snapshot_file(repository, job) as (path, rows):
-        size = path.stat().st_size
-        repository.objects.put_file(summary.path, path)
+    summary = _named(repository, job.summary(repository))
+    written = write(repository, job, summary.path)
     repository.lease.guard()
     if repository.log.head().head != start:
         raise ConcurrentWriteError(f"the head moved while {job.layout.ref} was being compacted; run it again")
     snapshot = IndexEntry(
-        summary.min_commit_id, summary.max_commit_id, summary.path, job.layout.schema_version_id, size, rows
+        summary.min_commit_id,
+        summary.max_commit_id,
+        summary.path,
+        job.layout.schema_version_id,
+        written.size,
+        written.rows,
+        written.parts,
     )
     index = renewed(job.found.index, job.layout.ref, start.commit_id, [*job.kept, snapshot])
     try:
@@ -111,16 +133,27 @@ def _compact(repository: S3Repository, start: Head, job: _Job) -> TypeCompaction
         raise ConcurrentWriteError(
             f"the index of {job.layout.ref} changed while it was being compacted; run it again"
         ) from problem
-    return TypeCompaction(
-        job.layout.ref, summary.files, rows, summary.min_commit_id, summary.max_commit_id, summary.path
-    )
+    return replace(summary, rows=written.rows)
+
+
+def _write(repository: S3Repository, job: Job, path: str) -> Written:
+    """Write a snapshot as one file, from this process."""
+    with _snapshot_file(repository, job) as (file, rows):
+        repository.objects.put_file(path, file)
+        return Written(rows, file.stat().st_size)
+
+
+def _named(repository: S3Repository, summary: TypeCompaction) -> TypeCompaction:
+    """Never a name that is taken: a vacuum that stalled may still be about to delete what it found under it."""
+    if not repository.objects.exists(summary.path):
+        return summary
+    return replace(summary, path=paths.another(summary.path, secrets.token_hex(4)))
 
 
 @contextmanager
-def _snapshot_file(repository: S3Repository, job: _Job) -> Iterator[tuple[Path, int]]:
+def _snapshot_file(repository: S3Repository, job: Job) -> Iterator[tuple[Path, int]]:
     """The snapshot as a local file, written in batches, and how many rows it has."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     plain = file_schema(job.layout.schema, document=repository.has_document)
     schema = plain.append(pa.field(SUPERSEDED_BY, pa.int64()))
@@ -129,7 +162,7 @@ def _snapshot_file(repository: S3Repository, job: _Job) -> Iterator[tuple[Path, 
         path = Path(folder) / "snapshot.parquet"
         with (
             repository.reading.places(job.entries) as places,
-            pq.ParquetWriter(path, schema, compression="zstd") as writer,
+            parquet_writer(path, schema) as writer,
         ):
             files = [places[path] for entry in job.entries for path, _ in entry.files]
             for current in (True, False):
