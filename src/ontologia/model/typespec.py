@@ -120,6 +120,25 @@ def accepts_none(spec: TypeSpec) -> bool:
     return any(member in (ANY, NONE) for member in (spec["members"] if spec["kind"] == "union" else [spec]))
 
 
+def ambiguous(spec: TypeSpec) -> bool:
+    """Whether two different values may have the same JSON, such as a date and a text in `str | date`, or in `Any`."""
+    match spec["kind"]:
+        case "primitive":
+            return spec["name"] == "Any"
+        case "list":
+            return ambiguous(spec["item"])
+        case "dict":
+            return ambiguous(spec["key"]) or ambiguous(spec["value"])
+        case "union":
+            texts = [member for member in spec["members"] if member.get("name") in ("str", "datetime", "date", "bytes")]
+            floats = any(member.get("name") == "float" for member in spec["members"])
+            mixed = len(texts) > 1 or (floats and bool(texts))
+            return mixed or any(ambiguous(member) for member in spec["members"])
+        case "typed_dict":
+            return any(ambiguous(field["type"]) for field in spec["fields"].values())
+    return False  # a ref: looked at where it is spelled out
+
+
 def json_native(spec: TypeSpec) -> bool:
     """Whether parsed JSON already is the value, so that reading it back needs no typed decoding."""
     match spec["kind"]:

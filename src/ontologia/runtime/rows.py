@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration, Declared, encode_json, is_unicode, key_text
+from ontologia.model.typespec import ambiguous
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,8 +76,32 @@ def table_of(
         plain = values
         if column.scalar is None:
             plain = [None if value is None else encode_json(value) for value in values]
+            if ambiguous(column.spec):
+                _check_readable(declaration, column.name, values, plain)
         arrays[column.physical] = _array(declaration, column.name, plain, column.arrow_type)
     return pa.table(arrays)
+
+
+def _check_readable(
+    declaration: Declaration, name: str, values: Sequence[Any], texts: Sequence[str | None]
+) -> None:
+    """Refuse a value that would come back as another: JSON cannot tell a date from its text, or say NaN."""
+    decode = declaration.json_decoder(name)
+    for value, text in zip(values, texts, strict=True):
+        if text is not None and not _same(decode(text), value):
+            raise ValidationError(
+                f"{declaration.ref}.{name}: {value!r} would be read back as {decode(text)!r}; give the field a type "
+                "that tells them apart, or store it as text"
+            )
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal, and alike all the way down: 1, 1.0 and True are equal and not the same."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return type(left) is type(right) and left == right
 
 
 def _array(declaration: Declaration, name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -28,7 +28,7 @@ from ontologia.engines.parquet.duck import Duck
 from ontologia.engines.parquet.indexes import IndexReport, RepairReport
 from ontologia.engines.parquet.log import IndexVersion, Log
 from ontologia.engines.parquet.planning import coverage, current_entries, entry_of, scan
-from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, encoded
+from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, refs_body
 from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.remote import Reading
 from ontologia.engines.parquet.vacuum import VacuumReport
@@ -61,12 +61,15 @@ class S3Repository(RowwiseRepository):
     def __init__(self, objects: Objects, config: OntologiaConfig | None = None) -> None:
         super().__init__(config)
         self.objects = objects
-        self.log = Log(objects)
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self.reading = Reading(objects, self.duck, self.config)
+        self.log = Log(objects, self.reading.cache)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
         self._one_thread = threading.Lock()
+        self._pinned = threading.local()
+        self.mirrored: tuple[str | None] | None = None
+        """The catalog whose mirrors were last seen to be right, by its manifest."""
         self._indices: dict[TypeRef, IndexVersion] = {}
         self._locks: dict[tuple[str, str], Lease] = {}
         self.log.head()  # a prefix that is not initialized fails here, before anything else
@@ -85,14 +88,30 @@ class S3Repository(RowwiseRepository):
         """What an index says of schema versions: nothing, in v1."""
         return {}
 
-    def layout_objects(self, schemas: SchemaCatalog) -> dict[str, bytes]:
-        """The objects that list current layouts: none, in v1."""
-        return {}
+    def mirrors(self, schemas: SchemaCatalog) -> dict[str, dict[str, Any]]:
+        """The objects that repeat parts of the catalog for others to read: what was dropped, once anything was."""
+        return {paths.DROPPED: {"dropped": refs_body(schemas.dropped)}} if schemas.dropped else {}
 
     # --- reading ---
 
     def catalog(self) -> Catalog:
-        return self.log.catalog(self.log.head().head)
+        pinned = self._pinned
+        head = getattr(pinned, "head", None) or self.log.head().head
+        if getattr(pinned, "depth", 0):
+            pinned.head = head
+        return self.log.catalog(head)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Reads of this thread in the block go by the head that the first of them saw. Files never change."""
+        pinned = self._pinned
+        pinned.depth = getattr(pinned, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            pinned.depth -= 1
+            if not pinned.depth:
+                pinned.head = None
 
     @contextmanager
     def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
@@ -174,7 +193,7 @@ class S3Repository(RowwiseRepository):
         manifest: Manifest,
         schemas: SchemaCatalog,
         known: SchemaCatalog,
-        purged: Sequence[TypeRef],
+        written: Mapping[str, bytes],
     ) -> None:
         """RFC 0004 §3.3 step 8: the accelerators, best effort. The commit stands whatever happens here."""
         self.warnings = []
@@ -182,11 +201,11 @@ class S3Repository(RowwiseRepository):
         self.log.remember(head.manifest_path, manifest)
         try:
             indexes.advance(self, before, head, manifest, schemas)
-            if schemas is not known:
-                indexes.update_layouts(self, schemas, known, head)
-            for ref in purged:
-                indexes.purge(self, ref)
-        except OntologiaError as problem:
+            indexes.mirror(self, head, schemas)
+            if schemas.purged != known.purged:
+                indexes.purge(self, sorted(schemas.purged - known.purged))
+            self.reading.keep(written)
+        except Exception as problem:
             self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")
 
     def warn(self, message: str) -> None:
@@ -213,8 +232,9 @@ class S3Repository(RowwiseRepository):
         found = self.log.find(head, commit_id)
         if found is None:
             return []
+        purged = self.log.schemas(head).purged
         changes = []
-        for file in sorted(found[1].files, key=lambda item: item.ref):
+        for file in sorted((item for item in found[1].files if item.ref not in purged), key=lambda item: item.ref):
             covered = coverage(self.log, head, file.ref, self.log.index(file.ref).index)
             earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
             own = entry_of(commit_id, file)
@@ -338,7 +358,7 @@ class S3RepositoryV2(S3Repository):
         """RFC 0009 §4.3."""
         versions = [version for version in schemas.of(ref) if version.activation_commit_id is not None]
         current = next((version for version in versions if version.is_current), None)
-        ends = [version.activation_commit_id for version in versions[1:]]
+        ends = [*(version.activation_commit_id for version in versions[1:]), None]
         return {
             "current_schema_version_id": None if current is None else current.schema_version_id,
             "activation_commit_id": None if current is None else current.activation_commit_id,
@@ -348,12 +368,12 @@ class S3RepositoryV2(S3Repository):
                     "activation_commit_id": version.activation_commit_id,
                     "superseded_at_commit_id": end,
                 }
-                for version, end in zip(versions, [*ends, None], strict=True)
+                for version, end in zip(versions, ends, strict=False)  # none at all, of a type that was never committed
                 if not version.is_current
             ],
         }
 
-    def layout_objects(self, schemas: SchemaCatalog) -> dict[str, bytes]:
+    def mirrors(self, schemas: SchemaCatalog) -> dict[str, dict[str, Any]]:
         """RFC 0009 §4.4."""
         layouts = [
             {
@@ -366,7 +386,7 @@ class S3RepositoryV2(S3Repository):
             for version in schemas.versions
             if version.activation_commit_id is not None
         ]
-        return {paths.LAYOUTS: encoded({"layouts": layouts})}
+        return {**super().mirrors(schemas), paths.LAYOUTS: {"layouts": layouts}}
 
     def storage_info(self) -> dict[str, Any]:
         from ontologia.engines.base import summarized_layouts
