@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -65,8 +65,12 @@ class FileCache:
         """
         local = objects.local_path(key)
         if local is not None:
-            if not local.is_file():
-                raise ObjectNotFound(objects.url(key))
+            try:
+                there = os.stat(local).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                raise ObjectNotFound(objects.url(key)) from None
+            if size not in (None, there):
+                raise _wrong_size(objects, key, there, size)
             return local
         name = _name(objects, key)
         found = self._find(name, size)
@@ -85,10 +89,27 @@ class FileCache:
         wanted = list(keys)
         known = sizes or {}
         if not wanted or objects.local_path(wanted[0]) is not None:
-            yield [self.path(objects, key) for key in wanted]
+            yield [self.path(objects, key, size=known.get(key)) for key in wanted]
             return
         with self._pins.pin(_name(objects, key).partition(".")[0] for key in wanted):
             yield objects.map(lambda key: self.path(objects, key, size=known.get(key)), wanted)
+
+    def kept(self, objects: Objects, key: str) -> bytes | None:
+        """The bytes of an object if a copy is here, without asking the store. Directories are asked themselves."""
+        if objects.local_path(key) is not None:
+            return None
+        found = self._find(_name(objects, key), None)
+        try:
+            return None if found is None else found.read_bytes()
+        except OSError:
+            return None
+
+    def keep(self, objects: Objects, key: str, data: bytes) -> None:
+        """Have a copy of bytes that were just written, without asking for them."""
+        name = _name(objects, key)
+        if objects.local_path(key) is None and self._find(name, len(data)) is None:
+            self._place(objects, key, name, lambda part: part.write_bytes(data))
+            self._make_room(for_=name)
 
     def contains(self, objects: Objects, key: str) -> bool:
         """Whether a whole copy is here now. Planners ask this to send work where the files are."""
@@ -169,11 +190,15 @@ class FileCache:
                 self._downloads.pop(name, None)
 
     def _download(self, objects: Objects, key: str, name: str, size: int | None) -> Path:
+        return self._place(objects, key, name, lambda part: _fetch(objects, key, part, size))
+
+    def _place(self, objects: Objects, key: str, name: str, fill: Callable[[Path], int]) -> Path:
+        """Let a part file be filled, and put it into place under its size."""
         folder = self.directory / name[:2]
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{PART}{uuid.uuid4().hex}"
         try:
-            written = _fetch(objects, key, part, size)
+            written = fill(part)
             place = folder / _file_name(name, written)
             part.rename(place)
         except OSError as cause:
@@ -214,11 +239,15 @@ def _fetch(objects: Objects, key: str, part: Path, size: int | None) -> int:
 
         written = len(first) + sum(objects.map(copy, range(CHUNK_BYTES, size, CHUNK_BYTES)))
     if written != size:
-        raise StorageBackendError(
-            f"{objects.url(key)} has {written} bytes and should have {size}: it was cut short or replaced",
-            context={"operation": "cache", "url": objects.url(key), "kind": "wrong_size"},
-        )
+        raise _wrong_size(objects, key, written, size)
     return size
+
+
+def _wrong_size(objects: Objects, key: str, found: int, expected: int | None) -> StorageBackendError:
+    return StorageBackendError(
+        f"{objects.url(key)} has {found} bytes and should have {expected}: it was cut short or replaced",
+        context={"operation": "read", "url": objects.url(key), "kind": "wrong_size"},
+    )
 
 
 def _size(objects: Objects, key: str) -> int:

@@ -90,8 +90,9 @@ class MemoryBackend:
             return self._objects[path][0]
 
     def _write(self, path: str, data: bytes) -> str:
-        self._objects[path] = (data, datetime.now(UTC))
-        return content_etag(data)
+        kept = bytes(data)  # a caller may hand over a view of a file that it closes afterwards
+        self._objects[path] = (kept, datetime.now(UTC))
+        return content_etag(kept)
 
     def _info(self, path: str) -> Info:
         data, modified = self._objects[path]

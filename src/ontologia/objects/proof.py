@@ -27,6 +27,8 @@ def prove_conditions(objects: Objects) -> None:
     The probe is `meta/probe-<random>.json` and is removed again; without the right to delete, it stays and is
     harmless.
     """
+    if objects.identity in _proven:
+        return
     with _lock:
         if objects.identity in _proven:
             return
