@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from ontologia.config import OntologiaConfig
+from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import EngineVersionError, StorageBackendError, ValidationError
 
 if TYPE_CHECKING:
@@ -270,9 +270,10 @@ def _initialize_objects(
     token: str | None,
 ) -> InitReport:
     from ontologia.engines.parquet import paths, setup
+    from ontologia.objects import Lease
 
     objects = _objects(target, config)
-    if not (force and objects.exists(paths.HEAD)):
+    if not (force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
         if dry_run:
             setup.check_free(objects)
             return InitReport(target, version, list(setup.planned_objects(version)))
@@ -281,4 +282,7 @@ def _initialize_objects(
     if dry_run:
         return InitReport(target, version, list(setup.planned_objects(version)), expected)
     _check_token(target.location, expected, token)
-    return InitReport(target, version, setup.reset(objects, version), initialized=True)
+    settings = config or OntologiaConfig()
+    ttl_s, timeout_s = settings.s3_lease_ttl_ms / 1000, settings.s3_lock_timeout_ms / 1000
+    lease = Lease(objects, paths.lock(), ttl_s, owner_id=settings.runtime_id or new_runtime_id(), timeout_s=timeout_s)
+    return InitReport(target, version, setup.reset(objects, version, lease), initialized=True)

@@ -7,8 +7,16 @@ from collections.abc import Mapping
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.records import Head, KnownTypes, encoded, now, parsed
-from ontologia.errors import StorageBackendError, ValidationError
-from ontologia.objects import ConditionFailed, ObjectNotFound, Objects, prove_conditions
+from ontologia.errors import ValidationError
+from ontologia.objects import (
+    Committed,
+    ConditionFailed,
+    Lease,
+    ObjectNotFound,
+    Objects,
+    conditional_put,
+    prove_conditions,
+)
 
 ENGINE_VERSIONS = ("v1", "v2")
 
@@ -43,40 +51,69 @@ def planned_objects(engine_version: str) -> dict[str, bytes]:
 
 
 def check_free(objects: Objects) -> None:
-    """Refuse a prefix that holds an ontology, or anything else."""
+    """Refuse a prefix that holds an ontology, or anything else but what an initialization leaves when it is cut off."""
     if objects.exists(paths.HEAD):
         raise ValidationError(f"{objects.uri} holds an ontology already; re-initialize it with force, which empties it")
-    leftovers = {paths.ENGINE, paths.TYPES, paths.LAYOUTS}  # of an initialization that was cut off
+    leftovers = {paths.ENGINE, paths.TYPES, paths.LAYOUTS, paths.lock()}
     for info in objects.list():
-        if info.key not in leftovers:
-            raise ValidationError(f"{objects.uri} is not empty (it has {info.key}); choose another prefix")
+        if info.key not in leftovers and not info.key.startswith(paths.PROBES):
+            hint = "; initialize it with force to empty it" if is_half_empty(objects) else "; choose another prefix"
+            raise ValidationError(f"{objects.uri} is not empty (it has {info.key}){hint}")
+
+
+def is_half_empty(objects: Objects) -> bool:
+    """Whether this is an ontology whose re-initialization was cut off: it has a stamp, and no head any more."""
+    return objects.exists(paths.ENGINE) and not objects.exists(paths.HEAD)
 
 
 def initialize(objects: Objects, engine_version: str) -> list[str]:
-    """Lay out an empty store. Of several who try at once, one succeeds."""
+    """Lay out an empty store. Of several who try at once, one succeeds.
+
+    Nothing is ever replaced here: one who is slow must not put an old stamp or an empty list over what the others have
+    begun to use. So the first stamp stands, and the head makes the store exist.
+    """
     prove_conditions(objects)
     check_free(objects)
     writes = planned_objects(engine_version)
     for key, body in writes.items():
         if key != paths.HEAD:
-            objects.put(key, body)
-    try:
-        objects.put_if_absent(paths.HEAD, writes[paths.HEAD])
-    except ConditionFailed:
-        raise ValidationError(f"{objects.uri} was initialized by somebody else just now") from None
-    if stored_version(objects) != engine_version:
-        raise StorageBackendError(f"{objects.uri} was initialized by two at once with different engine versions")
+            _create(objects, key, body)
+    if (stamped := stored_version(objects)) != engine_version:
+        raise ValidationError(
+            f"{objects.url(paths.ENGINE)} says {stamped}, from an initialization beside this one or one that was cut "
+            f"off: initialize with engine version {stamped}, or with force"
+        )
+    outcome = conditional_put(objects, paths.HEAD, Head(0, None, now(), "onto-init").body(), etag=None)
+    if not isinstance(outcome, Committed):
+        raise ValidationError(f"{objects.uri} was initialized by somebody else just now")
     return list(writes)
+
+
+def _create(objects: Objects, key: str, body: bytes) -> None:
+    try:
+        objects.put_if_absent(key, body)
+    except ConditionFailed:
+        return
 
 
 def reset_token(objects: Objects) -> str:
     """Binds a re-initialization to exactly what would be lost."""
-    blob = objects.get(paths.HEAD)
+    key = paths.ENGINE if is_half_empty(objects) else paths.HEAD
+    blob = objects.get(key)
     return hashlib.sha256(f"reset {objects.uri} {blob.etag}".encode() + blob.data).hexdigest()[:32]
 
 
-def reset(objects: Objects, engine_version: str) -> list[str]:
-    """Empty the prefix and lay it out anew. The head goes first, so that nobody reads a store half gone."""
-    objects.delete(paths.HEAD)
-    objects.delete_many([info.key for info in objects.list() if info.key != paths.HEAD])
-    return initialize(objects, engine_version)
+def reset(objects: Objects, engine_version: str, lease: Lease) -> list[str]:
+    """Empty the prefix and lay it out anew, while no writer is at work.
+
+    The head goes first, so that nobody reads a store half gone, and the stamp last, so that a reset that was cut off is
+    known for what it is and can be done again.
+    """
+    prove_conditions(objects)
+    with lease:
+        _create(objects, paths.ENGINE, planned_objects("v1")[paths.ENGINE])
+        objects.delete(paths.HEAD)
+        kept = (paths.HEAD, paths.ENGINE, lease.key)
+        objects.delete_many([info.key for info in objects.list() if info.key not in kept])
+        objects.delete(paths.ENGINE)
+        return initialize(objects, engine_version)
