@@ -23,7 +23,15 @@ from ontologia.engines.parquet.records import (
     now,
     version_body,
 )
-from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, StorageBackendError, ValidationError
+from ontologia.engines.parquet.writer import parquet_writer
+from ontologia.errors import (
+    CommitOutcomeUnknownError,
+    HeadMismatchError,
+    LeaseExpiredError,
+    OntologiaError,
+    StorageBackendError,
+    ValidationError,
+)
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeRef, TypeSchema, arrow_schema
 from ontologia.objects import Committed, Lease, conditional_put
 from ontologia.query.plan import Plan
@@ -38,10 +46,8 @@ _log = logging.getLogger(__name__)
 ROW_GROUP_ROWS = 131_072
 
 
-class HeadMovedError(ConcurrentWriteError):
+class HeadMovedError(HeadMismatchError):
     """Somebody else committed first. The work is done again from the new head."""
-
-    code = "head_moved"
 
 
 class ParquetTransaction(Transaction):
@@ -58,7 +64,6 @@ class ParquetTransaction(Transaction):
         self._known = repository.log.schemas(found.head)
         self._schemas = self._known
         self._rows: dict[TypeRef, RowFile] = {}
-        self._purged: list[TypeRef] = []
         self._staged: dict[TypeRef, CommitFile] = {}
         self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
         """Where this attempt's files go (§3.3 step 3); a bulk load writes there before `publish`."""
@@ -118,9 +123,7 @@ class ParquetTransaction(Transaction):
         self._staged[layout.ref] = CommitFile(layout.ref, path, rows, version, content_sha256, size, tuple(parts))
 
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
-        self._schemas = self._schemas.without(ref)
-        if purge:
-            self._purged.append(ref)
+        self._schemas = self._schemas.without(ref, purge=purge)
 
     # --- the commit itself ---
 
@@ -131,13 +134,14 @@ class ParquetTransaction(Transaction):
         bodies = self._data_files(folder)
         files = [*(file for file, _ in bodies.values()), *self._staged.values()]
         manifest = self._manifest(commit_id, files, metadata)
-        head = self._next_head(commit_id, paths.manifest(folder))
-        writes = {key: body for key, (_, body) in bodies.items()} | self._schema_objects()
-        writes[paths.manifest(folder)] = encoded(manifest.body())
+        written = {key: body for key, (_, body) in bodies.items()}
+        written[paths.manifest(folder)] = encoded(manifest.body())
+        head = self._next_head(commit_id, paths.manifest(folder), written[paths.manifest(folder)])
+        writes = written | self._schema_objects()
         self._repository.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
         self._guard(folder, writes)  # step 6
         self._swap(head, folder, writes)  # step 7
-        self._repository.after_swap(self._head.head, head, manifest, self._schemas, self._known, self._purged)  # step 8
+        self._repository.after_swap(self._head.head, head, manifest, self._schemas, self._known, written)  # step 8
         return commit_id
 
     def _data_files(self, folder: str) -> dict[str, tuple[CommitFile, bytes]]:
@@ -163,7 +167,7 @@ class ParquetTransaction(Transaction):
             schemas=self._schemas if self._schemas is not self._known else None,
         )
 
-    def _next_head(self, commit_id: int, manifest_path: str) -> Head:
+    def _next_head(self, commit_id: int, manifest_path: str, manifest: bytes) -> Head:
         changed = self._schemas is not self._known
         return replace(
             self._head.head,
@@ -172,6 +176,7 @@ class ParquetTransaction(Transaction):
             updated_at=now(),
             runtime_id=self._repository.runtime_id,
             schema_manifest_path=manifest_path if changed else self._head.head.schema_manifest_path,
+            commit_sha256=hashlib.sha256(manifest).hexdigest(),
         )
 
     def _schema_objects(self) -> dict[str, bytes]:
@@ -188,8 +193,8 @@ class ParquetTransaction(Transaction):
             for ref in changed
         }
         if not set(self._schemas.current) <= set(self._known.current):
-            refs = [*self._known.current, *self._schemas.current]
-            found[paths.TYPES] = encoded(KnownTypes.of(refs).body())
+            known = self._repository.log.known_types(missing=KnownTypes())
+            found[paths.TYPES] = encoded(known.adjusted(self._schemas.current).body())
         return found
 
     def _guard(self, folder: str, writes: Mapping[str, bytes]) -> None:
@@ -218,11 +223,18 @@ class ParquetTransaction(Transaction):
 
     def _is_ancestor(self, winner: Mapping[str, Any], ours: Head) -> bool:
         """Whether the head that was found was built on the one we tried to write."""
-        found = Head.read(winner)
-        if found.commit_id < ours.commit_id:
-            return False
-        chain = self._repository.log.chain(found, ours.commit_id - 1)
-        return any(path == ours.manifest_path for path, _ in chain)
+        try:
+            found = Head.read(winner)
+            if found.commit_id < ours.commit_id:
+                return False
+            chain = self._repository.log.chain(found, ours.commit_id - 1)
+            return any(path == ours.manifest_path for path, _ in chain)
+        except (OntologiaError, ValueError, TypeError, KeyError) as problem:
+            raise CommitOutcomeUnknownError(
+                f"commit {ours.commit_id} was sent to {self._repository.objects.url(paths.HEAD)}, and whether what is "
+                f"there now was built on it could not be read ({problem}). Delete nothing. It was committed if "
+                f"{ours.manifest_path} is in the chain of manifests behind the head"
+            ) from problem
 
     def _discard(self, folder: str, writes: Mapping[str, bytes]) -> None:
         """Remove the files of an attempt that is settled to have failed. What stays is vacuumed later."""
@@ -237,7 +249,6 @@ class RowFile:
 
     def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         self.layout = layout
         self.count = 0
@@ -245,7 +256,7 @@ class RowFile:
         self._document = document
         self._schema = file_schema(layout.schema, document=document)
         self._buffer = io.BytesIO()
-        self._writer = pq.ParquetWriter(pa.PythonFile(self._buffer, mode="w"), self._schema, compression="zstd")
+        self._writer = parquet_writer(pa.PythonFile(self._buffer, mode="w"), self._schema)
 
     def add(self, rows: pa.Table) -> None:
         self._writer.write_table(self._complete(rows), row_group_size=ROW_GROUP_ROWS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC
@@ -25,7 +27,7 @@ class Duck:
         self._memory_limit = memory_limit
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
-        self._remote: set[str] = set()
+        self._remote: dict[str, Mapping[str, str]] = {}
 
     @contextmanager
     def cursor(self, keys: pa.Table | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -51,11 +53,10 @@ class Duck:
                     "memory_limit": self._memory_limit,
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
-                    "TimeZone": "UTC",
+                    # What does not fit into memory goes here, not into the working directory.
+                    "temp_directory": str(Path(tempfile.gettempdir(), f"ontologia-duckdb-{uuid.uuid4().hex}")),
                 }
-                self._connection = duckdb.connect(
-                    ":memory:", config={k: v for k, v in settings.items() if k != "TimeZone"}
-                )
+                self._connection = duckdb.connect(":memory:", config=settings)
                 self._connection.execute("SET TimeZone = 'UTC'")
             return self._connection
 
@@ -63,13 +64,13 @@ class Duck:
         """Let statements read `s3://` with these settings, through httpfs."""
         connection = self._connected()
         with self._lock:
-            if name in self._remote:
+            if self._remote.get(name) == secret:
                 return
             if not self._remote:
-                connection.execute(f"LOAD '{_httpfs()}'")
-            options = ", ".join(f"{key} '{value}'" for key, value in secret.items())
+                connection.execute(f"LOAD {_quoted(str(_httpfs()))}")
+            options = ", ".join(f"{key} {_quoted(value)}" for key, value in secret.items())
             connection.execute(f'CREATE OR REPLACE SECRET "{name}" (TYPE s3, {options})')
-            self._remote.add(name)
+            self._remote[name] = dict(secret)
 
     def columns(
         self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None
@@ -96,6 +97,10 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     bare = column.cast(pa.timestamp("us")).to_pylist()
     return [None if value is None else value.replace(tzinfo=UTC) for value in bare]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _httpfs() -> Path:

@@ -5,6 +5,7 @@ RFC 0004 §2.3, §3.5, §5. None of this decides what is committed; the head and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,11 @@ from ontologia.engines.parquet.records import (
     TypeIndex,
     encoded,
     now,
+    parsed,
 )
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.model import TypeRef
-from ontologia.objects import ConditionFailed
+from ontologia.objects import ConditionFailed, ObjectNotFound
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.repository import S3Repository
@@ -71,11 +73,7 @@ class RepairReport:
 
 def advance(repository: S3Repository, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog) -> None:
     """Bring the indices of all known types up to a new head (§2.3, normative; §3.5 repair on the way)."""
-    try:
-        known = repository.log.known_types()
-    except StorageBackendError as problem:
-        repository.warn(f"commit {head.commit_id} is done; no index was updated, because {problem}")
-        return
+    refs = _known(repository, head, schemas)
 
     def one(ref: TypeRef) -> None:
         try:
@@ -84,7 +82,26 @@ def advance(repository: S3Repository, before: Head, head: Head, manifest: Manife
             repository._indices.pop(ref, None)
             repository.warn(f"the index of {ref} stays behind commit {head.commit_id}: {problem}")
 
-    repository.objects.map(one, known.refs)
+    repository.objects.map(one, refs)
+
+
+def _known(repository: S3Repository, head: Head, schemas: SchemaCatalog) -> list[TypeRef]:
+    """The types whose indices to advance: none while the list of known types cannot be read (§5).
+
+    The list is mended where a writer that stalled or died left it behind the catalog; one that is malformed stays for
+    the operator to see.
+    """
+    try:
+        known = repository.log.known_types()
+    except StorageBackendError as problem:
+        repository.warn(f"commit {head.commit_id} is done; no index was updated, because {problem}")
+        if problem.context.get("kind") == "missing":
+            repository.objects.put_if_absent(paths.TYPES, encoded(KnownTypes.of(schemas.current).body()))
+        return []
+    right = known.adjusted(schemas.current, schemas.dropped)
+    if right is not known:
+        repository.objects.put(paths.TYPES, encoded(right.body()))
+    return sorted({*known.refs, *right.refs})
 
 
 def _advance_one(
@@ -94,18 +111,20 @@ def _advance_one(
     for found in (remembered, None):
         if found is None:
             found = repository.log.index(ref)
+        if found.index.max_indexed_commit >= head.commit_id:
+            return  # somebody newer keeps this index now; what this writer knows is older
         entries = list(coverage(repository.log, before, ref, found.index).entries)
         file = manifest.file_of(ref)
         if file is not None:
             entries.append(entry_of(head.commit_id, file))
         try:
             write(repository, ref, found, renewed(found.index, ref, head.commit_id, entries), schemas)
-        except ConditionFailed:
-            if remembered is None or found.index.max_indexed_commit > head.commit_id:
-                return  # somebody newer keeps this index now
-            remembered = None
+        except ConditionFailed as problem:
+            repository._indices.pop(ref, None)
+            failure = problem
             continue
         return
+    raise failure
 
 
 def write(
@@ -121,34 +140,29 @@ def write(
     repository._indices[ref] = IndexVersion(index, etag)
 
 
-def update_layouts(repository: S3Repository, schemas: SchemaCatalog, known: SchemaCatalog, head: Head) -> None:
-    """The layout catalog (RFC 0009 §4.4), and for dropped types the lists that name them."""
-    writes = dict(repository.layout_objects(schemas))
-    if schemas.dropped != known.dropped:
-        writes[paths.TYPES] = encoded(KnownTypes.of(list(schemas.current)).body())
-        dropped = [{"kind": ref.kind, "type_name": ref.name} for ref in sorted(schemas.dropped)]
-        writes[paths.DROPPED] = encoded({"dropped": dropped, "updated_at": now(), "commit_id": head.commit_id})
-    repository.put_all(writes)
+def mirror(repository: S3Repository, head: Head, schemas: SchemaCatalog) -> None:
+    """Bring the layout catalog (RFC 0009 §4.4) and the list of dropped types in line with the catalog in force.
+
+    Looked at once per change of the catalog, whoever made it: a migration that died after its swap is finished by the
+    next commit or repair (RFC 0009 §6.5).
+    """
+    if repository.mirrored == (head.schema_manifest_path,):
+        return
+    for key, content in repository.mirrors(schemas).items():
+        try:
+            stored = parsed(repository.objects.get(key).data, repository.objects.url(key), dict)
+        except ObjectNotFound:
+            stored = {}
+        if any(stored.get(name) != value for name, value in content.items()):
+            repository.objects.put(key, encoded({**stored, **content, "updated_at": now()}))
+    repository.mirrored = (head.schema_manifest_path,)
 
 
-def purge(repository: S3Repository, ref: TypeRef) -> None:
-    """Delete the data files and snapshots of a dropped type. Manifests stay: they are the record of what was."""
-    folders = {paths.data_v1("", ref, 0), paths.data_v2("", ref, 0).rpartition("/")[0] + "/"}
-    snapshots = {paths.snapshot_v1(ref, 0, 0, 0).removesuffix("0-0.parquet"), *_snapshot_folder(ref)}
-
-    def is_data(key: str) -> bool:
-        attempt = paths.attempt_of(key)
-        if attempt is None:
-            return any(key.startswith(start) for start in snapshots)
-        inside = key.removeprefix(attempt[1])
-        return any(inside == name or (name.endswith("/") and inside.startswith(name)) for name in folders)
-
+def purge(repository: S3Repository, refs: Sequence[TypeRef]) -> None:
+    """Delete the data files and snapshots of dropped types. Manifests stay: they are the record of what was."""
     listed = [*repository.objects.list(paths.COMMITS), *repository.objects.list(paths.SNAPSHOTS)]
-    repository.objects.delete_many([info.key for info in listed if is_data(info.key)])
-
-
-def _snapshot_folder(ref: TypeRef) -> set[str]:
-    return {paths.snapshot_v2(ref, 0, 0, 0).rpartition("/")[0] + "/"}
+    doomed = [info.key for info in listed if any(paths.is_data_of(ref, info.key) for ref in refs)]
+    repository.objects.delete_many(doomed)
 
 
 # --- operators ---
@@ -198,6 +212,8 @@ def _repair_plan(repository: S3Repository) -> RepairReport | None:
         return None
     for ref, found, index in plans:
         _replace(repository, ref, found, index, schemas)
+    repository.mirrored = None
+    mirror(repository, start.head, schemas)
     return RepairReport(start.head.commit_id, [item.ref for item in broken], applied=True)
 
 

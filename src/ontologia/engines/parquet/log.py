@@ -23,7 +23,7 @@ from ontologia.engines.parquet.records import (
 )
 from ontologia.errors import StorageBackendError, UninitializedStorageError
 from ontologia.model import TypeRef
-from ontologia.objects import ObjectNotFound, Objects
+from ontologia.objects import FileCache, ObjectNotFound, Objects
 
 MANIFESTS_KEPT = 4096
 
@@ -47,8 +47,9 @@ class IndexVersion:
 class Log:
     """Reads the control plane of one store."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, cache: FileCache | None = None) -> None:
         self.objects = objects
+        self.cache = cache
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
         self._lock = threading.Lock()
@@ -72,13 +73,24 @@ class Log:
                 self._manifests.move_to_end(path)
                 return known
         try:
-            data = self.objects.get(path).data
+            return self.remember(path, self._read(path))
         except ObjectNotFound:
             raise StorageBackendError(
                 f"the manifest {self.objects.url(path)} is part of the history, and it is gone",
                 context={"operation": "read", "url": self.objects.url(path)},
             ) from None
-        return self.remember(path, parsed(data, self.objects.url(path), Manifest.read))
+
+    def _read(self, path: str) -> Manifest:
+        """From the cache of immutable files, or from the store and into the cache."""
+        url = self.objects.url(path)
+        data = None if self.cache is None else self.cache.kept(self.objects, path)
+        if data is not None:
+            return parsed(data, url, Manifest.read)
+        data = self.objects.get(path).data
+        manifest = parsed(data, url, Manifest.read)
+        if self.cache is not None:
+            self.cache.keep(self.objects, path, data)
+        return manifest
 
     def remember(self, path: str, manifest: Manifest) -> Manifest:
         """Keep a manifest that was read or written: it never changes."""
@@ -128,7 +140,8 @@ class Log:
                 raise StorageBackendError(f"{self.objects.url(path)} should hold the schema catalog, and does not")
         else:
             found = SchemaCatalog() if head.commit_id == 0 else self._registered(head)
-        self._catalogs = {path: found}
+        if path is not None:  # a registry that no head names may change unseen
+            self._catalogs = {path: found}
         return found
 
     def _registered(self, head: Head) -> SchemaCatalog:
@@ -151,13 +164,16 @@ class Log:
         }
         return Catalog(head.commit_id, layouts, schemas.dropped, head)
 
-    def known_types(self) -> KnownTypes:
-        """The types whose indices are kept. Raises when the object is missing or malformed (RFC 0004 §5)."""
+    def known_types(self, missing: KnownTypes | None = None) -> KnownTypes:
+        """The types whose indices are kept. Raises when the object is malformed, or missing without a stand-in (§5)."""
         try:
             blob = self.objects.get(paths.TYPES)
         except ObjectNotFound:
+            if missing is not None:
+                return missing
             url = self.objects.url(paths.TYPES)
-            raise StorageBackendError(f"{url} is missing", context={"operation": "read", "url": url}) from None
+            context = {"operation": "read", "url": url, "kind": "missing"}
+            raise StorageBackendError(f"{url} is missing", context=context) from None
         return parsed(blob.data, self.objects.url(paths.TYPES), KnownTypes.read)
 
     def index(self, ref: TypeRef) -> IndexVersion:

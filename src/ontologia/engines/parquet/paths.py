@@ -16,6 +16,7 @@ COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 STAGING = "staging/"
 LOCKS = "meta/locks/"
+PROBES = "meta/probe-"
 
 _PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
 _ATTEMPT = re.compile(r"commits/(\d+)-([0-9a-f]+)/")
@@ -60,8 +61,24 @@ def data_v2(folder: str, ref: TypeRef, version: int) -> str:
     return f"{folder}{_PLURAL[ref.kind]}/{ref.name}/v{version}.parquet"
 
 
+def is_data_of(ref: TypeRef, key: str) -> bool:
+    """Whether an object holds rows of this type, in either engine: a file of a commit, a part of one, a snapshot."""
+    found = attempt_of(key)
+    if found is None:
+        folder = f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}"
+        return key.startswith((f"{folder}-", f"{folder}/"))
+    inside = key.removeprefix(found[1])
+    folder = f"{_PLURAL[ref.kind]}/{ref.name}"
+    return inside == f"{folder}.parquet" or inside.startswith((f"{folder}/", f"{folder}.parquet/"))
+
+
 def snapshot_v1(ref: TypeRef, version: int, first: int, last: int) -> str:
     return f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}-{first}-{last}.parquet"
+
+
+def another(snapshot: str, attempt_id: str) -> str:
+    """Another name for a snapshot of the same range."""
+    return f"{snapshot.removesuffix('.parquet')}-{attempt_id}.parquet"
 
 
 def snapshot_v2(ref: TypeRef, version: int, first: int, last: int) -> str:

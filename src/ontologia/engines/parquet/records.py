@@ -6,7 +6,7 @@ RFC 0004 §2.3, §2.4, §5 and "Head object schema"; RFC 0009 §4.1, §4.3, §4.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -83,17 +83,20 @@ class Head:
     updated_at: str
     runtime_id: str
     schema_manifest_path: str | None = None
+    commit_sha256: str | None = None
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
+        names = ("commit_id", "manifest_path", "updated_at", "runtime_id", "schema_manifest_path", "commit_sha256")
         head = cls(
             _whole(body, "commit_id"),
             _optional_text(body, "manifest_path"),
             _text(body, "updated_at"),
             _text(body, "runtime_id"),
             _optional_text(body, "schema_manifest_path"),
-            _rest(body, "commit_id", "manifest_path", "updated_at", "runtime_id", "schema_manifest_path", "writer_id"),
+            _optional_text(body, "commit_sha256"),
+            _rest(body, *names, "writer_id"),
         )
         if (head.manifest_path is None) != (head.commit_id == 0):
             raise ValueError("manifest_path must be null for commit 0, and only for that")
@@ -107,6 +110,7 @@ class Head:
             "updated_at": self.updated_at,
             "runtime_id": self.runtime_id,
             "schema_manifest_path": self.schema_manifest_path,
+            **({} if self.commit_sha256 is None else {"commit_sha256": self.commit_sha256}),
         }
 
 
@@ -221,22 +225,25 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class SchemaCatalog:
-    """Every schema version of every type, which is current, and what was dropped."""
+    """Every schema version of every type, which is current, and what was dropped, with its history or without."""
 
     versions: Sequence[SchemaVersion] = ()
     dropped: frozenset[TypeRef] = frozenset()
+    purged: frozenset[TypeRef] = frozenset()
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
         return cls(
             tuple(version_from(item) for item in body["versions"]),
             frozenset(_ref(item) for item in body.get("dropped", ())),
+            frozenset(_ref(item) for item in body.get("purged", ())),
         )
 
     def body(self) -> dict[str, Any]:
         return {
             "versions": [version_body(version) for version in self.versions],
-            "dropped": [{"kind": ref.kind, "type_name": ref.name} for ref in sorted(self.dropped)],
+            "dropped": refs_body(self.dropped),
+            "purged": refs_body(self.purged),
         }
 
     def of(self, ref: TypeRef) -> list[SchemaVersion]:
@@ -258,9 +265,14 @@ class SchemaCatalog:
         kept.sort(key=lambda version: (version.ref, version.schema_version_id))
         return replace(self, versions=tuple(kept))
 
-    def without(self, ref: TypeRef) -> SchemaCatalog:
+    def without(self, ref: TypeRef, *, purge: bool) -> SchemaCatalog:
         versions = (replace(v, is_current=False) if v.ref == ref else v for v in self.versions)
-        return SchemaCatalog(tuple(versions), self.dropped | {ref})
+        purged = self.purged | {ref} if purge else self.purged
+        return SchemaCatalog(tuple(versions), self.dropped | {ref}, purged)
+
+
+def refs_body(refs: Iterable[TypeRef]) -> list[dict[str, Any]]:
+    return [{"kind": ref.kind, "type_name": ref.name} for ref in sorted(refs)]
 
 
 def version_body(version: SchemaVersion) -> dict[str, Any]:
@@ -312,11 +324,18 @@ class KnownTypes:
         ]
 
     @classmethod
-    def of(cls, refs: Sequence[TypeRef], other: Mapping[str, Any] | None = None) -> Self:
+    def of(cls, refs: Iterable[TypeRef], other: Mapping[str, Any] | None = None) -> Self:
+        known = list(refs)
+
         def names(kind: Kind) -> tuple[str, ...]:
-            return tuple(sorted({ref.name for ref in refs if ref.kind == kind}))
+            return tuple(sorted({ref.name for ref in known if ref.kind == kind}))
 
         return cls(names("entity"), names("relation"), now(), other or {})
+
+    def adjusted(self, with_: Iterable[TypeRef], without: Iterable[TypeRef] = ()) -> Self:
+        """With these types and without those; itself when that is so already."""
+        refs = {*self.refs, *with_} - set(without)
+        return self if refs == set(self.refs) else self.of(refs, self.other)
 
     def body(self) -> dict[str, Any]:
         return {
@@ -338,9 +357,11 @@ class IndexEntry:
     size: int | None = None
     row_count: int | None = None
     parts: tuple[Part, ...] = ()
+    other: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
+        names = ("min_commit_id", "max_commit_id", "path", "schema_version_id", "size", "row_count", "parts")
         entry = cls(
             _whole(body, "min_commit_id", least=1),
             _whole(body, "max_commit_id", least=1),
@@ -349,6 +370,7 @@ class IndexEntry:
             body.get("size"),
             body.get("row_count"),
             Part.read_all(body),
+            _rest(body, *names),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
@@ -369,6 +391,7 @@ class IndexEntry:
     def body(self) -> dict[str, Any]:
         optional = {"schema_version_id": self.schema_version_id, "size": self.size, "row_count": self.row_count}
         return {
+            **self.other,
             "min_commit_id": self.min_commit_id,
             "max_commit_id": self.max_commit_id,
             "path": self.path,

@@ -37,12 +37,34 @@ class Reading:
         try:
             with self.cache.pinned(self.objects, whole, sizes=sizes) as found:
                 places = {path: str(place) for path, place in zip(whole, found, strict=True)}
-                yield places | {path: self.objects.url(path) for path in by_range}
+                with self._errors_naming(places):
+                    yield places | {path: self.objects.url(path) for path in by_range}
         except ObjectNotFound as missing:
             raise StorageBackendError(
                 f"a data file is part of the history, and it is gone: {missing.url}",
                 context={"operation": "read", "url": missing.url},
             ) from missing
+
+    @contextmanager
+    def _errors_naming(self, places: Mapping[str, str]) -> Iterator[None]:
+        """DuckDB speaks of local copies, if of any file at all; an operator needs the object."""
+        try:
+            yield
+        except StorageBackendError as problem:
+            if problem.context.get("operation") != "query":
+                raise
+            text = str(problem)
+            for path, place in places.items():
+                text = text.replace(place, self.objects.url(path))
+            if self.objects.uri not in text:
+                text = f"a query of {self.objects.uri} failed: {text}"
+            raise StorageBackendError(text, context={**problem.context, "url": self.objects.uri}) from problem
+
+    def keep(self, files: Mapping[str, bytes]) -> None:
+        """Put files that were just written into the cache: whoever writes a type will soon read it again."""
+        for path, data in files.items():
+            if len(data) <= WHOLE_FILE_BYTES:
+                self.cache.keep(self.objects, path, data)
 
     def _by_range(self, path: str, size: int | None) -> bool:
         if size is None or size <= WHOLE_FILE_BYTES or not self.objects.uri.startswith("s3://"):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ontologia.engines.parquet.repository import S3Repository
 
 
-_range = re.compile(r"\d+-\d+\.parquet$")
+_range = re.compile(r"\d+-\d+(-[0-9a-f]+)?\.parquet$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def vacuum(repository: S3Repository, older_than_s: float, *, apply: bool) -> Vac
 def _listed(repository: S3Repository) -> list[Info]:
     return [
         info
-        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS)
+        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, paths.PROBES)
         for info in repository.objects.list(folder)
     ]
 
@@ -97,18 +97,23 @@ def _fence_indices(repository: S3Repository, head: Head) -> None:
 
 
 def _leftovers(repository: S3Repository, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
+    purged = repository.log.schemas(head).purged
     committed = _committed_files(repository, head)
     named = _named_files(repository, head)
     for info in listed:
         attempt = paths.attempt_of(info.key)
-        if info.key in named or info.modified > before:
+        if any(paths.is_data_of(ref, info.key) for ref in purged):
+            yield VacuumItem(info.key, info.size, "rows of a type that was dropped with its history")
+        elif info.key in named or info.modified > before:
             continue
-        if attempt is not None and info.key not in committed:
+        elif attempt is not None and info.key not in committed:
             yield VacuumItem(info.key, info.size, f"of an attempt at commit {attempt[0]} that was never committed")
         elif info.key.startswith(paths.STAGING):
             yield VacuumItem(info.key, info.size, "staged by a load that did not finish")
         elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed) <= before:
             yield VacuumItem(info.key, info.size, "a snapshot that no index names")
+        elif info.key.startswith(paths.PROBES):
+            yield VacuumItem(info.key, info.size, "a probe whose writer died")
         elif info.key.startswith(paths.LOCKS) and info.key != paths.lock() and _is_over(repository, info.key, before):
             yield VacuumItem(info.key, info.size, "a lock that expired long ago")
 
