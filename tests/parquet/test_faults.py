@@ -1,0 +1,274 @@
+"""A fault at every single request of every operation: readers see the old state or the new one, and the next writer heals.
+
+The steps are recorded once and then met one by one. What an operation says afterwards must be true: one that returned
+has happened, one that raised has not, unless it raised `CommitOutcomeUnknownError`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parquet_shop import (
+    AheadClock,
+    Bought,
+    Customer,
+    CustomerWithEmail,
+    Product,
+    Shop,
+    attempts,
+    commit,
+    committed_attempts,
+    latest,
+)
+
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.repository import S3Repository
+from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
+from ontologia.objects import Objects, open_objects
+from ontologia.objects.proof import _proven
+from ontologia.runtime.drop import DropPreview
+from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
+
+Latest = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done, on which store, and what it does to the current rows."""
+
+    name: str
+    run: Callable[[Shop, S3Repository], object]
+    effect: Callable[[Latest], Latest] = lambda rows: rows
+    prepare: Callable[[Shop], None] = lambda shop: None
+    filled: bool = True
+    commits: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def ours(*rows: Any) -> Callable[[Shop, S3Repository], object]:
+    return lambda shop, repository: commit(repository, rows, who="ours")
+
+
+def with_rows(type_name: str, **rows: dict[str, Any]) -> Callable[[Latest], Latest]:
+    return lambda before: {**before, type_name: {**before.get(type_name, {}), **rows}}
+
+
+def row(obj: Any) -> dict[str, Any]:
+    return dict(obj.__dict__)
+
+
+def migrate(shop: Shop, repository: S3Repository) -> object:
+    session = shop.session(CustomerWithEmail, Product, repository=repository)
+    return session.migrate(dry_run=False, force=True, meta={"who": "ours"})
+
+
+def migrated(before: Latest) -> Latest:
+    return {**before, "Customer": {key: {**fields, "email": "none"} for key, fields in before["Customer"].items()}}
+
+
+def drop(*, purge: bool) -> Callable[[Shop, S3Repository], object]:
+    def run(shop: Shop, repository: S3Repository) -> object:
+        session = shop.session(repository=repository)
+        plan = session.drop_types(relations=["Rated"], purge_history=purge)
+        assert isinstance(plan, DropPreview)
+        return session.drop_types(relations=["Rated"], purge_history=purge, dry_run=False, token=plan.token)
+
+    return run
+
+
+def dropped(before: Latest) -> Latest:
+    return {name: rows for name, rows in before.items() if name != "Rated"}
+
+
+def break_indices(shop: Shop) -> None:
+    shop.objects.delete(paths.index(Customer.__declaration__.ref))
+    stale = shop.objects.get(paths.index(Product.__declaration__.ref)).data
+    shop.commit([Product(sku="p9"), Customer(id="c9", name="Nina")])
+    shop.objects.put(paths.index(Product.__declaration__.ref), stale)
+
+
+def leave_litter(shop: Shop) -> None:
+    """An attempt that died, a snapshot that was replaced, and a lock that nobody holds any more."""
+    with shop.using() as repository:
+        repository.compact(apply=True)
+        commit(repository, [Customer(id="c1", name="Alice", age=50)])
+        repository.compact(apply=True)
+        repository.try_lock("nightly", "somebody", 1)
+    faulty = FaultyObjects(shop.objects)
+    faulty.crash(operation="put_if_match", key=paths.HEAD)
+    with pytest.raises(SimulatedCrash):
+        shop.commit([Customer(id="dead", name="Dead")], objects=faulty, keep_alive=False)
+    time.sleep(0.002)
+
+
+later = [Customer(id="c1", name="Alice", tier="gold", age=32), Customer(id="c3", name="Carol")]
+several = [Customer(id="c3", name="Carol"), Product(sku="p2", price=2.5), Bought(left_key="c3", right_key="p2")]
+
+OPERATIONS = [
+    Operation(
+        "the first commit of a store",
+        ours(Customer(id="c1", name="Alice")),
+        with_rows("Customer", c1=row(Customer(id="c1", name="Alice"))),
+        filled=False,
+    ),
+    Operation("a later commit", ours(*later), with_rows("Customer", c1=row(later[0]), c3=row(later[1]))),
+    Operation(
+        "a commit of three types",
+        ours(*several),
+        lambda before: with_rows("Bought", **{"c3/p2/": {**row(several[2]), "instance_key": ""}})(
+            with_rows("Product", p2=row(several[1]))(with_rows("Customer", c3=row(several[0]))(before))
+        ),
+    ),
+    Operation("a migration", migrate, migrated),
+    Operation("a drop", drop(purge=False), dropped),
+    Operation("a drop with its history", drop(purge=True), dropped),
+    Operation("compaction", lambda shop, repository: repository.compact(apply=True), commits=False),
+    Operation(
+        "index repair",
+        lambda shop, repository: repository.index_repair(apply=True),
+        prepare=break_indices,
+        commits=False,
+    ),
+    Operation("vacuum", lambda shop, repository: repository.vacuum(0, apply=True), prepare=leave_litter, commits=False),
+]
+
+
+def lose_request(faulty: FaultyObjects, step: int) -> None:
+    faulty.lose_request(at=step)
+
+
+def lose_response(faulty: FaultyObjects, step: int) -> None:
+    faulty.lose_response(at=step)
+
+
+def crash_before(faulty: FaultyObjects, step: int) -> None:
+    faulty.crash(at=step, when="before")
+
+
+def crash_after(faulty: FaultyObjects, step: int) -> None:
+    faulty.crash(at=step, when="after")
+
+
+FAULTS = [lose_request, lose_response, crash_before, crash_after]
+
+
+class Scene:
+    """One operation on a store of its own; the same start for every step."""
+
+    def __init__(self, operation: Operation, version: str, folder: Path) -> None:
+        self.operation = operation
+        self.base = Shop.create(
+            open_objects(f"memory://{uuid.uuid4().hex}/base"), version, folder / "cache", filled=operation.filled
+        )
+        operation.prepare(self.base)
+        with self.base.using() as repository:
+            self.rows = latest(repository)
+            self.commits = repository.commits()
+
+    def steps(self) -> list[tuple[int, str]]:
+        shop = self.base.copy()
+        faulty = FaultyObjects(shop.objects)
+        return [(step.number, str(step.request)) for step in faulty.steps_of(lambda: self.attempt(shop, faulty))]
+
+    def attempt(self, shop: Shop, faulty: Objects, **how: Any) -> BaseException | None:
+        """Run the operation; what it raised, if it did."""
+        if self.operation.filled:
+            _proven.add(faulty.identity)  # five requests that the first commit of a process makes, and is tested for
+        how = {"keep_alive": False, "s3_request_timeout_s": 0.2} | how
+        try:
+            with shop.using(faulty, **how) as repository:
+                self.operation.run(shop, repository)
+        except (OntologiaError, SimulatedCrash) as problem:
+            return problem
+        return None
+
+    def check(self, shop: Shop, problem: BaseException | None, where: str) -> None:
+        """A reader sees old or new, an answer was true, and the next writer finds nothing in its way."""
+        with shop.using(clock=AheadClock(3_600)) as repository:
+            known = {commit.id for commit in self.commits}
+            added = [commit for commit in reversed(repository.commits()) if commit.id not in known]
+            mine = [commit for commit in added if commit.metadata.get("who") != "rival"]
+            if self.operation.commits and problem is None:
+                assert len(mine) == 1, f"{where}: it said it was committed, and is not there"
+            elif isinstance(problem, OntologiaError) and not isinstance(problem, CommitOutcomeUnknownError):
+                assert not mine, f"{where}: it said it failed ({problem}), and is there"
+            assert len(mine) <= 1, where
+            expected = self.rows
+            for entry in added:
+                expected = (
+                    with_rival(expected) if entry.metadata.get("who") == "rival" else self.operation.effect(expected)
+                )
+            assert latest(repository) == expected, where
+        self.heal(shop, expected, where)
+
+    def heal(self, shop: Shop, expected: Latest, where: str) -> None:
+        with shop.using(clock=AheadClock(3_600)) as repository:
+            assert commit(repository, [Product(sku="next")]) is not None, where
+            assert repository.warnings == [], where
+            assert repository.index_verify().healthy, where
+            expected = with_rows("Product", next=row(Product(sku="next")))(expected)
+            repository.vacuum(0, apply=True)
+            assert attempts(shop.objects) == committed_attempts(repository), where
+            assert latest(repository) == expected, where
+
+
+def with_rival(before: Latest) -> Latest:
+    return with_rows("Product", rival=row(Product(sku="rival")))(before)
+
+
+@pytest.fixture(params=OPERATIONS, ids=str)
+def operation(request: pytest.FixtureRequest) -> Operation:
+    found: Operation = request.param
+    return found
+
+
+@pytest.fixture
+def scene(operation: Operation, version: str, tmp_path: Path) -> Scene:
+    return Scene(operation, version, tmp_path)
+
+
+@pytest.fixture(params=["v2", pytest.param("v1", marks=pytest.mark.slow)])
+def version(request: pytest.FixtureRequest) -> str:
+    """The protocol is the same in both engines, so that the quick run needs one of them."""
+    return str(request.param)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.replace("_", " "))
+def test_after_a_fault_at_any_request_the_state_is_old_or_new_and_the_next_writer_heals(
+    scene: Scene, fault: Callable[[FaultyObjects, int], None]
+) -> None:
+    for step, request in scene.steps():
+        shop = scene.base.copy()
+        faulty = FaultyObjects(shop.objects)
+        fault(faulty, step)
+        problem = scene.attempt(shop, faulty)
+        scene.check(shop, problem, f"{scene.operation} with {fault.__name__} at {request}")
+
+
+@pytest.mark.parametrize("rival", [False, True], ids=["alone", "with a rival"])
+def test_after_a_delay_past_the_lease_at_any_request_the_state_is_old_or_new_and_the_next_writer_heals(
+    scene: Scene, rival: bool
+) -> None:
+    for step, request in scene.steps():
+        shop = scene.base.copy()
+        faulty = FaultyObjects(shop.objects)
+        clock = ManualClock(time.time())
+        _proven.add(shop.objects.identity)  # the rival runs in the middle of our own proof
+
+        def stall(_: object, shop: Shop = shop, clock: ManualClock = clock) -> None:
+            clock.now += 100
+            if rival:
+                with shop.using(clock=AheadClock(3_600)) as other:
+                    commit(other, [Product(sku="rival")], who="rival")
+
+        faulty.call(stall, at=step)
+        problem = scene.attempt(shop, faulty, clock=clock)
+        scene.check(shop, problem, f"{scene.operation} delayed at {request}")
