@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ontologia.query.plan import Window
-from ontologia.runtime.transfer import ImportConflictError, Precondition, export_data, exporting, import_data, staging
+from ontologia.runtime.transfer import Precondition, export_data, exporting, import_data, staging
 from ontologia.runtime.transfer.exporting import pages
 
 ENGINES = ["sqlite-v1", "sqlite-v2", "s3-v1", "s3-v2"]
@@ -29,7 +29,7 @@ def keys_of(table, ref):
 def test_pages_of_any_size_have_every_row_once_in_order_of_identity(store, models, name, window, size):
     schema = getattr(models, name).__declaration__.schema
     one = next(pages(store.repository, schema, window, 2), None)
-    many = [table for table in pages(store.repository, schema, window, 2, page_rows=size)]
+    many = list(pages(store.repository, schema, window, 2, page_rows=size))
     expected = [] if one is None else keys_of(one, schema.ref)
     assert [key for table in many for key in keys_of(table, schema.ref)] == expected
     assert len(expected) == {
@@ -107,32 +107,37 @@ def test_a_commit_may_be_larger_than_the_batch_size_of_sessions(initialized, mod
 def test_an_import_that_loses_a_race_starts_again_and_lands_once(
     filled, initialized, models, tmp_path, monkeypatch, name
 ):
+    from ontologia.engines.parquet.commit import HeadMovedError, ParquetTransaction
+
+    plain, lost = ParquetTransaction.publish, []
+
+    def publish(self, metadata):
+        if not lost:
+            lost.append(self.commit_id)
+            raise HeadMovedError("somebody else was first")
+        return plain(self, metadata)
+
     with filled("sqlite-v2", "source").ontology(models) as source:
         export_data(source, tmp_path / "data")
-    target = initialized(name)
-    with target.ontology(models) as store, target.ontology(models) as rival:
-        from ontologia.runtime.transfer import importing
+    monkeypatch.setattr(ParquetTransaction, "publish", publish)
+    with initialized(name).ontology(models) as store:
+        report = import_data(store, tmp_path / "data", dry_run=False)
+        assert (lost, report.commit_id, [item.inserted for item in report.types]) == ([1], 1, [5, 3, 3])
+        assert store.query().entities(models.Product).count() == 3
 
-        plain, raced = importing._Import._type, []
 
-        def slow(self, *arguments):
-            if not raced:
-                raced.append(True)
-                store.repository.lease.release()
-                with rival.session() as session:
-                    session.ensure(models.Product(sku=77, price=1.0))
-            return plain(self, *arguments)
-
-        monkeypatch.setattr(importing._Import, "_type", slow)
-        try:
-            report = import_data(store, tmp_path / "data", dry_run=False)
-        except ImportConflictError as problem:
-            pytest.fail(str(problem))
-        except Exception as problem:  # a lease that is gone before the swap is a lost race as well
-            assert "lease" in type(problem).__name__.lower()
-            report = import_data(store, tmp_path / "data", dry_run=False)
-        assert report.commit_id == 2
-        assert store.query().entities(models.Product).count() == 4
+@pytest.mark.parametrize("name", ENGINES)
+def test_wide_rows_come_in_smaller_pages(initialized, models, name, monkeypatch):
+    monkeypatch.setattr(exporting, "FIRST_PAGE_ROWS", 4)
+    monkeypatch.setattr(exporting, "PAGE_BYTES", 100_000)
+    with initialized(name).ontology(models) as store:
+        with store.session() as session:
+            session.ensure(models.Customer(id=f"c{number:02}", name="x" * 50_000) for number in range(20))
+        schema = models.Customer.__declaration__.schema
+        sizes = [page.num_rows for page in pages(store.repository, schema, Window("as_of", 1), 1)]
+    assert sum(sizes) == 20
+    assert sizes[0] == 4
+    assert max(sizes[1:]) <= 2
 
 
 def test_progress_is_told(store, tmp_path):

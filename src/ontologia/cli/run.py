@@ -43,12 +43,12 @@ class Run:
         return names
 
     @contextmanager
-    def store(self, models: Sequence[str] = (), *, create: bool = False) -> Iterator[Store]:
+    def store(self, models: Sequence[str] = (), *, create: bool = False, by_pages: bool = False) -> Iterator[Store]:
         """Open the store with the classes of these modules declared."""
         from ontologia.cli.models import load_models
         from ontologia.runtime.store import Store
 
-        settings = self.settings
+        settings = self.settings.with_little_memory() if by_pages else self.settings
         declarations = load_models(models)
         with Store(settings.open(create=create), declarations) as store:
             yield store

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ontologia.engines.dispatch import StorageTarget
     from ontologia.engines.rowwise import RowwiseRepository
 
+PAGED_MEMORY_LIMIT = "128MB"
 CONSOLE_KEYS = ("db", "storage_uri", "models", "upgraders", "log_level")
 
 
@@ -50,6 +51,12 @@ class Settings:
             return False
         path = Path(self.target.location)
         return not path.is_dir() and (not path.exists() or path.stat().st_size == 0)
+
+    def with_little_memory(self) -> Settings:
+        """For work that goes page by page: DuckDB needs little for that, unless the operator said otherwise."""
+        if self.config.s3_duckdb_memory_limit != OntologiaConfig().s3_duckdb_memory_limit:
+            return self
+        return replace(self, config=replace(self.config, s3_duckdb_memory_limit=PAGED_MEMORY_LIMIT))
 
     def open(self, *, create: bool = False) -> RowwiseRepository:
         """Open the store. Only a write may create a SQLite file."""

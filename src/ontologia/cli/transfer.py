@@ -46,7 +46,7 @@ def export(
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output {output} is there already and not an empty folder: choose another one")
-    with run.store() as store, run.output.progress("exporting") as bar:
+    with run.store(by_pages=True) as store, run.output.progress("exporting") as bar:
         report = export_data(
             store,
             folder,
@@ -135,7 +135,7 @@ def _target_store(run: Run, models: list[str], apply: bool) -> Iterator[Store]:
     from ontologia.runtime.store import Store
 
     if apply or not run.settings.is_missing():
-        with run.store(models, create=apply) as store:
+        with run.store(models, create=apply, by_pages=True) as store:
             yield store
         return
     with Store(open_repository(":memory:", config=run.settings.config), load_models(models)) as store:

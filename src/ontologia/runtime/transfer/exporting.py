@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 Format = Literal["jsonl", "parquet"]
 Progress = Callable[[str, int, int], None]
 HEADER = "export.json"
+LINES_AT_ONCE = 5_000
 FOLDERS = {"entity": "entities", "relation": "relations"}
-PAGE_ROWS = 50_000
+PAGE_ROWS, FIRST_PAGE_ROWS, PAGE_BYTES = 50_000, 5_000, 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +183,13 @@ def pages(
 ) -> Iterator[pa.Table]:
     """The rows of a window, each page after the last identity of the one before.
 
-    Every version of an identity is on one page, oldest first.
+    Every version of an identity is on one page, oldest first. After the first page, the width of its rows says how
+    many fit into memory at once.
     """
     keys = _keys(schema)
     plan = Plan(schema.ref, {schema.ref: schema}, window, order=tuple(map(Order, keys)), limit=page_rows, stored=True)
     after: tuple[Predicate, ...] = ()
-    size = page_rows
+    size = min(page_rows, FIRST_PAGE_ROWS)
     while True:
         page = engine.table(replace(plan, where=after, limit=size))
         last = page.num_rows < size
@@ -200,7 +202,7 @@ def pages(
             yield _up_to(complete, head)
         if last:
             return
-        size = page_rows
+        size = max(1, min(page_rows, PAGE_BYTES * page.num_rows // max(page.nbytes, 1)))
 
 
 def _keys(schema: TypeSchema) -> tuple[FieldExpr[Any], ...]:
@@ -259,9 +261,10 @@ class JsonlFile:
         self._with_metadata = with_metadata
 
     def write(self, page: pa.Table) -> None:
-        for line in lines(self._schema, page, with_metadata=self._with_metadata):
-            self._file.write(line)
-            self._file.write("\n")
+        for start in range(0, page.num_rows, LINES_AT_ONCE):
+            for line in lines(self._schema, page.slice(start, LINES_AT_ONCE), with_metadata=self._with_metadata):
+                self._file.write(line)
+                self._file.write("\n")
 
     def __enter__(self) -> TypeFile:
         return self

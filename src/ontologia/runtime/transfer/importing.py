@@ -148,14 +148,16 @@ def _stage(
     total, before = sum(path.stat().st_size for path in paths), 0
     for path in paths:
         records = _jsonl if path.suffix == ".jsonl" else _parquet
+        earlier = 0
         for place, done, record in records(path, readers):
             ref = _ref(record, place)
             if ref not in staged:
                 staged[ref] = StagedType(readers.of(ref), folder / str(len(staged)))
             try:
-                staged[ref].add(*staged[ref].reader.read(record))
+                staged[ref].add(*staged[ref].reader.read(record), done - earlier)
             except ValidationError as problem:
                 raise ValidationError(f"{place}: {problem}. Nothing was imported") from None
+            earlier = done
             if progress is not None and staged[ref].rows % 1_000 == 0:
                 progress("reading", min(before + done, total), total)
         before += path.stat().st_size

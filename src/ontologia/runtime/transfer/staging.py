@@ -19,7 +19,7 @@ from ontologia.runtime.transfer.records import Identity, RecordReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_AT_ONCE = 25_000
+ROWS_AT_ONCE, BYTES_AT_ONCE = 25_000, 16 << 20
 MAX_PARTS = 256
 
 
@@ -29,6 +29,8 @@ class StagedType:
     def __init__(self, reader: RecordReader, folder: Path) -> None:
         self.reader = reader
         self.rows = 0
+        self._bytes = 0
+        self._held_bytes = 0
         self._folder = folder
         self._identities: list[Identity] = []
         self._values: list[dict[str, Any]] = []
@@ -41,13 +43,16 @@ class StagedType:
     def schema(self) -> TypeSchema:
         return self.reader.schema
 
-    def add(self, identity: Identity, values: dict[str, Any]) -> None:
+    def add(self, identity: Identity, values: dict[str, Any], size: int) -> None:
+        """Take a row that has about this size."""
         self._ascending = self._ascending and self._last < identity
         self._last = identity
         self._identities.append(identity)
         self._values.append(values)
         self.rows += 1
-        if len(self._values) >= ROWS_AT_ONCE:
+        self._bytes += size
+        self._held_bytes += size
+        if len(self._values) >= ROWS_AT_ONCE or self._held_bytes >= BYTES_AT_ONCE:
             self._spill()
 
     def _spill(self) -> None:
@@ -58,7 +63,7 @@ class StagedType:
             self._folder.mkdir(parents=True)
             self._writer = pa.ipc.new_stream(self._parts[0], table.schema)
         self._writer.write_table(table)
-        self._identities, self._values = [], []
+        self._identities, self._values, self._held_bytes = [], [], 0
 
     def seal(self) -> None:
         """No more rows come."""
@@ -75,7 +80,7 @@ class StagedType:
         """Rows of one identity into one part, in their order."""
         import pyarrow as pa
 
-        count = min(MAX_PARTS, -(-self.rows // ROWS_AT_ONCE))
+        count = min(MAX_PARTS, max(-(-self.rows // ROWS_AT_ONCE), -(-self._bytes // BYTES_AT_ONCE)))
         parts = [self._folder / f"part-{number}.arrow" for number in range(count)]
         writers = [pa.ipc.new_stream(part, self.reader.arrow_schema) for part in parts]
         for table in _batches(source):
