@@ -16,12 +16,12 @@ from ontologia.testing.s3server import S3Server, s3_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = str(Path(__file__).parent)
-sys.path.insert(0, HERE)  # `spark_shop` is shared by the tests, by Spark's workers and by the processes they start
+sys.path.insert(0, str(Path(__file__).parent))  # for Spark's workers and the processes that tests start, too
 
 from spark_shop import new_store
 
 pytest.importorskip("pyspark")
+HERE = str(Path(__file__).parent)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

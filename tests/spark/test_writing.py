@@ -172,7 +172,7 @@ def test_constraints_and_structure_are_checked(spark, folder):
         (COLUMNS, {"path": ""}, "say where the store is"),
     ],
 )
-def test_a_write_that_cannot_work_says_why_before_any_task_starts(shop, columns, options, message):
+def test_a_write_that_cannot_work_says_why_before_any_task_starts(spark, shop, columns, options, message):
     given = _parse_datatype_string(columns)
     source = OntologiaSource(CaseInsensitiveDict({"path": shop, "type": "Customer", **options}))
     with pytest.raises(ValidationError) as caught:

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ontologia.spark.pipeline import Pipeline, PipelineReport
-    from ontologia.spark.reading import read
+    from ontologia.spark.reading import read, read_stream
     from ontologia.spark.session import spark_session
 
-__all__ = ["Pipeline", "PipelineReport", "read", "spark_session"]
+__all__ = ["Pipeline", "PipelineReport", "read", "read_stream", "spark_session"]
 
-_HOMES = {"Pipeline": "pipeline", "PipelineReport": "pipeline", "read": "reading", "spark_session": "session"}
+_HOMES = {
+    "Pipeline": "pipeline",
+    "PipelineReport": "pipeline",
+    "read": "reading",
+    "read_stream": "reading",
+    "spark_session": "session",
+}
 
 
 def __getattr__(name: str) -> Any:

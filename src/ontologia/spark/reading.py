@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
+from ontologia.engines.dispatch import parse_storage_target
 from ontologia.engines.parquet.planning import Scan, scan
 from ontologia.engines.parquet.records import IndexEntry
 from ontologia.engines.parquet.repository import S3Repository
@@ -67,11 +68,42 @@ def read(
 
     >>> read(spark, "s3://bucket/onto", Customer, as_of=12)          # doctest: +SKIP
     """
+    check_exists(os.fspath(uri))
     with open_target(uri, config) as repository:
         _, schema = resolve(repository, type_, kind)
         window = window_of(repository, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
         rows = stored_rows(spark, repository, repository.catalog(), schema, window)
     return _shown(rows, schema, versions=not window.deduplicated)
+
+
+def read_stream(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    type_: type[Any] | str,
+    *,
+    kind: Kind | None = None,
+    since: int = 0,
+    max_commits_per_batch: int | None = None,
+) -> DataFrame:
+    """Commits after one as a stream of changes: rows with their commit and operation, in the order of commits.
+
+    >>> read_stream(spark, "s3://bucket/onto", Customer, since=12)   # doctest: +SKIP
+    """
+    check_exists(os.fspath(uri))
+    with open_target(uri, None) as repository:
+        ref, _ = resolve(repository, type_, kind)
+        where = uri_of(repository)
+    stream = spark.readStream.format(FORMAT).options(type=ref.name, kind=ref.kind, since=str(since), changes="true")
+    if max_commits_per_batch is not None:
+        stream = stream.option("maxCommitsPerBatch", str(max_commits_per_batch))
+    return stream.load(where)
+
+
+def check_exists(uri: str) -> None:
+    """Opening a file that is not there would make a new store, which is not what a reader means."""
+    target = parse_storage_target(storage_uri=uri) if "://" in uri else parse_storage_target(uri)
+    if target.backend == "sqlite" and not os.path.exists(target.location):
+        raise ValidationError(f"{target.location}: there is no such file")
 
 
 def resolve(repository: RowwiseRepository, type_: type[Any] | str, kind: str | None) -> tuple[TypeRef, TypeSchema]:

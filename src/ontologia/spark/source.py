@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
@@ -24,7 +23,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ontologia.engines.dispatch import parse_storage_target
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
@@ -122,7 +120,7 @@ class OntologiaSource(DataSource):
             raise ValidationError('say where the store is: .load("s3://bucket/prefix")')
         if "type" not in options:
             raise ValidationError('say which type: .option("type", "Customer")')
-        check_exists(uri)
+        reading.check_exists(uri)
         with open_target(uri, None) as repository:
             _, schema = reading.resolve(repository, options["type"], options.get("kind"))
             window = self._window(repository)
@@ -157,13 +155,6 @@ def check_options(options: Mapping[str, str], known: Sequence[str], *, prefix: s
     for name in options:
         if name.lower() not in taken and not (prefix and name.lower().startswith(prefix)):
             raise ValidationError(f"there is no option {name!r}; there are {', '.join(known)}")
-
-
-def check_exists(uri: str) -> None:
-    """Opening a file that is not there would make a new store, which is not what a reader means."""
-    target = parse_storage_target(storage_uri=uri) if "://" in uri else parse_storage_target(uri)
-    if target.backend == "sqlite" and not Path(target.location).exists():
-        raise ValidationError(f"{target.location}: there is no such file")
 
 
 def number(name: str, text: str) -> int:
@@ -242,7 +233,7 @@ class _Pushing:
     calls whatever is there.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: OntologiaReader) -> None:
         self.reader = reader

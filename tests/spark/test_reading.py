@@ -1,0 +1,215 @@
+"""Reads on Spark: every window, natively and through Arrow, equal to what the embedded path reads."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import reduce
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, datasource
+from spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
+
+from ontologia import OntologiaError, StorageBackendError, ValidationError
+from ontologia.model import canonical_json
+from ontologia.query.plan import Window
+from ontologia.spark import read
+from ontologia.spark.source import Wanted, translated
+
+NAMES = ["id", "name", "age", "tags", "note"]
+WINDOWS = [{}, {"as_of": 3}, {"as_of": 0}, {"history": True}, {"since": 3}]
+OPTIONS = {"as_of": "asOf", "history": "history", "since": "since"}
+
+
+def fill(uri: str) -> str:
+    """Six commits, the first four compacted in stores that can."""
+    new_store(uri)
+    for number in range(1, 5):
+        rows = [Customer(id=f"c{key}", name=f"n{number}", age=number) for key in range(number, number + 3)]
+        commit(uri, *rows, Buys(left_key="c1", right_key="c2", at=f"t{number % 2}", amount=number / 2))
+    if "://" in uri:
+        with session(uri) as opened:
+            opened.repository.compact(apply=True)
+    commit(uri, Customer(id="c1", name="later", age=50, tags=["x"], note="n"))
+    commit(uri, Customer(id="c9", name="last", age=60))
+    return uri
+
+
+@pytest.fixture(scope="module", params=["sqlite", "file"])
+def history(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reading")
+    return fill(str(folder / "onto.db") if request.param == "sqlite" else (folder / "store").as_uri())
+
+
+def loaded(spark, uri, type_, **options):
+    named = {OPTIONS.get(name, name): str(value).lower() for name, value in options.items()}
+    return spark.read.format("ontologia").option("type", type_).options(**named).load(uri)
+
+
+def embedded(uri, cls, as_of=None, history=False, since=None):
+    with session(uri) as opened:
+        query = opened.query()
+        rows = query.entities(cls) if cls is Customer else query.relations(cls)
+        if as_of is not None:
+            rows = rows.as_of(as_of)
+        elif history:
+            rows = rows.with_history()
+        elif since is not None:
+            rows = rows.history_since(since)
+        return rows.to_arrow().to_pylist()
+
+
+def rows_of(frame):
+    return sorted((row.asDict() for row in frame.collect()), key=repr)
+
+
+def test_native_and_arrow_reads_are_equal_in_every_window(spark, history):
+    def all_windows(reader):
+        frames = [reader(**window).selectExpr(f"{place} AS place", *NAMES) for place, window in enumerate(WINDOWS)]
+        return sorted(map(tuple, reduce(DataFrame.unionAll, frames).collect()), key=repr)
+
+    expected = [
+        (place, *(row[name] if name != "tags" else canonical_json(row[name]) for name in NAMES))
+        for place, window in enumerate(WINDOWS)
+        for row in embedded(history, Customer, **window)
+    ]
+    native = all_windows(lambda **window: read(spark, history, Customer, **window))
+    arrow = all_windows(lambda **window: loaded(spark, history, "Customer", **window))
+    assert native == arrow == sorted(expected, key=repr)
+
+
+def test_relations_carry_their_keys(spark, history):
+    found = rows_of(loaded(spark, history, "Buys", kind="relation"))
+    assert [(row["left_key"], row["instance_key"], row["amount"]) for row in found] == [
+        ("c1", "t0", 2.0),
+        ("c1", "t1", 1.5),
+    ]
+    assert found == rows_of(read(spark, history, Buys))
+
+
+def test_a_time_means_the_last_commit_made_by_then(spark, folder):
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    time.sleep(0.01)
+    moment = datetime.now(UTC)
+    commit(folder, Customer(id="a", name="Ann", age=2))
+    assert read(spark, folder, Customer, timestamp_as_of=moment).first().age == 1
+    assert loaded(spark, folder, "Customer", timestampAsOf=moment.isoformat()).first().age == 1
+    assert loaded(spark, folder, "Customer", versionAsOf=1).first().age == 1
+
+
+def test_every_type_of_value_reads_the_same_both_ways(spark, folder):
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+    commit(
+        folder,
+        Everything(
+            number=7, text="ü", real=1.5, yes=False, moment=moment, day=moment.date(), raw=b"\0", shape={"a": 1}
+        ),
+        Everything(number=8, commit_id=5),
+    )
+    native, arrow = (
+        rows_of(read(spark, folder, Everything, history=True)),
+        rows_of(loaded(spark, folder, "Everything", history=True)),
+    )
+    assert native == arrow
+    assert native[0]["__commit_id"] == 1
+
+
+def test_filters_are_pushed_and_answer_as_spark_would(spark, history):
+    frame = loaded(spark, history, "Customer")
+    everything = frame.collect()
+    condition = "age >= 3 AND name IN ('n3', 'n4', 'later') AND id LIKE 'c%' AND note IS NULL AND NOT (age = 4)"
+    filtered = frame.where(condition)
+    expected = [
+        row for row in everything if 3 <= row.age != 4 and row.name in ("n3", "n4", "later") and row.note is None
+    ]
+    assert sorted(filtered.collect()) == sorted(expected)
+    plan = filtered._jdf.queryExecution().executedPlan().toString()
+    assert "Filter" not in plan.split("BatchScan")[0]
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        datasource.EqualTo(("age",), 3),
+        datasource.GreaterThan(("age",), 3),
+        datasource.StringStartsWith(("name",), "n"),
+        datasource.In(("id",), ("c1", "c2")),
+        datasource.Not(datasource.IsNull(("note",))),
+        datasource.EqualTo(("left_key",), "c1"),
+    ],
+    ids=str,
+)
+def test_a_filter_with_an_exact_equivalent_is_taken(filter_):
+    schema = (Buys if filter_.__dict__.get("attribute") == ("left_key",) else Customer).__declaration__.schema
+    assert translated(Wanted("", schema, Window(), 0), filter_) is not None
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        datasource.EqualTo(("tags",), "[]"),
+        datasource.EqualTo(("commit_id",), 3),
+        datasource.In(("age",), (1, None)),
+        datasource.EqualTo(("nested", "field"), 3),
+        datasource.EqualNullSafe(("note",), "x"),
+    ],
+    ids=str,
+)
+def test_a_filter_without_one_is_left_to_spark(filter_):
+    schema = Customer.__declaration__.schema
+    assert translated(Wanted("", schema, Window("history"), 0), filter_) is None
+
+
+def test_a_session_without_filter_pushdown_reads_as_well(spark, folder):
+    commit(folder, Customer(id="a", name="Ann", age=1), Customer(id="b", name="Bob", age=2))
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert [row.id for row in loaded(spark, folder, "Customer").where("age = 2").collect()] == ["b"]
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+@pytest.mark.s3
+def test_a_bucket_is_read_through_arrow(spark, bucket):
+    fill(bucket + "/inner")
+    found = rows_of(read(spark, bucket + "/inner", Customer))
+    assert found == rows_of(loaded(spark, bucket + "/inner", "Customer"))
+    assert [row["id"] for row in found] == [
+        row["id"] for row in sorted(embedded(bucket + "/inner", Customer), key=repr)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"type": "Nobody"}, "there is no type 'Nobody' in this store; it has: entity Customer"),
+        ({"asOf": "three"}, "the option asOf takes a commit id, not 'three'"),
+        ({"timestampAsOf": "noon"}, "the option timestampAsOf takes a time such as"),
+        ({"history": "maybe"}, "the option history is true or false, not 'maybe'"),
+        ({"asOf": "1", "since": "1"}, "choose one of"),
+        ({"asoff": "1"}, "there is no option 'asoff'"),
+        ({"changes": "true", "asOf": "1"}, "changes are what happened since a commit"),
+    ],
+)
+def test_a_read_with_wrong_options_says_so(folder, options, message):
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    from ontologia.spark.source import OntologiaSource
+
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    with pytest.raises(ValidationError) as caught:
+        OntologiaSource(CaseInsensitiveDict({"path": folder, "type": "Customer", **options})).schema()
+    assert message in str(caught.value)
+
+
+def test_a_name_for_two_types_needs_a_kind_and_a_missing_store_is_not_made(spark, tmp_path):
+    missing = tmp_path / "missing.db"
+    with pytest.raises(PySparkException, match="there is no such file"):
+        loaded(spark, str(missing), "Customer").collect()
+    with pytest.raises(OntologiaError, match="there is no such file"):
+        read(spark, missing, Customer)
+    assert not missing.exists()
+    with pytest.raises(StorageBackendError, match="there is no ontology at"):
+        read(spark, (tmp_path / "nothing").as_uri(), Knows)

@@ -1,0 +1,177 @@
+"""Commits as a stream, and a stream as commits: in order, and each batch once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import CaseInsensitiveDict
+from spark_shop import Customer, Knows, commit, commits, customers, head, session
+
+from ontologia import Entity, Field, Session, ValidationError
+from ontologia.spark import read_stream
+from ontologia.spark.changes import change_rows
+from ontologia.spark.source import OntologiaSource
+from ontologia.spark.splits import KeyRange
+
+COLUMNS = "id string, name string, age int, tags array<string>"
+
+
+def delivered(frame, checkpoint):
+    """Run a stream over what is there and give its batches: commit, operation, key and age of every row."""
+    batches = {}
+
+    def take(rows, batch_id):
+        batches[batch_id] = [(row.commit_id, row.operation, row.id, row.age) for row in rows.collect()]
+
+    query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+    return [batches[number] for number in sorted(batches)]
+
+
+def fill(uri):
+    """Five commits: two customers, another type, one customer twice, a compaction, a new customer."""
+    commit(uri, Customer(id="a", name="Ann", age=1), Customer(id="b", name="Bob", age=1))
+    commit(uri, Knows(left_key="a", right_key="b", since=1))
+    commit(uri, Customer(id="a", name="Ann", age=3))
+    commit(uri, Customer(id="a", name="Ann", age=4))
+    if "://" in uri:
+        with session(uri) as opened:
+            opened.repository.compact(apply=True)
+    commit(uri, Customer(id="c", name="Cy", age=5))
+    return uri
+
+
+def test_commits_arrive_in_order_and_a_restarted_stream_goes_on_where_it_stopped(spark, folder, tmp_path):
+    history = fill(folder)
+    stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
+    every_two = stream.option("maxCommitsPerBatch", "2").load(history)
+    assert delivered(every_two, tmp_path / "checkpoint") == [
+        [(1, "insert", "a", 1), (1, "insert", "b", 1)],
+        [(3, "update_version", "a", 3), (4, "update_version", "a", 4)],
+        [(5, "insert", "c", 5)],
+    ]
+    commit(history, Customer(id="b", name="Bob", age=6), Customer(id="d", name="Di", age=6))
+    assert delivered(every_two, tmp_path / "checkpoint") == [[(6, "update_version", "b", 6), (6, "insert", "d", 6)]]
+
+
+def test_a_stream_from_a_file_starts_after_the_commit_it_is_given(spark, tmp_path):
+    path = fill(str(tmp_path / "onto.db"))
+    found = delivered(read_stream(spark, path, Customer, since=3), tmp_path / "checkpoint")
+    assert found == [[(4, "update_version", "a", 4), (5, "insert", "c", 5)]]
+
+
+def test_changes_can_be_read_at_once(spark, folder):
+    fill(folder)
+    changes = spark.read.format("ontologia").options(type="Customer", changes="true", since="1").load(folder)
+    found = changes.where("age > 3").select("commit_id", "operation", "age").collect()
+    assert list(map(tuple, found)) == [(4, "update_version", 4), (5, "insert", 5)]
+
+
+@pytest.mark.parametrize(("after", "upto"), [(0, 6), (0, 3), (3, 6), (1, 4), (5, 6)])
+def test_operations_are_those_of_the_log_across_compaction_and_migration(uri, after, upto):
+    fill(uri)
+    wider = type(
+        "Customer",
+        (Entity,),
+        {"__annotations__": {"id": Field[str], "name": Field[str]}, "id": Field(primary_key=True)},
+        name="Customer",
+    )
+    with Session(uri, entity_types=[wider]) as opened:
+        opened.migrate(
+            dry_run=False, force=True, upgraders={("Customer", 1): lambda row: {k: row[k] for k in ("id", "name")}}
+        )
+        opened.ensure(wider(id="e", name="Eve"))
+        assert opened.commit() == 7
+        repository = opened.repository
+        rows = change_rows(repository, wider.__declaration__.schema, KeyRange(), after, upto + 1).to_pylist()
+        found = {(row["commit_id"], row["entity_key"], row["operation"]) for row in rows}
+        logged = {
+            (number, change["key"], change["operation"])
+            for number in range(max(after + 1, 6), upto + 2)
+            for change in repository.list_commit_changes(number)
+        }
+    assert found == logged  # what was written under the old schema is not read under the new one
+
+
+class Inbox:
+    """A folder of JSON files as a stream into a store."""
+
+    def __init__(self, spark, folder: Path, uri: str) -> None:
+        self.spark = spark
+        self.files = folder / "inbox"
+        self.files.mkdir()
+        self.checkpoint = folder / "checkpoint"
+        self.uri = uri
+
+    def drop(self, name, *rows):
+        (self.files / f"{name}.json").write_text("\n".join(map(json.dumps, rows)))
+
+    def run(self, **options):
+        source = self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", "1").json(str(self.files))
+        sink = source.writeStream.format("ontologia").option("type", "Customer").options(**options)
+        query = sink.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start(self.uri)
+        query.awaitTermination()
+
+    def batches(self):
+        return [one["metadata"].get("stream_batch") for one in reversed(commits(self.uri))]
+
+
+def row(key, age):
+    return {"id": key, "name": key.upper(), "age": age, "tags": []}
+
+
+def test_each_batch_is_one_commit_and_a_batch_run_again_is_not_committed_again(spark, folder, tmp_path):
+    uri = folder
+    commit(uri, Customer(id="z", name="Z", age=0))
+    inbox = Inbox(spark, tmp_path, uri)
+    inbox.drop("1", row("a", 1), row("b", 1))
+    inbox.run()
+    inbox.drop("2", row("a", 2))
+    inbox.run()
+    assert inbox.batches() == [None, "0", "1"]
+    assert customers(uri) == {"z": ("Z", 0), "a": ("A", 2), "b": ("B", 1)}
+    # Died after the commit and before Spark noted it: batch 1 is run again, when somebody else wrote in between.
+    (inbox.checkpoint / "commits" / "1").unlink()
+    (inbox.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    commit(uri, Customer(id="a", name="A", age=99))
+    inbox.run()
+    assert (head(uri), customers(uri)["a"]) == (4, ("A", 99))
+
+
+def test_a_new_checkpoint_in_the_place_of_an_old_one_is_another_stream(spark, tmp_path):
+    folder = str(tmp_path / "onto.db")
+    commit(folder, Customer(id="z", name="Z", age=0))
+    inbox = Inbox(spark, tmp_path, folder)
+    inbox.drop("1", row("a", 1))
+    inbox.run()
+    shutil.rmtree(inbox.checkpoint)
+    inbox.drop("1", row("a", 7))
+    inbox.run()
+    assert customers(folder)["a"] == ("A", 7)
+
+
+def test_a_batch_that_does_not_fit_stops_the_stream_and_commits_nothing(spark, folder, tmp_path):
+    commit(folder, Customer(id="z", name="Z", age=0))
+    inbox = Inbox(spark, tmp_path, folder)
+    inbox.drop("1", row("a", 1), row("a", 2))
+    with pytest.raises(PySparkException, match="'a' occurs more than once"):
+        inbox.run()
+    assert head(folder) == 1
+
+
+def test_a_stream_without_changes_or_with_a_bad_limit_or_without_a_name_is_refused(folder):
+    commit(folder, Customer(id="z", name="Z", age=0))
+
+    def source(**options):
+        return OntologiaSource(CaseInsensitiveDict({"path": folder, "type": "Customer", **options}))
+
+    with pytest.raises(ValidationError, match="a stream delivers changes"):
+        source().streamReader(source().schema())
+    with pytest.raises(ValidationError, match="maxCommitsPerBatch"):
+        source(changes="true", maxCommitsPerBatch="0").streamReader(source(changes="true").schema())
+    with pytest.raises(ValidationError, match="name the stream"):
+        source().streamWriter(source().schema(), False)
