@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ontologia.model.columns import COMMIT_ID, Column, identity_of, layout
 from ontologia.model.typespec import TypeSpec, canonical_json
@@ -14,9 +14,11 @@ from ontologia.model.typespec import TypeSpec, canonical_json
 Kind = Literal["entity", "relation"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TypeRef:
-    """Names a stored type. Entities and relations have separate names."""
+class TypeRef(NamedTuple):
+    """Names a stored type. Entities and relations have separate names.
+
+    A tuple, because every query looks several of them up and tuples hash fast.
+    """
 
     kind: Kind
     name: str

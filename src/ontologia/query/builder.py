@@ -84,7 +84,7 @@ class Query(Generic[T]):
         self._plan = plan or Plan(declaration.ref, {declaration.ref: declaration.schema})
 
     def _with(self, **changes: Any) -> Self:
-        return type(self)(self._source, self._declaration, replace(self._plan, **changes))
+        return type(self)(self._source, self._declaration, self._plan.changed(**changes))
 
     @property
     def plan(self) -> Plan:
@@ -249,7 +249,7 @@ class AggregatingQuery(Query[T]):
     def _aggregated(self, aggregates: tuple[tuple[str, Aggregate], ...], **changes: Any) -> Plan:
         if self._plan.limit is not None or self._plan.offset is not None:
             raise ValueError("limit and offset do not combine with aggregation")
-        return replace(self._plan, aggregates=aggregates, order=(), **changes)
+        return self._plan.changed(aggregates=aggregates, order=(), **changes)
 
 
 class GroupedQuery:
@@ -364,7 +364,7 @@ class PathQuery(Query[Path]):
         self._steps = steps
 
     def _with(self, **changes: Any) -> Self:
-        return type(self)(self._source, self._declaration, replace(self._plan, **changes), self._steps)
+        return type(self)(self._source, self._declaration, self._plan.changed(**changes), self._steps)
 
     def via(self, relation: type[Relation[Any, Any]], *, reverse: bool = False) -> PathQuery:
         """One more step."""
@@ -377,8 +377,7 @@ class PathQuery(Query[Path]):
             raise ValueError(f"{step.ref.name} does not touch {here.ref.name}: it joins {joined}")
         forward = here.ref == ends[0].ref and not (reverse and here.ref == ends[1].ref)
         there = ends[1] if forward else ends[0]
-        plan = replace(
-            self._plan,
+        plan = self._plan.changed(
             hops=(*self._plan.hops, Hop(step.ref, there.ref, forward)),
             schemas={**self._plan.schemas, step.ref: step.schema, there.ref: there.schema},
         )
@@ -399,7 +398,7 @@ class PathQuery(Query[Path]):
 
     def without_relations(self) -> EndQuery:
         """Only the entities reached, each once."""
-        return EndQuery(self._source, self._declaration, replace(self._plan, ends_only=True, order=()), self._steps)
+        return EndQuery(self._source, self._declaration, self._plan.changed(ends_only=True, order=()), self._steps)
 
     def collect(self) -> Result[Path]:
         fetched = self._source.fetch(self._plan)

@@ -48,7 +48,7 @@ class Hop:
     where: tuple[Predicate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The whole question. `aggregates` makes it a question about numbers, `hops` one about paths.
 
@@ -71,6 +71,12 @@ class Plan:
     keyed: bool = False
     stored: bool = False
     unordered: bool = False
+
+    def changed(self, **values: Any) -> Plan:
+        """A copy with other values; several times faster than `dataclasses.replace`, as a key lookup can tell."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **values)
+        return copy
 
     @property
     def schema(self) -> TypeSchema:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 END, NULL = 0xFF, 0xFE
 ROWS_AT_ONCE = 50_000
+PLAIN = (None, "str", "int")  # what sqlite3 gives as it is wanted
 
 
 def decoded(output: Output, values: Sequence[Any]) -> Sequence[Any]:

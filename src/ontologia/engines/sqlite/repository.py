@@ -16,7 +16,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import WRITE_LOCK, Catalog, Commit, SchemaVersion, Transaction, TypeLayout, change_entry
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.columnar import decoded, select_arrow
+from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow
 from ontologia.engines.sqlite.connections import Connection, Connections
 from ontologia.errors import LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
@@ -140,7 +140,8 @@ class SqliteRepository(RowwiseRepository):
         if not rows:
             return [() for _ in statement.outputs]
         return [
-            decoded(output, values) for output, values in zip(statement.outputs, zip(*rows, strict=True), strict=True)
+            values if output.scalar in PLAIN else decoded(output, values)
+            for output, values in zip(statement.outputs, zip(*rows, strict=True), strict=True)
         ]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
