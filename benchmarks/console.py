@@ -1,0 +1,95 @@
+"""The console as an operator meets it: how soon it answers, and how much memory bulk work takes.
+
+Every command is a process of its own. Export and import of a million rows must stay under a bound of memory; a run that
+does not is an error, not a slow result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.report import Case
+
+ROWS = 1_000_000
+MAX_BYTES = 500 * 1_000_000
+MODELS = """
+from ontologia import Entity, Field
+
+
+class Reading(Entity):
+    id: Field[str] = Field(primary_key=True)
+    sensor: Field[str]
+    value: Field[float]
+    tags: Field[list[str]]
+"""
+
+
+def startup(folder: Path) -> Iterator[Case]:
+    """`onto --help` beside a bare interpreter that waits for 0.3 s."""
+    yield Case(
+        "onto --help", "onto --help", "python -c pass, and 0.3 s", 1,
+        lambda: onto(folder, "--help"),
+        lambda: subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)"], check=True),
+    )  # fmt: skip
+
+
+def transfer(folder: Path) -> Iterator[Case]:
+    """Export and import of many rows, beside parsing them, for a file and for object storage."""
+    (folder / "bench_models.py").write_text(MODELS)
+    rows = folder / "rows.jsonl"
+    with rows.open("w") as file:
+        for number in range(ROWS):
+            fields = {"id": f"r{number:09}", "sensor": f"s{number % 97}", "value": number / 7, "tags": ["a", "b"]}
+            record = {"kind": "entity", "type": "Reading", "key": fields["id"], "fields": fields}
+            file.write(json.dumps(record) + "\n")
+
+    def parse() -> None:
+        with rows.open("rb") as file:
+            for line in file:
+                json.loads(line)
+
+    for name, flags in (
+        ("SQLite", ("--db", str(folder / "onto.db"))),
+        ("objects", ("--storage-uri", (folder / "objects").as_uri())),
+    ):
+
+        def load(flags: tuple[str, ...] = flags) -> None:
+            for path in (folder / "onto.db", folder / "objects"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            onto(folder, "init", *flags)
+            onto(folder, "import", *flags, "--input", str(rows), "--models", "bench_models", "--apply")
+
+        def unload(flags: tuple[str, ...] = flags) -> None:
+            shutil.rmtree(folder / "data", ignore_errors=True)
+            onto(folder, "export", *flags, "--output", str(folder / "data"))
+
+        for verb, work in (("import", load), ("export", unload)):
+            yield Case(
+                f"{verb} {ROWS:,} rows, {name}", f"onto {verb}, under {MAX_BYTES // 1_000_000} MB",
+                "json.loads of every line", None, work, parse, runs=1,
+            )  # fmt: skip
+
+
+def onto(folder: Path, *arguments: str) -> None:
+    """Run the console, and insist on success and on its bound of memory."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ontologia.cli", *arguments],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(f"  onto {arguments[0]}: peak {peak / 1e6:.0f} MB", file=sys.stderr)
+    if process.returncode != 0 or peak > MAX_BYTES:
+        raise SystemExit(f"onto {' '.join(arguments)}: exit code {process.returncode}, peak {peak / 1e6:.0f} MB")
+
+
+SUITES: dict[str, Callable[[Path], Iterator[Case]]] = {"console-startup": startup, "console-transfer": transfer}
