@@ -14,7 +14,8 @@ class OntologiaConfig:
 
     `max_batch_size` is the number of rows one commit may write. `lock_timeout_ms` is how long a writer waits for
     another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket. `cache_directory` holds copies of
-    immutable files from a bucket, up to `cache_max_bytes`; by default it is the user's cache folder.
+    immutable files from a bucket, up to `cache_max_bytes`; by default it is the user's cache folder. The console hands
+    maintenance that touches more than `spark_above_rows` rows to Spark.
     """
 
     max_batch_size: int = 10_000
@@ -28,6 +29,7 @@ class OntologiaConfig:
     s3_duckdb_memory_limit: str = "256MB"
     cache_directory: str | None = None
     cache_max_bytes: int = 2 << 30
+    spark_above_rows: int = 5_000_000
     default_namespace: str = "default"
 
     def __post_init__(self) -> None:

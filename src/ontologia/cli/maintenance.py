@@ -14,7 +14,9 @@ from ontologia.cli.output import Face, counted, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
+    from ontologia.engines.parquet.compaction import CompactionReport
     from ontologia.engines.parquet.indexes import IndexReport
+    from ontologia.runtime.store import Store
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -30,10 +32,11 @@ def register(app: typer.Typer) -> None:
 def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: WorkEngine = "auto") -> None:
     """Merge the files of each type into one snapshot. Answers stay the same; reading gets faster."""
     with run.store() as store:
+        report = store.repository.compact(type_name)
         if apply:
             run.echo_target()
-        with run.output.progress("compacting"):
-            report = store.repository.compact(type_name, apply=apply)
+            with run.output.progress("compacting"):
+                report = _compacted(run, store, type_name, engine, sum(item.rows for item in report.types))
     facts = {
         "applied": report.applied,
         "types": [
@@ -64,6 +67,14 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
     run.output.show(facts, draw)
     if report.types and not apply:
         run.output.say("to do it: the same command with --apply")
+
+
+def _compacted(run: Run, store: Store, type_name: str | None, engine: str, rows: int) -> CompactionReport:
+    if not run.on_spark(engine, rows):
+        return store.repository.compact(type_name, apply=True)  # type: ignore[no-any-return]
+    from ontologia.spark.bulk import compact as compact_on_spark
+
+    return compact_on_spark(run.spark(), store.repository, type_name, apply=True)
 
 
 def index_facts(report: IndexReport) -> dict[str, Any]:

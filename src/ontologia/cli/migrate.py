@@ -46,13 +46,18 @@ def migrate(
     with run.store(run.model_names(models, needed=True)) as store:
         load_steps(upgraders or run.settings.upgraders)
         stored = {ref: layout.schema for ref, layout in store.repository.catalog().layouts.items()}
+        preview: Any = store.migrate(dry_run=True)
         if not apply:
-            preview: Any = store.migrate(dry_run=True)
             _show_preview(run, preview, stored, store.schemas)
             return
         run.echo_target()
         with run.output.progress("migrating"):
-            result: Any = store.migrate(dry_run=False, token=token, force=force, meta=notes)
+            if run.on_spark(engine, preview.estimated_rows) and store.repository.capabilities.object_storage:
+                from ontologia.spark import bulk
+
+                result: Any = bulk.migrate(run.spark(), store, dry_run=False, token=token, force=force, meta=notes)
+            else:
+                result = store.migrate(dry_run=False, token=token, force=force, meta=notes)
     _show_result(run, result)
 
 

@@ -59,8 +59,11 @@ Token = Annotated[str | None, typer.Option("--token", metavar="TOKEN", help="The
 CommitMeta = Annotated[
     list[str] | None, typer.Option("--meta", metavar="K=V", help="A note on the commit; may be given many times.")
 ]
-WorkEngine = Annotated[Literal["auto", "local"], typer.Option("--engine", help="Where the work runs.")]
-QueryEngine = Annotated[Literal["duckdb"] | None, typer.Option("--engine", help="What answers the query.")]
+WorkEngine = Annotated[
+    Literal["auto", "local", "spark"],
+    typer.Option("--engine", help="Where the work runs; auto hands much of it to Spark, little to this process."),
+]
+QueryEngine = Annotated[Literal["duckdb", "spark"] | None, typer.Option("--engine", help="What answers the query.")]
 TypeFilter = Annotated[
     list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be given many times.")
 ]

@@ -13,8 +13,6 @@ from ontologia.cli.output import Face
 from ontologia.cli.run import Run, command, group, metadata
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from ontologia.model import Declaration
     from ontologia.spark.pipeline import PipelineReport
 
@@ -60,7 +58,8 @@ def ingest(
     declaration = _declared(run, models).get(into)
     if declaration is None:
         raise UsageError(f"--into {into}: no declared type has that name")
-    session = _session(run, master, {})
+    run.echo_target()
+    session = run.spark(master=master)
     with run.output.progress("loading"):
         pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
         pipeline.load(
@@ -91,7 +90,8 @@ def run_file(
     names = list(models or ()) or described.models
     types = _declared(run, names)
     target = described.target if described.target and not _is_named(run) else _target(run)
-    session = _session(run, master, described.spark, target)
+    run.output.say(f"target: {target}")
+    session = run.spark(master=master, config=described.spark)
     with run.output.progress("loading"):
         pipeline = described.pipeline(session, target, types, run.settings.config)
         report = pipeline.commit(meta=described.meta | metadata(meta), dry_run=dry_run)
@@ -135,17 +135,6 @@ def _target(run: Run) -> str:
 
 def _is_named(run: Run) -> bool:
     return run.given.db is not None or run.given.storage_uri is not None
-
-
-def _session(run: Run, master: str | None, settings: dict[str, str], target: str | None = None) -> SparkSession:
-    from ontologia.spark.session import spark_session
-
-    run.output.say(f"target: {target or run.settings.where}")
-    session = spark_session("onto", master=master, config=settings)
-    address = getattr(session.sparkContext, "uiWebUrl", None)
-    if address:
-        run.output.say(f"Spark UI: {address}")
-    return session
 
 
 def _show(run: Run, report: PipelineReport) -> None:

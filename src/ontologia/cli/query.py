@@ -18,6 +18,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import Kind, TypeRef, TypeSchema
 
 if TYPE_CHECKING:
+    from ontologia.query.builder import QuerySource
     from ontologia.query.plan import Hop, Order, Plan, Window
     from ontologia.runtime.store import Store
 
@@ -62,7 +63,8 @@ def entities(
 ) -> None:
     """Entities of one type: the latest state, or any other state or stretch of history."""
     _rows(
-        run, "entity", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset
+        run, "entity", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset,
+        engine,
     )  # fmt: skip
 
 
@@ -81,7 +83,8 @@ def relations(
 ) -> None:
     """Relations of one type; filters may look at either end."""
     _rows(
-        run, "relation", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset
+        run, "relation", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset,
+        engine,
     )  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def traverse(
         raise UsageError("--via is needed: the relation to follow, once for each step")
     window = _window(as_of, with_history, history_since)
     with run.store(run.model_names(models)) as store, run.output.progress("asking"):
-        asked = _Question(store, TypeRef("entity", type_name))
+        asked = _Question(store, TypeRef("entity", type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, limit, offset)
         hops = asked.hops(via)
         refs = [plan.source, *(ref for hop in hops for ref in (hop.relation, hop.entity))]
@@ -152,10 +155,11 @@ def _rows(
     order_by: list[str] | None,
     limit: int | None,
     offset: int | None,
+    engine: str | None,
 ) -> None:
     window = _window(as_of, with_history, history_since)
     with run.store(run.model_names(models)) as store, run.output.progress("asking"):
-        asked = _Question(store, TypeRef(kind, type_name))
+        asked = _Question(store, TypeRef(kind, type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, limit, offset)
         (records,), diagnostics = asked.parts(plan, [plan.source])
     facts = {"kind": kind, "type": type_name, "count": len(records), "rows": records, "diagnostics": diagnostics}
@@ -202,11 +206,21 @@ def _window(as_of: int | None, with_history: bool, history_since: int | None) ->
     return Window("history") if with_history else Window()
 
 
+def _source(run: Run, store: Store, engine: str | None) -> QuerySource:
+    """Who answers: the store's own engine, or Spark."""
+    if engine != "spark":
+        return store.repository
+    from ontologia.spark.queries import SparkSource
+
+    return SparkSource(run.spark(), store.repository)
+
+
 class _Question:
     """A plan made from names. A declared class says what a type is; else the store does."""
 
-    def __init__(self, store: Store, ref: TypeRef) -> None:
+    def __init__(self, store: Store, ref: TypeRef, source: QuerySource) -> None:
         self._store = store
+        self._source = source
         self._ref = ref
         self._layouts = store.repository.catalog().layouts
         self.schema(ref)
@@ -273,7 +287,7 @@ class _Question:
 
     def parts(self, plan: Plan, refs: Sequence[TypeRef]) -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
         """The records of each of these types, side by side, in the shape that an export has."""
-        fetched = self._store.repository.fetch(plan)
+        fetched = self._source.fetch(plan)
         found, start = [], 0
         for ref in refs:
             schema = plan.schemas[ref]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +19,8 @@ from ontologia.cli.output import Output
 from ontologia.cli.target import Settings, resolve
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ontologia.runtime.store import Store
 
 GIVEN = "ontologia.given"
@@ -52,6 +54,20 @@ class Run:
         declarations = load_models(models)
         with Store(settings.open(create=create), declarations) as store:
             yield store
+
+    def on_spark(self, engine: str, rows: int) -> bool:
+        """Whether work of this size is Spark's."""
+        return engine == "spark" or (engine == "auto" and rows > self.settings.config.spark_above_rows)
+
+    def spark(self, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+        """A Spark session, and the address where its work can be watched."""
+        from ontologia.spark.session import spark_session
+
+        session = spark_session("onto", master=master, config=config)
+        context = getattr(session, "_sc", None)
+        if context is not None and context.uiWebUrl:
+            self.output.say(f"Spark UI: {context.uiWebUrl}")
+        return session
 
     def echo_target(self, doing: str = "target") -> None:
         """Before a write: say where it goes."""

@@ -251,7 +251,7 @@ class Engine(ABC):
         with self.snapshot():
             catalog = catalog or self.catalog()
             catalog.check(plan.schemas)
-            self._diagnostics = _diagnostics(plan, catalog.layouts.get(plan.source))
+            self._diagnostics = plan_diagnostics(plan, catalog.layouts.get(plan.source))
             with self.relations(plan, catalog) as relations:
                 yield self._statement(plan, relations), self._diagnostics
 
@@ -271,7 +271,8 @@ class Engine(ABC):
         self.close()
 
 
-def _diagnostics(plan: Plan, layout: TypeLayout | None) -> list[dict[str, Any]]:
+def plan_diagnostics(plan: Plan, layout: TypeLayout | None) -> list[dict[str, Any]]:
+    """What a caller should know about a result, besides its rows (RFC 0009 §2.3)."""
     window = plan.window
     if layout is None or window.mode != "as_of" or window.commit is None:
         return []

@@ -124,7 +124,7 @@ def ambiguous(spec: TypeSpec) -> bool:
     """Whether two different values may have the same JSON, such as a date and a text in `str | date`, or in `Any`."""
     match spec["kind"]:
         case "primitive":
-            return spec["name"] == "Any"
+            return bool(spec["name"] == "Any")
         case "list":
             return ambiguous(spec["item"])
         case "dict":

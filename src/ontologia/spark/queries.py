@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from ontologia.engines.base import Catalog, output_schema, plan_diagnostics
+from ontologia.engines.parquet.duck import python_values
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, Column, TypeRef, commit_column
-from ontologia.query.compiler import Output, compile
+from ontologia.model import COMMIT_ID, SCALARS, Column, TypeRef, commit_column
+from ontologia.query.builder import Fetched
+from ontologia.query.compiler import KEYS, Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
 from ontologia.query.relation import Relation
@@ -20,7 +24,7 @@ from ontologia.spark.reading import stored_rows
 from ontologia.spark.types import spark_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK = DIALECTS["spark"]
@@ -39,38 +43,66 @@ class ViewRelation(Relation):
         return exp.select(*(exp.column(name, quoted=True) for name in names)).from_(exp.to_table(self.view))
 
 
+class SparkSource:
+    """Answers plans on Spark instead of in process: `QueryRoot(SparkSource(spark, repository))`."""
+
+    def __init__(self, spark: SparkSession, repository: RowwiseRepository) -> None:
+        if not isinstance(repository, RowwiseRepository):
+            raise ValidationError(f"{type(repository).__name__} cannot be read by Spark")
+        self.spark = spark
+        self.repository = repository
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
+        catalog = self.repository.catalog()
+        columns = [python_values(column) for column in self._table(plan, keys, catalog).columns]
+        return Fetched(columns, plan_diagnostics(plan, catalog.layouts.get(plan.source)))
+
+    def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
+        return self._table(plan, keys, self.repository.catalog())
+
+    def _table(self, plan: Plan, keys: pa.Table | None, catalog: Catalog) -> pa.Table:
+        with explained("running a query"):
+            frame, statement = self.frame(plan, keys, catalog)
+            found = frame.toArrow()
+        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+
+    def explain(self, plan: Plan) -> str:
+        frame, statement = self.frame(plan, None, self.repository.catalog())
+        physical = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "simple")  # type: ignore[union-attr]
+        return f"{SPARK.render(statement.tree, pretty=True)}\n\n{physical}"
+
+    def frame(self, plan: Plan, keys: pa.Table | None, catalog: Catalog) -> tuple[DataFrame, Statement]:
+        """The result as a DataFrame, its columns named c0, c1, … All types are read at one head."""
+        catalog.check(plan.schemas)
+        relations: dict[TypeRef, Relation] = {}
+        for ref, schema in plan.schemas.items():
+            view = f"ontologia_{uuid.uuid4().hex}"
+            stored_rows(self.spark, self.repository, catalog, schema, plan.window).createOrReplaceTempView(view)
+            relations[ref] = ViewRelation(ref, view)
+        if keys is not None:
+            self.spark.createDataFrame(keys).createOrReplaceTempView(KEYS)
+        statement = compile(plan, relations, SPARK)
+        found = self.spark.sql(statement.sql, args=statement.parameters(plan))
+        typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))
+        return found.select(*typed).toDF(*(f"c{place}" for place in range(len(statement.outputs)))), statement
+
+
 def to_spark(spark: SparkSession, repository: Any, plan: Plan) -> DataFrame:
-    """A plan's result as a DataFrame. All its types are read at one head."""
-    if not isinstance(repository, RowwiseRepository):
-        raise ValidationError(f"{type(repository).__name__} cannot be read by Spark")
-    catalog = repository.catalog()
-    catalog.check(plan.schemas)
-    relations: dict[TypeRef, Relation] = {}
-    for ref, schema in plan.schemas.items():
-        view = f"ontologia_{uuid.uuid4().hex}"
-        stored_rows(spark, repository, catalog, schema, plan.window).createOrReplaceTempView(view)
-        relations[ref] = ViewRelation(ref, view)
-    statement = compile(plan, relations, SPARK)
+    """A plan's result as a DataFrame, with the columns of `to_arrow`."""
+    source = SparkSource(spark, repository)
     with explained("running a query"):
-        found = spark.sql(statement.sql, args=statement.parameters(plan))
-        return found.select(*_named(plan, statement.outputs))
+        found, statement = source.frame(plan, None, source.repository.catalog())
+    names = [output.name for output in statement.outputs]
+    if plan.aggregates:
+        return found.toDF(*names)
+    names[0] = commit_column(plan.schema)  # the commit comes first, and is shown only where rows are versions
+    shown = found.toDF(*(f"c{place}" for place in range(len(names))))
+    first = 1 if plan.window.deduplicated else 0
+    return shown.select(*(shown[f"c{place}"].alias(names[place]) for place in range(first, len(names))))
 
 
-def _named(plan: Plan, outputs: Sequence[Output]) -> list[SparkColumn]:
-    """The columns of `to_arrow`: the commit comes first, and only where rows are versions."""
-    from pyspark.sql import functions as sql
-
-    names = [output.name for output in outputs]
-    first = 0
-    if not plan.aggregates:
-        names[0] = commit_column(plan.schema)
-        first = 1 if plan.window.deduplicated else 0
-    types = [spark_type(_spark_name(output)) for output in outputs]
-    chosen = range(first, len(outputs))
-    return [sql.col(f"c{number}").cast(types[number]).alias(names[number]) for number in chosen]
-
-
-def _spark_name(output: Output) -> str:
-    from ontologia.model import SCALARS
-
-    return "string" if output.scalar is None else SCALARS[output.scalar].spark
+def _type(output: Output) -> Any:
+    return spark_type("string" if output.scalar is None else SCALARS[output.scalar].spark)
