@@ -19,6 +19,7 @@ from ontologia.testing.s3server import s3_server
 
 APPS = Path(__file__).parent / "apps"
 SOURCE = Path(ontologia.__file__).parent.parent
+sys.path.insert(0, str(APPS))
 SCHEMAS = Path(ontologia.__file__).parent / "cli" / "schemas"
 
 # One line per engine: how it is called, where it lies, and the version it is laid out with.
@@ -99,7 +100,6 @@ class Target:
 def _here(tmp_path, monkeypatch):
     """An empty working directory, the shop on the path, and no settings from outside."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(APPS))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(SOURCE), str(APPS))))
     for name in ("DB", "STORAGE_URI", "CONFIG", "LOG_LEVEL"):
         monkeypatch.delenv(f"ONTOLOGIA_{name}", raising=False)

@@ -123,11 +123,11 @@ def test_an_empty_folder_is_filled(onto, filled):
 # --- import ---
 
 
-@pytest.mark.parametrize("models", [(), ("--models", "myapp.models")], ids=["by schema", "by class"])
+@pytest.mark.parametrize("classes", [(), ("--models", "myapp.models")], ids=["by schema", "by class"])
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
-def test_what_goes_in_comes_out_in_one_commit(onto, filled, empty, format, models):
+def test_what_goes_in_comes_out_in_one_commit(onto, filled, empty, format, classes):
     export(onto, filled("sqlite-v2", "source"), "data", "--format", format)
-    facts = import_(onto, empty, "data", *models, "--apply").valid("import")
+    facts = import_(onto, empty, "data", *classes, "--apply").valid("import")
     assert (facts["commit_id"], facts["rows"]) == (1, 11)
     export(onto, filled("sqlite-v2", "again"), "before")
     export(onto, empty, "after")
@@ -266,7 +266,7 @@ def test_records_of_many_types_may_share_a_file(onto, filled, empty, tmp_path):
 GOOD = {"kind": "entity", "type": "Product", "key": "1", "fields": {"sku": 1, "price": 2.5, "since": None}}
 
 
-@pytest.mark.parametrize("models", [(), ("--models", "myapp.models")], ids=["by schema", "by class"])
+@pytest.mark.parametrize("classes", [(), ("--models", "myapp.models")], ids=["by schema", "by class"])
 @pytest.mark.parametrize(
     ("line", "word"),
     [
@@ -289,12 +289,12 @@ GOOD = {"kind": "entity", "type": "Product", "key": "1", "fields": {"sku": 1, "p
         ),
     ],
 )
-def test_a_bad_record_is_named_with_its_line_and_nothing_is_imported(onto, filled, line, word, models):
+def test_a_bad_record_is_named_with_its_line_and_nothing_is_imported(onto, filled, line, word, classes):
     target = filled("sqlite-v2")
     Path("rows.jsonl").write_text(
         json.dumps({**GOOD, "key": "77", "fields": {**GOOD["fields"], "sku": 77}}) + f"\n{line}\n"
     )
-    more = ("--input", "rows.jsonl", "--apply", "--on-conflict", "upsert", *models)
+    more = ("--input", "rows.jsonl", "--apply", "--on-conflict", "upsert", *classes)
     message = onto("import", *target.flags, *more).failed(1, word)
     assert "rows.jsonl:2" in message or "Nothing" in message
     assert onto("info", *target.flags, "--json").json["head"] == 2
@@ -344,3 +344,17 @@ def test_an_import_that_makes_no_sense(onto, filled, more, code, word):
     Path("header/export.json").write_text("{}")
     Path("header/x.jsonl").write_text("")
     onto("import", *filled("sqlite-v2").flags, *more).failed(code, word)
+
+
+# --- other writers ---
+
+
+@pytest.mark.parametrize("name", ["sqlite-v1", "sqlite-v2", "s3-v1", "s3-v2"])
+def test_a_store_that_another_writer_holds_is_a_lost_race(onto, filled, models, name):
+    target = filled(name)
+    export(onto, target)
+    Path("onto.toml").write_text("lock_timeout_ms = 50\ns3_lock_timeout_ms = 50\n")
+    with target.ontology(models) as holder, holder.repository.write():
+        more = ("--input", "data", "--apply", "--on-conflict", "upsert", "-c", "onto.toml")
+        onto("import", *target.flags, *more).failed(4)
+    assert onto("info", *target.flags, "--json").json["head"] == 2

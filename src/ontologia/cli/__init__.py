@@ -22,4 +22,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as problem:
         exits.report(problem, debug="--debug" in given)
         return exits.code_of(problem)
+    if code == exits.INTERRUPTED:
+        print("onto: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else exits.OK

@@ -33,7 +33,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         run = Run(remember(ctx, values))
         if ctx.invoked_subcommand is None:
-            log(run, last, since, meta)
+            with run.logging():
+                log(run, last, since, meta)
 
     found.callback(help="The commit log, newest first.", epilog="Example:  onto commits --last 5 --meta source=crm")(
         with_globals(commits)

@@ -10,6 +10,7 @@ import traceback
 from ontologia.errors import OntologiaError
 
 OK, ERROR, USAGE, MISMATCH, RACE, STORAGE, CONFLICT, REFUSED = range(8)
+INTERRUPTED = 130  # as shells have it for a process that was stopped by the keyboard
 
 # By the stable codes of the error tree; an error that is not listed ends like its nearest base.
 BY_CODE = {

@@ -69,6 +69,25 @@ class Run:
             self.output.say(f"Spark UI: {context.uiWebUrl}")
         return session
 
+    @contextmanager
+    def logging(self) -> Iterator[None]:
+        """What the library logs goes to stderr, one line each."""
+        level = logging.getLevelNamesMapping().get(self.settings.log_level)
+        if level is None:
+            known = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
+            raise UsageError(f"log level {self.settings.log_level!r} is unknown; known are {known}")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        root = logging.getLogger()
+        earlier = root.level
+        root.addHandler(handler)
+        root.setLevel(level)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            root.setLevel(earlier)
+
     def echo_target(self, doing: str = "target") -> None:
         """Before a write: say where it goes."""
         self.output.say(f"{doing}: {self.settings.where}")
@@ -84,7 +103,7 @@ def command(app: typer.Typer, name: str, *, example: str, **options: Any) -> Cal
     def register(function: Command) -> Command:
         def call(ctx: typer.Context, **values: Any) -> Any:
             run = Run(remember(ctx, values))
-            with _logging(run):
+            with run.logging():
                 return function(run, **values)
 
         call.__name__, call.__doc__ = function.__name__, function.__doc__
@@ -130,26 +149,6 @@ def with_globals(function: Command, own: Sequence[inspect.Parameter] | None = No
     function.__signature__ = inspect.Signature(signed)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in signed}
     return function
-
-
-@contextmanager
-def _logging(run: Run) -> Iterator[None]:
-    """Log records and warnings of the library go to stderr, one line each."""
-    level = logging.getLevelNamesMapping().get(run.settings.log_level)
-    if level is None:
-        known = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
-        raise UsageError(f"log level {run.settings.log_level!r} is unknown; known are {known}")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    root = logging.getLogger()
-    earlier = root.level
-    root.addHandler(handler)
-    root.setLevel(level)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(earlier)
 
 
 def metadata(pairs: Sequence[str] | None, option: str = "--meta") -> dict[str, str]:
