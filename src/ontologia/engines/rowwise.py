@@ -231,10 +231,12 @@ class RowwiseRepository(Engine):
 
     def query_entities(self, entity_type: str, **question: Any) -> list[dict[str, Any]]:
         """Rows as dicts. `question` takes `where`, `window`, `order`, `limit`, `offset`."""
-        return self._rows(self._plan("entity", entity_type, **question))
+        with self.snapshot():  # the schema and the rows of one state
+            return self._rows(self._plan("entity", entity_type, **question))
 
     def query_relations(self, relation_type: str, **question: Any) -> list[dict[str, Any]]:
-        return self._rows(self._plan("relation", relation_type, **question))
+        with self.snapshot():
+            return self._rows(self._plan("relation", relation_type, **question))
 
     def get_latest_entity(self, entity_type: str, entity_key: str) -> dict[str, Any] | None:
         return self._latest(TypeRef("entity", entity_type), (entity_key,))
@@ -267,10 +269,10 @@ class RowwiseRepository(Engine):
         return self._groups("relation", relation_type, groups, aggregates, question)
 
     def iter_latest_entities(self, entity_type: str) -> Iterator[dict[str, Any]]:
-        yield from self._rows(self._plan("entity", entity_type))
+        yield from self.query_entities(entity_type)
 
     def iter_latest_relations(self, relation_type: str) -> Iterator[dict[str, Any]]:
-        yield from self._rows(self._plan("relation", relation_type))
+        yield from self.query_relations(relation_type)
 
     def _schema(self, ref: TypeRef) -> TypeSchema:
         layout = self.catalog().layouts.get(ref)
@@ -303,10 +305,11 @@ class RowwiseRepository(Engine):
     def _latest(self, ref: TypeRef, identity: tuple[str, ...]) -> dict[str, Any] | None:
         import pyarrow as pa
 
-        if ref not in self.catalog().layouts:
-            return None
         keys = pa.table({name: pa.array([key], pa.string()) for name, key in zip(ref.identity, identity, strict=True)})
-        found = self._rows(replace(self._plan(ref.kind, ref.name), keyed=True), keys)
+        with self.snapshot():
+            if ref not in self.catalog().layouts:
+                return None
+            found = self._rows(replace(self._plan(ref.kind, ref.name), keyed=True), keys)
         return found[0] if found else None
 
     def _rows(self, plan: Plan, keys: Any = None) -> list[dict[str, Any]]:
@@ -323,8 +326,9 @@ class RowwiseRepository(Engine):
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _number(self, kind: Kind, type_name: str, aggregate: Aggregate, question: Mapping[str, Any]) -> Any:
-        plan = replace(self._plan(kind, type_name, **question), aggregates=(("value", aggregate),))
-        return self.fetch(plan).columns[0][0]
+        with self.snapshot():
+            plan = replace(self._plan(kind, type_name, **question), aggregates=(("value", aggregate),))
+            return self.fetch(plan).columns[0][0]
 
     def _groups(
         self,
