@@ -282,9 +282,11 @@ class Spark(Dialect):
     def encode(self, scalar: str | None, value: Any) -> Any:
         if scalar is None and isinstance(value, (datetime, date, bytes)):
             return DIALECTS["duckdb"].encode(None, value)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return value.isoformat()  # Spark makes a date of it; its client cannot write years below 1000
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             return float(value)
-        return value
+        return value + 0.0 if isinstance(value, float) else value  # files have no negative zero
 
     def encode_match(self, text: str) -> Any:
         return text

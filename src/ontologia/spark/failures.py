@@ -23,11 +23,12 @@ def explained(operation: str) -> Iterator[None]:
         raise
     except (Py4JError, PySparkException) as problem:
         raise StorageBackendError(
-            f"the Spark job failed while {operation}: {_root(str(problem))}", context={"operation": operation}
+            f"the Spark job failed while {operation}: {_root(str(problem)) or type(problem).__name__}",
+            context={"operation": operation},
         ) from problem
 
 
 def _root(report: str) -> str:
     """The innermost cause in a stack trace, which is the last one named."""
     causes = [cause.strip() for cause in _CAUSE.findall(report)]
-    return causes[-1] if causes else report.strip().splitlines()[0]
+    return causes[-1] if causes else report.strip().partition("\n")[0]

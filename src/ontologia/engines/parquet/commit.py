@@ -273,7 +273,7 @@ class RowFile:
         ref = self.layout.ref
         rows = rows.sort_by([(name, "ascending") for name in ref.identity])
         constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
-        columns: dict[str, Any] = {name: rows.column(name) for name in rows.column_names}
+        columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
         columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
         if self._document:
             from ontologia.engines.documents import documents
@@ -281,6 +281,14 @@ class RowFile:
             columns[f"{ref.kind}_type"] = pa.repeat(pa.scalar(ref.name), rows.num_rows)
             columns["fields_json"] = pa.array(documents(self.layout.schema, rows), pa.string())
         return pa.table({field.name: columns[field.name] for field in self._schema}).cast(self._schema)
+
+
+def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though they are equal."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
 
 
 def file_schema(schema: TypeSchema, *, document: bool) -> pa.Schema:
