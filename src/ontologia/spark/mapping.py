@@ -30,16 +30,20 @@ def mapped(
     order_by: Any = None,
 ) -> DataFrame:
     """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as sql
 
     chosen = _chosen(source, declaration, expressions)
     order = sql.lit(None).cast("string") if order_by is None else _expression(order_by)
-    picked = source.select(
-        *(column.alias(name) for name, column in chosen.items()),
-        order.alias(ORDER),
-        sql.to_json(sql.struct(*(f"`{name}`" for name in source.columns))).alias(SOURCE),
-    )
-    types = {field.name: field.dataType for field in picked.schema}
+    try:
+        picked = source.select(
+            *(column.alias(name) for name, column in chosen.items()),
+            order.alias(ORDER),
+            sql.to_json(sql.struct(*(f"`{name}`" for name in source.columns))).alias(SOURCE),
+        )
+        types = {field.name: field.dataType for field in picked.schema}
+    except AnalysisException as refusal:
+        raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
     columns, problems = [], []
     for name, text, problem in _identity(declaration, types):
         columns.append(text.alias(name))
@@ -84,6 +88,11 @@ def _expression(text: Any) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     return sql.expr(text) if isinstance(text, str) else text
+
+
+def _line(refusal: Exception) -> str:
+    """The line of Spark's refusal that says what is wrong; the rest shows its plan."""
+    return str(refusal).strip().splitlines()[0]
 
 
 def _identity(declaration: Declaration, types: Mapping[str, DataType]) -> list[tuple[str, SparkColumn, SparkColumn]]:

@@ -29,7 +29,7 @@ from ontologia.runtime.store import open_target
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
 from ontologia.spark.reading import uri_of
-from ontologia.spark.staging import COUNTS, MESSAGE, OnConflict, OnDuplicate, OnInvalid, StageTask, stage
+from ontologia.spark.staging import COUNTS, MESSAGE, OnConflict, OnDuplicate, OnInvalid, StageTask, stage, staging_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +149,9 @@ class Pipeline:
             _check_reach(self.spark, repository)
             schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
             repository.catalog().check(schemas)
-            run = _Run(self, repository, f"quarantine/{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}/")
+            run = _Run(
+                self, repository, staging_of(repository), f"quarantine/{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}/"
+            )
             if dry_run:
                 reports, commit_id = run.preview(repository.catalog()), None
             else:
@@ -171,14 +173,8 @@ class _Run:
 
     pipeline: Pipeline
     repository: RowwiseRepository
+    staging: str
     quarantine: str
-
-    @property
-    def staging(self) -> str:
-        """The store that executors write to: the target itself, or for a file a folder beside it."""
-        if isinstance(self.repository, S3Repository):
-            return self.repository.objects.uri
-        return f"file://{uri_of(self.repository)}.staging"
 
     def preview(self, catalog: Catalog) -> dict[TypeRef, TypeReport]:
         reports = {}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+LOGGING = Path(__file__).with_name("log4j2.properties")
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "2g"}
 
 
@@ -42,6 +45,8 @@ def spark_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    # PySpark also prints every error that it raises, as JSON, to standard error.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -50,6 +55,7 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
     settings |= config or {}
     _provide_java(settings)
     builder = SparkSession.builder.appName(app_name).master(chosen)
@@ -111,13 +117,19 @@ def _start_gateway(java: str, settings: Mapping[str, str]) -> None:
     """
     import pyspark
 
-    jars = Path(pyspark.__file__).parent / "jars"
+    home = Path(pyspark.__file__).parent
     folder = Path(tempfile.mkdtemp(prefix="ontologia-spark-"))
     info = folder / "gateway"
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     memory = settings.get("spark.driver.memory", "2g")
-    environment = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "JAVA_HOME": str(Path(java).parents[1])}
-    command = [java, f"-Xmx{memory}", *opens, "-cp", f"{jars}/*", "org.apache.spark.deploy.SparkSubmit"]
+    environment = {
+        **os.environ,
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+        "JAVA_HOME": str(Path(java).parents[1]),
+        "SPARK_HOME": os.environ.get("SPARK_HOME", str(home)),  # where Python workers find PySpark
+    }
+    options = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))  # too late to be set by Spark itself
+    command = [java, f"-Xmx{memory}", *opens, *options, "-cp", f"{home}/jars/*", "org.apache.spark.deploy.SparkSubmit"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     process = subprocess.Popen([*command, "pyspark-shell"], stdin=subprocess.PIPE, env=environment)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
+from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef, TypeSchema, encode_json
@@ -22,6 +23,7 @@ from ontologia.objects import open_objects
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
 from ontologia.spark.mapping import ORDER, REASON, SOURCE
+from ontologia.spark.reading import uri_of
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import first_key
 
@@ -59,6 +61,13 @@ class StageTask:
     @property
     def schema(self) -> TypeSchema:
         return self.layout.schema
+
+
+def staging_of(repository: RowwiseRepository) -> str:
+    """Where executors write: the store itself, or for a file a folder beside it."""
+    if isinstance(repository, S3Repository):
+        return repository.objects.uri
+    return f"file://{uri_of(repository)}.staging"
 
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,6 @@ from pyspark.sql.types import StructType
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
-from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, TypeSchema
@@ -30,7 +29,7 @@ from ontologia.objects import Objects, open_objects
 from ontologia.runtime.store import open_target
 from ontologia.spark.incoming import Intake, Rejected, intake
 from ontologia.spark.reading import resolve, uri_of
-from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid
+from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, staging_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,13 +154,6 @@ def _choice(name: str, options: Mapping[str, str], default: str, allowed: Sequen
     if given not in allowed:
         raise ValidationError(f"the option {name} is one of {', '.join(allowed)}, not {given!r}")
     return given
-
-
-def staging_of(repository: RowwiseRepository) -> str:
-    """Where executors write: the store itself, or for a file a folder beside it."""
-    if isinstance(repository, S3Repository):
-        return repository.objects.uri
-    return f"file://{uri_of(repository)}.staging"
 
 
 def shares_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedShare]:

