@@ -6,10 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import embedded
+from benchmarks import console, embedded, objects
 from benchmarks.report import measure, save, show
 
-SUITES = {**embedded.SUITES}
+SUITES = {**embedded.SUITES, **objects.SUITES, **console.SUITES}
 
 
 def main(names: list[str]) -> int:

@@ -148,16 +148,16 @@ def lookup(folder: Path) -> Iterator[Case]:
         timed[count] = by_key, by_index
         yield Case(
             f"key lookup in {count:,} rows", "where(id == …).first()", "bare SELECT", 10,
-            by_key, by_key_bare, repeat=1_000, runs=7,
+            by_key, by_key_bare, repeat=5, runs=501,
         )  # fmt: skip
         yield Case(
             f"indexed filter in {count:,} rows", "where(postcode == …).collect()", "bare SELECT", 10,
-            by_index, by_index_bare, repeat=300, runs=7,
+            by_index, by_index_bare, repeat=5, runs=501,
         )  # fmt: skip
     for number, name in enumerate(("key lookup", "indexed filter")):
         yield Case(
             f"{name}: growth", f"in {MANY:,} rows", "in 1,000 rows", 1.5,
-            timed[MANY][number], timed[1_000][number], repeat=300, runs=7,
+            timed[MANY][number], timed[1_000][number], repeat=5, runs=501,
         )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ Work = Callable[[], object]
 class Case:
     """Two pieces of work, measured in turns. The goal is `ours <= limit x peer`.
 
-    `fresh` makes new arguments for every run and is not timed; `repeat` says how often a run does its work, for work
-    too short to be timed once.
+    `fresh` makes new arguments for every run and is not timed. `repeat` says how often a run does its work, for work
+    too short to be timed once; such runs are short and many, so that most have the processor for themselves.
     """
 
     name: str
@@ -77,7 +77,8 @@ def measure(case: Case) -> Measured:
 
 
 def _timed(run: Callable[..., object], arguments: Sequence[object], repeat: int) -> float:
-    gc.collect()
+    if repeat == 1:
+        gc.collect()
     started = time.perf_counter()
     for _ in range(repeat):
         run(*arguments)

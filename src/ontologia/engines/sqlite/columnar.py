@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +81,19 @@ def select_arrow(connection: sqlite3.Connection, statement: Statement, parameter
     lists = iter(collected)
     for output, field, value in zip(statement.outputs, schema, row, strict=True):
         if output.scalar in ("float", "bytes"):
-            found: list[Any] = next(lists, _Collect([]))
-            arrays.append(pa.array(decoded(output, found), field.type))
+            arrays.append(_array(output, next(lists, _Collect([])), field.type))
         else:
             arrays.append(_split(value).cast(field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(output: Output, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if output.scalar == "float":
+        with suppress(pa.ArrowInvalid):  # a NaN is text
+            return pa.array(values, kind)
+    return pa.array(decoded(output, values), kind)
 
 
 def _row_by_row(cursor: sqlite3.Cursor, statement: Statement, schema: pa.Schema) -> pa.Table:

@@ -1,0 +1,140 @@
+"""The Parquet log on a loopback S3 server, beside the same bytes written by hand and DuckDB on one plain file."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import duckdb
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.customers import Customer, key
+from benchmarks.embedded import changed, numbered
+from benchmarks.report import Case
+from ontologia import OntologiaConfig, Ontology
+from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.parquet.duck import Duck
+from ontologia.engines.parquet.remote import Reading
+from ontologia.testing.s3server import s3_server
+
+ROWS = 1_000_000
+CHANGED = 10_000
+TAIL = 50
+BUCKET = "ontologia-bench"
+
+
+def log(folder: Path) -> Iterator[Case]:
+    """Commit into, and ask, a compacted type of a million rows with a tail of commits."""
+    with ExitStack() as stack:
+        server = stack.enter_context(s3_server())
+        server.create_bucket(BUCKET)
+        uri = server.uri(f"{BUCKET}/log")
+        config = OntologiaConfig(max_batch_size=2 * ROWS, cache_directory=str(folder / "cache"))
+        initialize_storage(storage_uri=uri, config=config)
+        onto = stack.enter_context(Ontology(storage_uri=uri, config=config, entity_types=[Customer]))
+        rows = numbered(ROWS)
+        append(onto, rows)
+        append(onto, changed(rows.slice(0, CHANGED), 1))
+        onto.repository.compact(apply=True)
+        for number in range(TAIL):
+            append(onto, changed(rows.slice(number * 200, 200), 2 + number))
+        yield committing(onto, rows)
+        yield from asking(onto, folder, rows)
+
+
+def append(onto: Ontology, rows: object) -> None:
+    """Rows as one commit, without the detour over objects."""
+    schema = Customer.__declaration__.schema
+    with onto.repository.write() as transaction:
+        layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
+        transaction.append(layout, rows)
+        transaction.publish({})
+
+
+def committing(onto: Ontology, rows: object) -> Case:
+    """A commit compares the touched rows with the store in one read, writes one file, and moves the head."""
+    from ontologia.runtime.commit import Wanted, commit_state
+
+    schema = Customer.__declaration__.schema
+    steps = itertools.count(1000)
+    objects = onto.repository.objects
+
+    def wanted() -> list[object]:
+        return [changed(rows.slice(500_000, CHANGED), next(steps))]
+
+    def ours(table: object) -> None:
+        state = {schema.ref: Wanted(schema, table)}
+        if commit_state(onto.repository, state, {schema.ref: schema}, {}) is None:
+            raise RuntimeError("nothing was committed")
+
+    def by_hand(table: object) -> None:
+        sink = io.BytesIO()
+        pq.write_table(table, sink, compression="zstd")
+        objects.put(f"by-hand/{next(steps)}.parquet", sink.getvalue())
+        for number in range(10):
+            objects.put(f"by-hand/{number}.json", b"{}" * 200)
+
+    return Case(
+        f"commit {CHANGED:,} changed rows into {ROWS:,}", "commit of a session's rows", "one Parquet file and 10 objects",
+        3, ours, by_hand, wanted, wanted,
+    )  # fmt: skip
+
+
+def asking(onto: Ontology, folder: Path, rows: object) -> Iterator[Case]:
+    """Latest state with a selective filter, by key, and again with a cold cache."""
+    query = onto.query().entities(Customer)
+    plain = folder / "current.parquet"
+    current = onto.query().entities(Customer).to_arrow()
+    pq.write_table(current, plain, compression="zstd", row_group_size=131_072)
+    connection = duckdb.connect(config={"memory_limit": "256MB"})
+    postcodes = pc.unique(current.column("postcode"))
+    wanted = postcodes[len(postcodes) // 2].as_py()
+
+    def filtered() -> None:
+        query.where(Customer.postcode == wanted).to_arrow()
+
+    def filtered_by_hand() -> None:
+        connection.execute("SELECT * FROM read_parquet(?) WHERE postcode = ?", [str(plain), wanted]).to_arrow_table()
+
+    yield Case(
+        f"latest, selective filter, {ROWS:,} rows and {TAIL} commits", "query.to_arrow()", "DuckDB on one file of them",
+        2, filtered, filtered_by_hand,
+    )  # fmt: skip
+
+    def lookup() -> None:
+        if query.where(Customer.id == key(654_321)).first() is None:
+            raise RuntimeError("the row is not there")
+
+    def lookup_by_hand() -> None:
+        connection.execute("SELECT * FROM read_parquet(?) WHERE id = ?", [str(plain), key(654_321)]).fetchall()
+
+    yield Case("key lookup on S3, warm cache", "query.first()", "DuckDB on one local file", None, lookup, lookup_by_hand)
+
+    caches = itertools.count()
+
+    def cold() -> list[object]:
+        repository = onto.repository
+        config = OntologiaConfig(cache_directory=str(folder / f"cold-{next(caches)}"))
+        repository.reading = Reading(repository.objects, Duck("256MB"), config)
+        return []
+
+    def remote_by_hand() -> None:
+        data = onto.repository.objects.get("by-hand/current.parquet").data
+        place = folder / "fetched.parquet"
+        place.write_bytes(data)
+        connection.execute("SELECT * FROM read_parquet(?) WHERE postcode = ?", [str(place), wanted]).to_arrow_table()
+        os.unlink(place)
+
+    onto.repository.objects.put("by-hand/current.parquet", plain.read_bytes())
+    yield Case(
+        "the same with a cold cache", "query.to_arrow()", "fetch one file, then DuckDB", None, filtered, remote_by_hand,
+        cold, runs=3,
+    )  # fmt: skip
+
+
+SUITES = {"objects": log}
