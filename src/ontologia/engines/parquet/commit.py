@@ -284,7 +284,7 @@ class RowFile:
 
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though they are equal."""
+    """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though equal."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import uuid
@@ -18,6 +19,10 @@ from ontologia.query.compiler import KEYS, Statement
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+
+
+BATCH_ROWS = 131_072
+MEMORY_PER_THREAD = 256_000_000 * 0.9
 
 
 class Duck:
@@ -40,7 +45,7 @@ class Duck:
                 cursor.register(KEYS, keys)
             yield cursor
         except duckdb.Error as problem:
-            raise StorageBackendError(f"DuckDB says: {problem}", context={"operation": "query"}) from problem
+            raise StorageBackendError(_explained(problem), context={"operation": "query"}) from problem
         finally:
             cursor.close()
 
@@ -53,11 +58,14 @@ class Duck:
                     "memory_limit": self._memory_limit,
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
+                    "preserve_insertion_order": False,  # every statement that cares about order says so
+                    "enable_external_file_cache": False,  # files are local copies; memory is for the work
                     # What does not fit into memory goes here, not into the working directory.
                     "temp_directory": str(Path(tempfile.gettempdir(), f"ontologia-duckdb-{uuid.uuid4().hex}")),
                 }
                 self._connection = duckdb.connect(":memory:", config=settings)
                 self._connection.execute("SET TimeZone = 'UTC'")
+                self._connection.execute(f"SET threads = {_threads(self._connection)}")
             return self._connection
 
     def allow_s3(self, name: str, secret: Mapping[str, str]) -> None:
@@ -79,7 +87,8 @@ class Duck:
 
     def table(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         with self.cursor(keys) as cursor:
-            found = cursor.execute(statement.sql, dict(parameters)).to_arrow_table()
+            # In batches: a result that DuckDB holds as a whole counts against its memory limit.
+            found = cursor.execute(statement.sql, dict(parameters)).to_arrow_reader(BATCH_ROWS).read_all()
         return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
 
     def close(self) -> None:
@@ -97,6 +106,21 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     bare = column.cast(pa.timestamp("us")).to_pylist()
     return [None if value is None else value.replace(tzinfo=UTC) for value in bare]
+
+
+def _explained(problem: Exception) -> str:
+    first = str(problem).partition("\n")[0]
+    if "Out of Memory" in first:
+        return f"DuckDB needs more memory than it may use ({first}): raise OntologiaConfig.s3_duckdb_memory_limit"
+    return f"DuckDB says: {first}"
+
+
+def _threads(connection: duckdb.DuckDBPyConnection) -> int:
+    """As many threads as the memory limit feeds: each holds row groups and runs of a sort of its own."""
+    row = connection.execute("SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'").fetchone()
+    number, unit = str(row[0] if row else "256 MiB").split()
+    size = float(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}.get(unit, 1)
+    return max(1, min(os.cpu_count() or 1, int(size // MEMORY_PER_THREAD)))
 
 
 def _quoted(text: str) -> str:

@@ -38,7 +38,7 @@ class FilesRelation(Relation):
             return self._newest(names)
         if self.scan.inside_snapshot or not self.scan.tail:
             return self._settled(names, self.scan.snapshot)
-        base = self._settled(names, self.scan.snapshot).where(exp.not_(exp.Exists(this=self._superseding())))
+        base = self._not_superseded(self._settled(names, self.scan.snapshot))
         return exp.select(*map(_column, names)).from_(exp.union(base, self._newest(names), distinct=False).subquery())
 
     def _settled(self, names: Sequence[str], snapshot: IndexEntry) -> exp.Select:
@@ -62,15 +62,15 @@ class FilesRelation(Relation):
         select.set("qualify", exp.Qualify(this=exp.EQ(this=rank, expression=exp.Literal.number(1))))
         return select
 
-    def _superseding(self) -> exp.Select:
-        """Whether a later commit has a row of the same identity."""
+    def _not_superseded(self, base: exp.Select) -> exp.Select:
+        """Without the identities that a later commit has a row of. Those are few, so that this is one small table."""
         names = self.ref.identity
         later = self._select(names, self.scan.tail).where(*self._upper()).subquery("later")
         same = [
             exp.EQ(this=exp.column(name, table="later", quoted=True), expression=exp.column(name, "t", quoted=True))
             for name in names
         ]
-        return exp.select("1").from_(later).where(*same)
+        return base.join(later, on=exp.and_(*same), join_type="anti")
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:
