@@ -90,7 +90,7 @@ def test_completion_is_offered_for_the_shells(onto_command, shell, monkeypatch):
 def test_completion_knows_commands(onto_command):
     asked = {"_ONTO_COMPLETE": "complete_bash", "COMP_WORDS": "onto in", "COMP_CWORD": "1"}
     answer = onto_command(env={**_environment(), **asked})
-    assert answer.out.split() == ["init", "info", "index"]
+    assert {"init", "info", "index"} <= set(answer.out.split())
 
 
 def test_completion_knows_choices(onto_command):

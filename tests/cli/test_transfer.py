@@ -282,6 +282,13 @@ GOOD = {"kind": "entity", "type": "Product", "key": "1", "fields": {"sku": 1, "p
         (json.dumps({**GOOD, "fields": {"sku": 2**70, "price": 1}}), "sku"),
         (json.dumps({**GOOD, "fields": {"sku": 1, "price": 1, "colour": "red"}}), "colour"),
         (json.dumps({**GOOD, "type": "Nothing"}), "Nothing"),
+        (json.dumps({**GOOD, "type": ["Product"]}), "type"),
+        (
+            json.dumps({"kind": "entity", "type": "Customer", "key": "x", "fields": {"id": "x", "name": "\ud800"}}),
+            "surrogate",
+        ),
+        (json.dumps({"kind": "entity", "type": "Customer", "fields": {"id": "x", "name": "y", "photo": "xyz"}}), "hex"),
+        ("\ufeff{", "not JSON"),
         (json.dumps({"kind": "relation", "type": "Subscription", "left_key": "c1", "fields": {}}), "right_key"),
         (
             json.dumps({"kind": "relation", "type": "Subscription", "left_key": "c", "right_key": "1", "fields": {}}),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, Engine, Transaction, TypeLayout, user_metadata
 from ontologia.errors import ValidationError
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import TypeRef, TypeSchema, is_unicode
 from ontologia.query.plan import Plan
 from ontologia.runtime.delta import INSERT, delta
 from ontologia.runtime.store import Store
@@ -24,6 +24,7 @@ from ontologia.runtime.transfer.staging import StagedType
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_parse = json.JSONDecoder().decode
 SUFFIXES = (".jsonl", ".parquet")
 
 
@@ -144,21 +145,24 @@ def _stage(
     files: Iterable[Path], readers: _Readers, folder: Path, progress: Progress | None
 ) -> dict[TypeRef, StagedType]:
     staged: dict[TypeRef, StagedType] = {}
+    known: dict[str, TypeRef] = {}
     paths = list(files)
     total, before = sum(path.stat().st_size for path in paths), 0
     for path in paths:
         records = _jsonl if path.suffix == ".jsonl" else _parquet
         earlier = 0
         for place, done, record in records(path, readers):
-            ref = _ref(record, place)
-            if ref not in staged:
-                staged[ref] = StagedType(readers.of(ref), folder / str(len(staged)))
+            ref = known.get(f"{record.get('kind')} {record.get('type')}") or _ref(record, place)
+            item = staged.get(ref)
+            if item is None:
+                known[str(ref)] = ref
+                item = staged[ref] = StagedType(readers.of(ref), folder / str(len(staged)))
             try:
-                staged[ref].add(*staged[ref].reader.read(record), done - earlier)
+                item.add(*item.reader.read(record), done - earlier)
             except ValidationError as problem:
                 raise ValidationError(f"{place}: {problem}. Nothing was imported") from None
             earlier = done
-            if progress is not None and staged[ref].rows % 1_000 == 0:
+            if progress is not None and item.rows % 1_000 == 0:
                 progress("reading", min(before + done, total), total)
         before += path.stat().st_size
     for item in staged.values():
@@ -178,11 +182,13 @@ def _jsonl(path: Path, readers: _Readers) -> Iterator[Record]:
                 continue
             place = f"{path}:{number}"
             try:
-                record = json.loads(line)
+                record = _parse(line.decode("utf-8-sig"))
             except (ValueError, RecursionError) as problem:
                 raise ValidationError(f"{place}: not JSON: {problem}. Nothing was imported") from None
             if not isinstance(record, dict):
                 raise ValidationError(f"{place}: a record is a JSON object. Nothing was imported")
+            if b"\\u" in line and not is_unicode(json.dumps(record, ensure_ascii=False)):
+                raise ValidationError(f"{place}: half a surrogate pair is no text. Nothing was imported")
             yield place, done, record
 
 

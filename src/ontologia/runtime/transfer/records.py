@@ -82,21 +82,20 @@ class RecordReader:
     def __init__(self, schema: TypeSchema, declaration: Declaration | None = None) -> None:
         self.schema = schema
         self.ref = schema.ref
+        self._keys = record_keys(schema.ref)
         adapter = _adapter(schema) if declaration is None else declaration.adapter
-        # Bytes are hex in JSON, which Pydantic undoes when it reads JSON itself.
-        has_bytes = '"bytes"' in json.dumps(schema.to_json())
-        self._validate: Callable[[Any], dict[str, Any]] = (
-            (lambda values: adapter.validator.validate_json(json.dumps(values)))
-            if has_bytes
-            else adapter.validator.validate_python
-        )
+        # Bytes are hex in JSON. Those of a field are undone here; those deep inside one by Pydantic, from JSON text.
+        self._hex = [column.name for column in schema.columns if column.scalar == "bytes"]
+        deep = any('"bytes"' in json.dumps(column.spec) for column in schema.columns if column.scalar is None)
+        self._from_text = adapter.validator.validate_json if deep else None
+        self._validate: Callable[[Any], dict[str, Any]] = adapter.validator.validate_python
 
     def read(self, record: Mapping[str, Any]) -> tuple[Identity, dict[str, Any]]:
         """A record as identity and checked values."""
         fields = record.get("fields")
         if not isinstance(fields, dict):
             raise ValidationError(f"{self.ref}: a record needs fields, a JSON object")
-        keys = tuple(record.get(key) for key in record_keys(self.ref))
+        keys = tuple([record.get(key) for key in self._keys])
         if self.ref.kind == "relation":
             return self._relation(keys, fields)
         values = self._checked(fields, keys)
@@ -118,11 +117,22 @@ class RecordReader:
 
     def _checked(self, values: dict[str, Any], keys: tuple[Any, ...]) -> dict[str, Any]:
         try:
-            return self._validate(values)
+            if self._from_text is not None:
+                checked_values: dict[str, Any] = self._from_text(json.dumps(values))
+                return checked_values
+            return self._validate(self._with_bytes(values))
         except pydantic.ValidationError as problem:
-            name = "/".join(str(key) for key in keys if key)
-            reasons = "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
-            raise ValidationError(f"{self.ref} {name!r}: {reasons}") from None
+            raise self._rejected(keys, _reasons(problem)) from None
+        except ValueError as problem:
+            raise self._rejected(keys, f"bytes are written in hex: {problem}") from None
+
+    def _with_bytes(self, values: dict[str, Any]) -> dict[str, Any]:
+        texts = [name for name in self._hex if isinstance(values.get(name), str)]
+        return {**values, **{name: bytes.fromhex(values[name]) for name in texts}} if texts else values
+
+    def _rejected(self, keys: tuple[Any, ...], reasons: str) -> ValidationError:
+        name = "/".join(str(key) for key in keys if key)
+        return ValidationError(f"{self.ref} {name!r}: {reasons}")
 
     def table(self, identities: list[Identity], rows: list[dict[str, Any]]) -> pa.Table:
         """Checked values as storage has them: identity, then fields."""
@@ -142,6 +152,10 @@ class RecordReader:
     @property
     def arrow_schema(self) -> pa.Schema:
         return self.table([], []).schema
+
+
+def _reasons(problem: pydantic.ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in problem.errors())
 
 
 def _adapter(schema: TypeSchema) -> Any:
