@@ -101,6 +101,10 @@ def import_(
     """Bring exported data into a store as one commit. A preview, unless --apply."""
     from ontologia.runtime.transfer import Precondition, import_data
 
+    if engine == "spark":
+        raise UsageError(
+            "--engine spark: an import runs in this process, in bounded memory; onto ingest loads on Spark"
+        )
     if dry_run and apply:
         raise UsageError("--dry-run and --apply exclude each other")
     if precondition == "must_exist" and on_conflict == "abort":
