@@ -6,6 +6,7 @@ has happened, one that raised has not, unless it raised `CommitOutcomeUnknownErr
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
 from ontologia.objects import Objects, open_objects
 from ontologia.objects.proof import _proven
 from ontologia.runtime.drop import DropPreview
+from ontologia.testing.s3server import S3Server
 from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 
 Latest = dict[str, dict[str, dict[str, Any]]]
@@ -272,3 +274,32 @@ def test_after_a_delay_past_the_lease_at_any_request_the_state_is_old_or_new_and
         faulty.call(stall, at=step)
         problem = scene.attempt(shop, faulty, clock=clock)
         scene.check(shop, problem, f"{scene.operation} delayed at {request}")
+
+
+# --- the same on a real server, at the requests that matter ---
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("key", [paths.HEAD, paths.index(Customer.__declaration__.ref), paths.lock()])
+@pytest.mark.parametrize("fault", ["lose request", "lose response", "crash before", "crash after"])
+def test_a_commit_on_a_bucket_survives_a_fault_at_the_requests_that_matter(
+    s3: S3Server, fault: str, key: str, tmp_path: Path
+) -> None:
+    shop = Shop.create(open_objects(s3.uri(f"parquet-tests/{uuid.uuid4().hex}")), "v2", tmp_path / "cache")
+    faulty = FaultyObjects(shop.objects)
+    verb, what = fault.split()
+    if verb == "lose":
+        getattr(faulty, f"lose_{what}")(operation="put_if_*", key=key)
+    else:
+        faulty.crash(operation="put_if_match", key=key, when=what)  # type: ignore[arg-type]
+    told: int | None = None
+    with contextlib.suppress(SimulatedCrash):
+        told = shop.commit([Customer(id="c9", name="Ida")], objects=faulty, keep_alive=False)
+    with shop.using(clock=AheadClock(3_600)) as repository:
+        head = repository.get_head_commit_id()
+        assert head in (3, 4)
+        assert ("c9" in latest(repository)["Customer"]) == (head == 4)
+        assert told in (None, 4)
+        assert told is None or head == 4
+        assert commit(repository, [Product(sku="next")]) == head + 1
+        assert repository.index_verify().healthy

@@ -133,7 +133,13 @@ AFTER_THE_SWAP = {POINTS[2], POINTS[3], POINTS[4]}
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("work", [writers.commit_one, writers.migrate_one], ids=["commit", "migration"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(writers.commit_one, id="commit"),
+        pytest.param(writers.migrate_one, id="migration", marks=pytest.mark.slow),
+    ],
+)
 def test_a_writer_that_is_killed_leaves_the_old_state_or_the_new_one(
     work: Callable[..., Any], point: str, tmp_path: Path
 ) -> None:

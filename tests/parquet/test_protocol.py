@@ -247,6 +247,17 @@ def test_known_types_that_a_stalled_writer_put_back_are_mended_by_the_next_commi
     assert read(memory, paths.TYPES)["kept"] == 1
 
 
+def test_a_repair_mends_known_types_that_a_stalled_writer_put_back(memory: Shop) -> None:
+    old = read(memory, paths.TYPES)
+    memory.objects.put(paths.TYPES, json.dumps({**old, "entities": ["Product"]}).encode())
+    memory.objects.delete(paths.index(CUSTOMER))
+    with memory.using() as repository:
+        assert [item.ref for item in repository.index_verify().types if not item.healthy] == [CUSTOMER]
+        assert repository.index_repair(apply=True).repaired == [CUSTOMER]
+        assert repository.index_verify().healthy
+    assert read(memory, paths.TYPES)["entities"] == ["Customer", "Product"]
+
+
 def test_a_type_that_was_registered_and_never_committed_is_harmless(memory: Shop) -> None:
     class Shelf(Product, name="Shelf"):
         pass

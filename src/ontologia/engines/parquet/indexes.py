@@ -98,10 +98,15 @@ def _known(repository: S3Repository, head: Head, schemas: SchemaCatalog) -> list
         if problem.context.get("kind") == "missing":
             repository.objects.put_if_absent(paths.TYPES, encoded(KnownTypes.of(schemas.current).body()))
         return []
+    return sorted({*known.refs, *_mend(repository, known, schemas).refs})
+
+
+def _mend(repository: S3Repository, known: KnownTypes, schemas: SchemaCatalog) -> KnownTypes:
+    """The list of known types as the catalog has it, written where it was not so."""
     right = known.adjusted(schemas.current, schemas.dropped)
     if right is not known:
         repository.objects.put(paths.TYPES, encoded(right.body()))
-    return sorted({*known.refs, *right.refs})
+    return right
 
 
 def _advance_one(
@@ -169,9 +174,13 @@ def purge(repository: S3Repository, refs: Sequence[TypeRef]) -> None:
 
 
 def verify(repository: S3Repository) -> IndexReport:
-    """Compare every index with the head. Fails when the known types cannot be read (§5)."""
+    """Compare every index with the head. Fails when the known types cannot be read (§5).
+
+    Types that the list should have and has not are looked at too: a writer that stalled may have put an old list back.
+    """
     head = repository.log.head().head
-    types = repository.objects.map(lambda ref: _health(repository, head, ref), repository.log.known_types().refs)
+    refs = sorted({*repository.log.known_types().refs, *repository.log.schemas(head).current})
+    types = repository.objects.map(lambda ref: _health(repository, head, ref), refs)
     return IndexReport(head.commit_id, types)
 
 
@@ -201,6 +210,7 @@ def _repair_plan(repository: S3Repository) -> RepairReport | None:
     """One try; None when the head moved before the repaired indices could be written."""
     start = repository.log.head()
     schemas = repository.log.schemas(start.head)
+    known = repository.log.known_types()
     broken = [item for item in verify(repository).types if not item.healthy]
     plans: list[tuple[TypeRef, IndexVersion, TypeIndex]] = []
     for item in broken:
@@ -210,6 +220,7 @@ def _repair_plan(repository: S3Repository) -> RepairReport | None:
     repository.lease.guard()
     if repository.log.head().head != start.head:
         return None
+    _mend(repository, known, schemas)
     for ref, found, index in plans:
         _replace(repository, ref, found, index, schemas)
     repository.mirrored = None

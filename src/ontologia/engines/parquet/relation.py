@@ -21,13 +21,18 @@ SUPERSEDED_BY = "superseded_by"
 
 
 class FilesRelation(Relation):
-    """The rows of a type in its files. `places` says where each file can be read, by path."""
+    """The rows of a type in its files. `places` says where each file can be read, by path.
 
-    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str]) -> None:
+    `tail_table` holds the newest rows of the commits after the snapshot, where somebody has loaded them.
+    """
+
+    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str], tail_table: str | None = None) -> None:
         self.ref = ref
         self.scan = scan
         self.places = places
-        self.key = (ref, scan.upper, tuple((entry.is_snapshot, *self._places([entry])) for entry in scan.files))
+        self.tail_table = tail_table
+        read = scan.files if tail_table is None else [entry for entry in scan.files if entry is scan.snapshot]
+        self.key = (ref, scan.upper, tail_table, tuple((entry.is_snapshot, *self._places([entry])) for entry in read))
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
@@ -51,8 +56,8 @@ class FilesRelation(Relation):
 
     def _newest(self, names: Sequence[str]) -> exp.Select:
         """The last row of each identity among the commits after the snapshot."""
-        select = self._select(names, self.scan.tail).where(*self._upper())
-        if len(self.scan.tail) == 1:  # one commit has each identity once
+        select = self._tail(names)
+        if self.tail_table is not None or len(self.scan.tail) == 1:  # one commit has each identity once
             return select
         rank = exp.Window(
             this=call("row_number"),
@@ -65,12 +70,18 @@ class FilesRelation(Relation):
     def _not_superseded(self, base: exp.Select) -> exp.Select:
         """Without the identities that a later commit has a row of. Those are few, so that this is one small table."""
         names = self.ref.identity
-        later = self._select(names, self.scan.tail).where(*self._upper()).subquery("later")
+        later = self._tail(names).subquery("later")
         same = [
             exp.EQ(this=exp.column(name, table="later", quoted=True), expression=exp.column(name, "t", quoted=True))
             for name in names
         ]
         return base.join(later, on=exp.and_(*same), join_type="anti")
+
+    def _tail(self, names: Sequence[str]) -> exp.Select:
+        if self.tail_table is not None:
+            table = exp.to_table(self.tail_table, alias="t")
+            return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
+        return self._select(names, self.scan.tail).where(*self._upper())
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:

@@ -31,6 +31,7 @@ from ontologia.engines.parquet.planning import coverage, current_entries, entry_
 from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, refs_body
 from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.remote import Reading
+from ontologia.engines.parquet.tails import Tails
 from ontologia.engines.parquet.vacuum import VacuumReport
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
@@ -63,6 +64,7 @@ class S3Repository(RowwiseRepository):
         self.objects = objects
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self.reading = Reading(objects, self.duck, self.config)
+        self.tails = Tails(self.duck, self.reading)
         self.log = Log(objects, self.reading.cache)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
@@ -128,7 +130,12 @@ class S3Repository(RowwiseRepository):
                 if not files.files:
                     found[ref] = EmptyRelation(ref)
                     continue
-                found[ref] = FilesRelation(ref, files, stack.enter_context(self.reading.places(files.files)))
+                loaded = None
+                if plan.window.deduplicated and files.upper is None:
+                    loaded = self.tails.table(stored[ref], files.tail)
+                read = files.files if loaded is None else [entry for entry in files.files if entry not in files.tail]
+                places = stack.enter_context(self.reading.places(read))
+                found[ref] = FilesRelation(ref, files, places, loaded)
             yield found
 
     def _entries(self, head: Head, ref: TypeRef, layout: TypeLayout) -> list[IndexEntry]:
