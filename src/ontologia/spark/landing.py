@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Transaction
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
 from ontologia.engines.parquet.repository import S3Repository
@@ -24,14 +23,12 @@ from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import delta
 from ontologia.runtime.store import open_target
 from ontologia.spark.mapping import ORDER
-from ontologia.spark.staging import COUNTS, identity_chunks, one_each, resolved, stored_range, tally
+from ontologia.spark.staging import COUNTS, PATIENT, identity_chunks, one_each, resolved, stored_range, tally
 from ontologia.spark.writing import StagedShare, WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PATIENT = OntologiaConfig(lock_timeout_ms=60_000, s3_lock_timeout_ms=60_000)
-"""A job's work is done when it asks for the lock: it waits longer than a person would."""
 SORT_MEMORY = "512MB"
 
 Check = Callable[[RowwiseRepository], bool]

@@ -29,7 +29,17 @@ from ontologia.runtime.store import open_target
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
 from ontologia.spark.reading import uri_of
-from ontologia.spark.staging import COUNTS, MESSAGE, OnConflict, OnDuplicate, OnInvalid, StageTask, stage, staging_of
+from ontologia.spark.staging import (
+    COUNTS,
+    MESSAGE,
+    PATIENT,
+    OnConflict,
+    OnDuplicate,
+    OnInvalid,
+    StageTask,
+    stage,
+    staging_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,7 +155,7 @@ class Pipeline:
             raise ValidationError("nothing to commit: add a source with load() first")
         started = time.monotonic()
         metadata = user_metadata(meta)
-        with open_target(self.target, self.config) as repository:
+        with open_target(self.target, self.config or PATIENT) as repository:
             _check_reach(self.spark, repository)
             schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
             repository.catalog().check(schemas)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
 from ontologia.engines.parquet.repository import S3Repository
@@ -34,6 +35,8 @@ OnInvalid = Literal["abort", "quarantine"]
 OnDuplicate = Literal["error", "last"]
 OnConflict = Literal["abort", "skip", "upsert"]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected")
+PATIENT = OntologiaConfig(lock_timeout_ms=60_000, s3_lock_timeout_ms=60_000)
+"""A job that has to start again costs more than a wait, also for the lease of a writer that died to run out."""
 MESSAGE = "path string, size bigint, rows bigint, digest string, error string, " + ", ".join(
     f"{name} bigint" for name in COUNTS
 )
