@@ -173,6 +173,16 @@ def test_row_wise_inserts_need_the_current_schema_version_in_v2(store: Shop) -> 
         assert repository.get_commit(4)["metadata"] == {"note": "by row"}  # type: ignore[index]
 
 
+def test_a_commit_takes_each_identity_once(store: Shop) -> None:
+    with store.using() as repository:
+        repository.begin_transaction()
+        repository.insert_entity("Product", "p7", {"sku": "p7", "price": 1.0}, schema_version_id=1)
+        with pytest.raises(ValidationError, match="'p7' is in this commit already"):
+            repository.insert_entity("Product", "p7", {"sku": "p7", "price": 2.0}, schema_version_id=1)
+        repository.commit_transaction()
+        assert repository.count_entities("Product", where=[repository.field("entity", "Product", "sku") == "p7"]) == 1
+
+
 def test_a_rollback_leaves_no_trace(store: Shop) -> None:
     before = {info.key for info in store.objects.list("commits/")}
     with store.using() as repository:

@@ -28,6 +28,7 @@ class _OpenTransaction:
     transaction: Transaction
     metadata: dict[str, str] = field(default_factory=dict)
     rows: dict[TypeRef, list[dict[str, Any]]] = field(default_factory=dict)
+    identities: set[tuple[Any, ...]] = field(default_factory=set)
 
 
 class RowwiseRepository(Engine):
@@ -113,6 +114,11 @@ class RowwiseRepository(Engine):
         unknown = set(fields) - set(layout.schema.by_name)
         if unknown:
             raise ValidationError(f"{ref} has no field {', '.join(sorted(unknown))}")
+        identified = (ref, *identity.values())
+        if identified in opened.identities:
+            said = "/".join(map(str, identity.values()))
+            raise ValidationError(f"{ref} {said!r} is in this commit already: a commit has each identity once")
+        opened.identities.add(identified)
         opened.rows.setdefault(ref, []).append({**identity, "fields": dict(fields)})
 
     def _check_version(self, layout: TypeLayout, version: int | None) -> None:
