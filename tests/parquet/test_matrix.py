@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from parquet_shop import HISTORY, Bought, Customer, CustomerWithEmail, Product, Rated, Shop, commit, latest, state
 
-from ontologia import Ontology, open_repository
+from ontologia import Entity, Field, Ontology, open_repository
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.repository import S3RepositoryV1, S3RepositoryV2
@@ -130,22 +130,33 @@ def test_a_migration_needs_the_token_of_its_preview_on_this_very_head(store: Sho
     assert {row.email for row in session.query().entities(CustomerWithEmail).collect()} == {"none"}
 
 
-def test_types_without_rows_and_several_types_are_activated_in_one_commit(empty: Shop) -> None:
-    class Gadget(Product, name="Gadget"):
-        pass
+def test_types_without_rows_and_several_types_are_activated_in_one_commit(store: Shop) -> None:
+    class ProductNext(Entity, name="Product"):
+        sku: Field[str] = Field(primary_key=True)
+        price: Field[float] = Field(default=0.0)
+        colour: Field[str] = Field(default="grey")
 
-    class GadgetNext(Product, name="Gadget"):
-        colour: Any
+    class Shelf(Entity):
+        id: Field[str] = Field(primary_key=True)
 
-    empty.commit(HISTORY[0])
-    with empty.using() as repository:
+    class ShelfNext(Entity, name="Shelf"):
+        id: Field[str] = Field(primary_key=True)
+        room: Field[str] = Field(default="hall")
+
+    with store.using() as repository:
         repository.begin_transaction()
-        version = repository.create_schema_version(Gadget.__declaration__.schema)
-        repository.activate_schema_version("entity", "Gadget", version)
+        version = repository.create_schema_version(Shelf.__declaration__.schema)
+        repository.activate_schema_version("entity", "Shelf", version)
         repository.commit_transaction()
-        assert repository.catalog().layouts[Gadget.__declaration__.ref].activation_commit_id == 2
-        assert repository.query_entities("Gadget") == []
-    assert GadgetNext is not None
+        session = store.session(CustomerWithEmail, ProductNext, ShelfNext, repository=repository)
+        result = session.migrate(dry_run=False, force=True)
+        assert isinstance(result, MigrationResult)
+        assert result.new_schema_versions == {"Customer": 2, "Product": 2, "Shelf": 2}
+        assert {layout.activation_commit_id for layout in repository.catalog().layouts.values()} >= {5}
+        assert [row.colour for row in session.query().entities(ProductNext).collect()] == ["grey"]
+        assert list(session.query().entities(ShelfNext).collect()) == []
+        assert repository.index_verify().healthy
+    assert not any("Shelf" in info.key for info in store.objects.list("commits/"))
 
 
 def test_old_files_stay_after_a_migration_and_are_not_read(store: Shop) -> None:

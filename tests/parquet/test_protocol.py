@@ -16,7 +16,6 @@ import pytest
 from parquet_shop import (
     HISTORY,
     AheadClock,
-    Bought,
     Customer,
     CustomerWithEmail,
     Product,
@@ -24,7 +23,6 @@ from parquet_shop import (
     Shop,
     commit,
     latest,
-    state,
 )
 
 from ontologia import OntologiaConfig
@@ -32,15 +30,16 @@ from ontologia.engines.dispatch import initialize_storage
 from ontologia.engines.parquet import paths, setup
 from ontologia.errors import (
     CommitOutcomeUnknownError,
-    ConcurrentWriteError,
     HeadMismatchError,
     LeaseExpiredError,
     LockContentionError,
     OntologiaError,
+    SchemaOutdatedError,
     StorageBackendError,
     ValidationError,
 )
 from ontologia.objects import Objects, open_objects
+from ontologia.query.plan import Plan
 from ontologia.runtime.drop import DropPreview
 from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 
@@ -533,8 +532,6 @@ def test_a_reader_whose_index_is_newer_than_its_head_sees_the_state_of_its_head(
         faulty.call(meanwhile, operation="get", key=paths.index(CUSTOMER))
         with memory.using(faulty) as reader:
             catalog = reader.catalog()
-            from ontologia.query.plan import Plan
-
             plan = Plan(CUSTOMER, {CUSTOMER: catalog.layouts[CUSTOMER].schema})
             rows = reader.table(plan, catalog=catalog).to_pylist()
         names = {dict(row)["name"].strip("'") for row in expected["entity Customer latest None"]}
@@ -543,7 +540,7 @@ def test_a_reader_whose_index_is_newer_than_its_head_sees_the_state_of_its_head(
         assert not any(row["name"] == f"Changed {compacting}" for row in rows)
 
 
-def test_a_type_that_was_dropped_and_migrated_readers_see_one_state(memory: Shop) -> None:
+def test_a_reader_that_began_before_a_migration_sees_one_state(memory: Shop) -> None:
     faulty = FaultyObjects(memory.objects)
     faulty.call(lambda _: migrate(memory), operation="get", key=paths.index(CUSTOMER))
     with memory.using(faulty) as reader:
@@ -556,16 +553,6 @@ def test_a_type_that_was_dropped_and_migrated_readers_see_one_state(memory: Shop
 
 
 def test_a_commit_of_an_old_class_after_a_migration_is_refused(memory: Shop) -> None:
-    from ontologia.errors import SchemaOutdatedError
-
     migrate(memory)
     with pytest.raises(SchemaOutdatedError):
         memory.commit([Customer(id="c9", name="Old")])
-
-
-def test_state_is_complete(memory: Shop) -> None:
-    assert Bought is not None
-    with memory.using() as repository:
-        assert state(repository)["head"] == 3
-        with pytest.raises(ConcurrentWriteError):
-            raise HeadMismatchError("x")
