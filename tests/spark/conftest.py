@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import ontologia
 from ontologia.testing.s3server import S3Server, s3_server
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def s3() -> Iterator[S3Server]:
 def workers_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What Python processes that Spark starts need to find: this folder, and a cache of their own."""
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", "XDG_CACHE_HOME")}
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [HERE, before["PYTHONPATH"]]))
+    # Executors run in folders of their own: no path may be relative.
+    given = [os.path.abspath(path) for path in (before["PYTHONPATH"] or "").split(os.pathsep) if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join([HERE, str(Path(ontologia.__file__).parents[1]), *given])
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     yield os.environ["PYTHONPATH"]
     for name, value in before.items():

@@ -104,10 +104,10 @@ def test_relations_are_written_by_endpoints_and_instance_key(spark, folder):
     assert sorted((one.at, one.amount) for one in found) == [("mon", 1.0), ("tue", 2.0)]
 
 
-def test_a_class_named_by_models_makes_the_type_and_gives_its_defaults(spark, uri):
+def test_a_class_named_by_models_makes_the_type_and_gives_its_defaults(spark, folder):
     frame = spark.createDataFrame([("c1", "Ann", 30)], "id string, name string, age int")
-    write(frame, uri, models="spark_shop:Customer")
-    with session(uri) as opened:
+    write(frame, folder, models="spark_shop:Customer")
+    with session(folder) as opened:
         assert opened.query().entities(Customer).collect() == [Customer(id="c1", name="Ann", age=30)]
 
 
@@ -126,8 +126,8 @@ def test_a_conflict_aborts_is_skipped_or_updates_as_asked(spark, shop):
     assert (customers(shop)["c1"], customers(shop)["c9"]) == (("Ann", 30), ("New", 1))
 
 
-def test_rows_that_do_not_fit_abort_or_are_set_aside_with_reason_and_source(spark, uri):
-    shop = filled(uri)
+def test_rows_that_do_not_fit_abort_or_are_set_aside_with_reason_and_source(spark, tmp_path):
+    shop = filled(str(tmp_path / "onto.db"))
     rows = [("c5", None, 1, []), (None, "No key", 1, []), ("c6", "Good", 1, [])]
     frame = spark.createDataFrame(rows, COLUMNS)
     said = refused(frame.limit(1), shop)
@@ -136,7 +136,7 @@ def test_rows_that_do_not_fit_abort_or_are_set_aside_with_reason_and_source(spar
     write(frame, shop, onInvalid="quarantine")
     assert customers(shop)["c6"] == ("Good", 1)
     assert commits(shop)[0]["metadata"]["rows_rejected"] == "2"
-    root = Path(shop.removeprefix("file://")) if "://" in shop else Path(f"{shop}.staging")
+    root = Path(f"{shop}.staging")
     lines = [json.loads(line) for file in root.rglob("quarantine/**/*.jsonl") for line in file.read_text().splitlines()]
     assert {line["reason"] for line in lines} == {"name: must have a value", "id: must have a value"}
     assert {json.loads(line["source"])["name"] for line in lines} == {None, "No key"}

@@ -102,26 +102,40 @@ def _identity(declaration: Declaration, types: Mapping[str, DataType]) -> list[t
     if declaration.ref.kind == "entity":
         key = declaration.schema.by_name[declaration.primary_key or ""]
         value, _ = _converted(key, types[key.name])
-        return [("entity_key", _key_text(key, value), sql.lit(None).cast("string"))]
+        stored = spark_type(key.spark_type)
+        return [("entity_key", _key_text(key.name, value, stored), sql.lit(None).cast("string"))]
     found = []
     for name in ("left_key", "right_key"):
-        found.append((name, sql.col(f"`{name}`").cast("string"), _missing(name, sql.col(f"`{name}`"))))
+        end = sql.col(f"`{name}`")
+        found.append((name, _key_text(name, end, types[name]), _missing(name, end)))
     if declaration.instance_key is None:
         found.append(("instance_key", sql.lit(""), sql.lit(None).cast("string")))
     else:
-        instance = sql.col(f"`{declaration.instance_key}`").cast("string")
-        blank = sql.when(sql.trim(instance) == "", sql.lit(f"{declaration.instance_key}: a key must not be blank"))
-        problem = sql.coalesce(_missing(declaration.instance_key, instance), blank)
-        found.append(("instance_key", instance, problem))
+        given = declaration.instance_key
+        instance = _key_text(given, sql.col(f"`{given}`"), types[given])
+        blank = sql.when(sql.trim(instance) == "", sql.lit(f"{given}: a key must not be blank"))
+        found.append(("instance_key", instance, sql.coalesce(_missing(given, instance), blank)))
     return found
 
 
-def _key_text(key: Column, value: SparkColumn) -> SparkColumn:
-    """A primary key as the text it is stored under."""
+def _key_text(name: str, value: SparkColumn, found: DataType) -> SparkColumn:
+    """A key as the text it is stored under, as `key_text` has it."""
     from pyspark.sql import functions as sql
+    from pyspark.sql import types
 
-    if key.scalar == "datetime":
-        return sql.date_format(value, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'")
+    if isinstance(found, (types.TimestampType, types.TimestampNTZType)):
+        # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
+        seconds = sql.unix_micros(value.cast("timestamp")).cast("decimal(24,0)") / 1_000_000
+        since = sql.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
+        text = (sql.lit("1970-01-01").cast("timestamp_ntz") + since).cast("string")
+        fraction = sql.rpad(sql.split_part(text, sql.lit("."), sql.lit(2)), 6, "0")
+        whole = sql.translate(sql.substring(text, 1, 19), " ", "T")
+        return sql.concat(whole, sql.lit("."), fraction, sql.lit("+00:00"))
+    if not isinstance(found, (types.StringType, types.IntegralType, types.DateType)):
+        raise ValidationError(
+            f"{name} is a key: text, a whole number, a date or a time, and the source "
+            f"has {found.simpleString()}: map it"
+        )
     return value.cast("string")
 
 
@@ -147,6 +161,8 @@ def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColum
     lost = given.isNotNull() & value.isNull()
     if column.scalar == "int" and isinstance(found, (types.FractionalType, types.DecimalType)):
         lost = lost | (given != sql.floor(given))  # a cast would cut the fraction off
+    if column.scalar in ("date", "datetime"):
+        lost = lost | ~sql.year(value).between(1, 9999)  # Spark's calendar goes further than Python's
     unreadable = sql.when(lost, _said(column, given, column.scalar))
     return value, sql.coalesce(_missing_if(column, given), unreadable)
 

@@ -12,7 +12,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,8 +23,9 @@ from ontologia.engines.parquet.commit import ParquetTransaction
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
-from ontologia.errors import ValidationError
+from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, TypeRef
+from ontologia.objects import open_objects
 from ontologia.runtime.store import open_target
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
@@ -165,11 +166,15 @@ class Pipeline:
             if dry_run:
                 reports, commit_id = run.preview(repository.catalog()), None
             else:
-                reports, commit_id = repository.transact(lambda tx: run.publish(tx, metadata, started))
+                try:
+                    reports, commit_id = repository.transact(lambda tx: run.publish(tx, metadata, started))
+                except BaseException:
+                    run.clear_quarantine()
+                    raise
         rejected = any(report.rejected for report in reports.values())
         return PipelineReport(
             commit_id,
-            {ref.name: report for ref, report in reports.items()},
+            _named(reports),
             time.monotonic() - started,
             dry_run,
             application_id(self.spark),
@@ -196,6 +201,7 @@ class _Run:
     def publish(
         self, transaction: Transaction, metadata: Mapping[str, str], started: float
     ) -> tuple[dict[TypeRef, TypeReport], int | None]:
+        self.clear_quarantine()  # of an attempt that lost a race
         catalog = transaction.catalog
         catalog.check({load.declaration.ref: load.declaration.schema for load in self.pipeline._loads})
         reports: dict[TypeRef, TypeReport] = {}
@@ -208,6 +214,12 @@ class _Run:
             if not any(report.inserted or report.updated for report in reports.values()):
                 return reports, None
             return reports, transaction.publish({**metadata, **self._record(reports, started)})
+
+    def clear_quarantine(self) -> None:
+        """Take back, best effort, what this run has set aside: only a run that ends well sets rows aside."""
+        with suppress(OntologiaError, OSError):
+            objects = open_objects(self.staging)
+            objects.delete_many([info.key for info in objects.list(self.quarantine)])
 
     def _record(self, reports: Mapping[TypeRef, TypeReport], started: float) -> dict[str, str]:
         """What the commit says of the run that made it."""
@@ -323,6 +335,12 @@ class _Spool(_Place):
         for part in parts:
             for batch in pq.ParquetFile(self.root / part.path).iter_batches(columns=names, batch_size=131_072):
                 self.transaction.append(layout, pa.Table.from_batches([batch]))
+
+
+def _named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
+    """Reports by the name of the type, and by its kind as well where a relation is called like an entity."""
+    names = [ref.name for ref in reports]
+    return {ref.name if names.count(ref.name) == 1 else str(ref): report for ref, report in reports.items()}
 
 
 def application_id(spark: SparkSession) -> str:

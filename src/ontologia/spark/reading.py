@@ -179,6 +179,8 @@ def planned(repository: S3Repository, catalog: Catalog, layout: TypeLayout, wind
 def native_paths(spark: SparkSession, repository: S3Repository, entries: Sequence[IndexEntry]) -> dict[str, str] | None:
     """Where Spark itself can read the files; None where it cannot."""
     names = [path for entry in entries for path, _ in entry.files]
+    if set(repository.objects.uri) & set("*?[]{}"):  # Spark would take it for a pattern
+        return None
     if repository.objects.local_path(names[0]) is not None:
         return {name: f"file://{repository.objects.local_path(name)}" for name in names}
     if repository.objects.uri.startswith("s3://") and has_s3a(spark):
