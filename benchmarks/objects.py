@@ -80,7 +80,7 @@ def committing(onto: Ontology, rows: object) -> Case:
             objects.put(f"by-hand/{number}.json", b"{}" * 200)
 
     return Case(
-        f"commit {CHANGED:,} changed rows into {ROWS:,}", "commit of a session's rows", "one Parquet file and 10 objects",
+        f"commit {CHANGED:,} changed rows into {ROWS:,}", "commit of wanted rows", "one Parquet file and 10 objects",
         3, ours, by_hand, wanted, wanted,
     )  # fmt: skip
 
@@ -113,7 +113,7 @@ def asking(onto: Ontology, folder: Path, rows: object) -> Iterator[Case]:
     def lookup_by_hand() -> None:
         connection.execute("SELECT * FROM read_parquet(?) WHERE id = ?", [str(plain), key(654_321)]).fetchall()
 
-    yield Case("key lookup on S3, warm cache", "query.first()", "DuckDB on one local file", None, lookup, lookup_by_hand)
+    yield Case("key lookup on S3, warm", "query.first()", "DuckDB on one local file", None, lookup, lookup_by_hand)
 
     caches = itertools.count()
 

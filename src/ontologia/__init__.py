@@ -16,6 +16,7 @@ from ontologia.errors import (
     DropRefusedError,
     EngineVersionError,
     HeadMismatchError,
+    ImportConflictError,
     LeaseExpiredError,
     LockContentionError,
     MetadataUnavailableError,
@@ -31,12 +32,13 @@ from ontologia.errors import (
 from ontologia.model import Entity, Field, Meta, Relation, TypeSchemaDiff, build_type_spec, left, meta, right
 
 if TYPE_CHECKING:
-    from ontologia.engines.dispatch import open_repository, parse_storage_target
+    from ontologia.engines.dispatch import initialize_storage, open_repository, parse_storage_target
     from ontologia.query.aggregates import avg, count, max, min, sum
     from ontologia.query.results import Path, Result
     from ontologia.runtime.migration import MigrationPreview, MigrationResult
     from ontologia.runtime.ontology import Ontology
     from ontologia.runtime.session import Session
+    from ontologia.runtime.transfer import export_data, import_data
     from ontologia.runtime.upgraders import load_upgraders, upgrader
 
 __version__ = "0.4.0"
@@ -51,6 +53,9 @@ _LATER = {
     "Session": "runtime.session",
     "avg": "query.aggregates",
     "count": "query.aggregates",
+    "export_data": "runtime.transfer",
+    "import_data": "runtime.transfer",
+    "initialize_storage": "engines.dispatch",
     "load_upgraders": "runtime.upgraders",
     "max": "query.aggregates",
     "min": "query.aggregates",
@@ -69,6 +74,7 @@ __all__ = [
     "Entity",
     "Field",
     "HeadMismatchError",
+    "ImportConflictError",
     "LeaseExpiredError",
     "LockContentionError",
     "Meta",
@@ -94,6 +100,9 @@ __all__ = [
     "avg",
     "build_type_spec",
     "count",
+    "export_data",
+    "import_data",
+    "initialize_storage",
     "left",
     "load_upgraders",
     "max",

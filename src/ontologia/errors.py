@@ -54,6 +54,12 @@ class DropRefusedError(OntologiaError):
     code = "drop_refused"
 
 
+class ImportConflictError(OntologiaError):
+    """The store is not as the import demands: an identity exists, or is missing, or the head moved. Nothing written."""
+
+    code = "import_conflict"
+
+
 # --- migrate ----------------------------------------------------------------------------------------------------
 
 

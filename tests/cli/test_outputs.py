@@ -4,10 +4,9 @@ import sqlite3
 
 import pytest
 
-from ontologia import errors
+from ontologia import ImportConflictError, errors
 from ontologia.cli import exits
 from ontologia.cli.output import cell, counted, plain, shown, size
-from ontologia.runtime.transfer import ImportConflictError
 
 CODES = {
     "OntologiaError": 1,

@@ -82,9 +82,7 @@ def table_of(
     return pa.table(arrays)
 
 
-def _check_readable(
-    declaration: Declaration, name: str, values: Sequence[Any], texts: Sequence[str | None]
-) -> None:
+def _check_readable(declaration: Declaration, name: str, values: Sequence[Any], texts: Sequence[str | None]) -> None:
     """Refuse a value that would come back as another: JSON cannot tell a date from its text, or say NaN."""
     decode = declaration.json_decoder(name)
     for value, text in zip(values, texts, strict=True):

@@ -6,13 +6,12 @@ whatever the files hold into a single commit; commit history does not travel.
 
 from __future__ import annotations
 
-from ontologia.runtime.transfer.conflicts import ImportConflictError, OnConflict, Precondition
+from ontologia.runtime.transfer.conflicts import OnConflict, Precondition
 from ontologia.runtime.transfer.exporting import ExportReport, TypeExport, export_data
 from ontologia.runtime.transfer.importing import ImportReport, TypeImport, import_data
 
 __all__ = [
     "ExportReport",
-    "ImportConflictError",
     "ImportReport",
     "OnConflict",
     "Precondition",

@@ -5,19 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
-from ontologia.errors import OntologiaError
 from ontologia.model import TypeRef
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 OnConflict = Literal["abort", "skip", "upsert"]
-
-
-class ImportConflictError(OntologiaError):
-    """The store is not as the import demands: an identity exists, or is missing, or the head moved. Nothing written."""
-
-    code = "import_conflict"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, Engine, Transaction, TypeLayout, user_metadata
-from ontologia.errors import ValidationError
+from ontologia.errors import ImportConflictError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, is_unicode
 from ontologia.query.plan import Plan
 from ontologia.runtime.delta import INSERT, delta
 from ontologia.runtime.store import Store
-from ontologia.runtime.transfer.conflicts import ImportConflictError, OnConflict, Precondition, Rules
+from ontologia.runtime.transfer.conflicts import OnConflict, Precondition, Rules
 from ontologia.runtime.transfer.exporting import HEADER, Progress
 from ontologia.runtime.transfer.records import RecordReader, lines
 from ontologia.runtime.transfer.staging import StagedType
