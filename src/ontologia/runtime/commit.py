@@ -1,4 +1,4 @@
-"""One commit, top to bottom: check, lock, check again, compare, append, publish."""
+"""One commit, top to bottom: lock, check, compare, append, publish."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ class Wanted:
 def commit_state(
     engine: Engine,
     wanted: Mapping[TypeRef, Wanted],
-    declared: Mapping[TypeRef, TypeSchema],
+    declared: dict[TypeRef, TypeSchema],
     metadata: Mapping[str, Any],
 ) -> int | None:
     """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already."""
-    engine.catalog().check(declared)
-    return engine.transact(lambda transaction: _publish(transaction, wanted, metadata, engine.config.max_batch_size))
+
+    def work(transaction: Transaction) -> int | None:
+        transaction.catalog.check(declared | {ref: want.schema for ref, want in wanted.items()})
+        return _publish(transaction, wanted, metadata, engine.config.max_batch_size)
+
+    return engine.transact(work)
 
 
 def _publish(
     transaction: Transaction, wanted: Mapping[TypeRef, Wanted], metadata: Mapping[str, Any], limit: int
 ) -> int | None:
-    transaction.catalog.check({ref: want.schema for ref, want in wanted.items()})
     changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
     rows = sum(change.num_rows for change in changes.values())
     if rows > limit:
