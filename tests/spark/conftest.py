@@ -53,10 +53,17 @@ def workers_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, workers_path: str) -> Iterator[SparkSession]:
     from ontologia.spark import spark_session
+    from ontologia.spark.session import LOGGING
 
     if any(item.get_closest_marker("s3") for item in request.session.items):
         request.getfixturevalue("s3")  # Spark's processes get its address from the environment they start with
-    session = spark_session("tests", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
+    # Tests are short and their data small: what the JVM would compile for speed is never worth it.
+    config = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    session = spark_session("tests", master="local[2]", config=config)
     yield session
     session.stop()
 

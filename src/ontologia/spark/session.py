@@ -32,7 +32,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-LOGGING = Path(__file__).with_name("log4j2.properties")
+LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "2g"}
 
 
@@ -55,7 +55,7 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
-    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+    settings["spark.driver.extraJavaOptions"] = LOGGING
     settings |= config or {}
     _provide_java(settings)
     builder = SparkSession.builder.appName(app_name).master(chosen)
