@@ -226,7 +226,10 @@ def with_rival(before: Latest) -> Latest:
     return with_rows("Product", rival=row(Product(sku="rival")))(before)
 
 
-@pytest.fixture(params=OPERATIONS, ids=str)
+QUICK = [o if o.name != "a drop" else pytest.param(o, marks=pytest.mark.slow) for o in OPERATIONS]
+
+
+@pytest.fixture(params=QUICK, ids=str)
 def operation(request: pytest.FixtureRequest) -> Operation:
     found: Operation = request.param
     return found

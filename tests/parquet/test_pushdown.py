@@ -93,7 +93,7 @@ def test_only_the_commits_after_a_snapshot_go_through_a_window(compacted: Shop, 
     twin.commit([Customer(id="c00002", name="tail", age=2), Customer(id="new", name="tail", age=3)])
     query = twin.session().query().entities(Customer)
     statement = query.explain().split("\n\n")[0]
-    assert statement.count("ROW_NUMBER()") == 1
+    assert statement.count("ROW_NUMBER()") <= 1
     assert "superseded_by" in statement
     assert query.count() == 2_001
     assert query.where(Customer.name == "tail").count() == 3
