@@ -23,7 +23,7 @@ from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import delta
 from ontologia.runtime.store import open_target
 from ontologia.spark.mapping import ORDER
-from ontologia.spark.staging import COUNTS, PATIENT, identity_chunks, one_each, resolved, stored_range, tally
+from ontologia.spark.staging import COUNTS, PATIENT, RowGroups, identity_chunks, one_each, resolved, stored_range, tally
 from ontologia.spark.writing import StagedShare, WritePlan
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def _append(
     catalog.check({schema.ref: schema})
     known = catalog.layouts.get(schema.ref)
     layout = transaction.activate(schema) if known is None else known
+    groups = RowGroups(lambda rows: transaction.append(layout, rows))
     for chunk in _sorted(plan, files):
         wanted = one_each(chunk, schema.ref, plan.on_duplicate)
         if plan.intake.order_by is not None:
@@ -91,8 +92,8 @@ def _append(
         current = None if known is None else _current(repository, transaction, plan, wanted)
         changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
         tally(counts, changed, wanted.num_rows)
-        if changed.num_rows:
-            transaction.append(layout, changed.drop_columns(["operation"]))
+        groups.add(changed.drop_columns(["operation"]))
+    groups.finish()
 
 
 def _current(repository: RowwiseRepository, transaction: Transaction, plan: WritePlan, wanted: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,6 +94,7 @@ class _Share:
         self.task = task
         self.counts = dict.fromkeys(COUNTS, 0)
         self.file: RowFile | None = None
+        self.groups = RowGroups(self._write)
         self.rejected: list[dict[str, Any]] = []
 
     def take(self, table: pa.Table) -> None:
@@ -108,10 +109,13 @@ class _Share:
 
     def _append(self, changed: pa.Table, wanted: int) -> None:
         tally(self.counts, changed, wanted)
-        if changed.num_rows and not self.task.dry_run:
-            if self.file is None:
-                self.file = RowFile(self.task.layout, self.task.commit_id, document=self.task.document)
-            self.file.add(changed.drop_columns(["operation"]))
+        if not self.task.dry_run:
+            self.groups.add(changed.drop_columns(["operation"]))
+
+    def _write(self, rows: pa.Table) -> None:
+        if self.file is None:
+            self.file = RowFile(self.task.layout, self.task.commit_id, document=self.task.document)
+        self.file.add(rows)
 
     def _current(self, wanted: pa.Table) -> pa.Table | None:
         """What the store has of these identities: one read of their range."""
@@ -157,6 +161,7 @@ class _Share:
         if self.rejected and not self.task.dry_run:
             lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in self.rejected)
             objects.put(f"{self.task.quarantine}{uuid.uuid4().hex}.jsonl", lines.encode())
+        self.groups.finish()
         if self.file is None:
             return dict(self.counts)
         body = self.file.finish()
@@ -164,6 +169,29 @@ class _Share:
         objects.put(path, body)
         digest = hashlib.sha256(body).hexdigest()
         return {"path": path, "size": len(body), "rows": self.file.count, "digest": digest, **self.counts}
+
+
+class RowGroups:
+    """Gathers rows to whole row groups: a chunk in which little changed would make a small one."""
+
+    def __init__(self, write: Callable[[pa.Table], None]) -> None:
+        self._write = write
+        self._held: list[pa.Table] = []
+        self._rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._held.append(rows)
+            self._rows += rows.num_rows
+        if self._rows >= ROW_GROUP_ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        import pyarrow as pa
+
+        if self._held:
+            self._write(pa.concat_tables(self._held))
+            self._held, self._rows = [], 0
 
 
 def identity_chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
