@@ -6,10 +6,10 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types bench docs clean
+.PHONY: help demo test test-slow check lint types bench docs clean
 
 help: ## What this Makefile can do
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.x …")'
@@ -21,8 +21,11 @@ $(INSTALLED): pyproject.toml
 demo: $(INSTALLED) ## A tour of the library on a small data set
 	@$(BIN)/python examples/demo.py
 
-test: $(INSTALLED) ## The whole test suite
-	@$(BIN)/python -m pytest -n $(WORKERS)
+test: $(INSTALLED) ## The test suite, without what takes minutes
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-slow: $(INSTALLED) ## The rest: kills in a loop, races for a minute, clusters, faults on both versions
+	@$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 check: lint types ## Lint, types and the quick tests, for before every commit
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not s3 and not spark"

@@ -71,7 +71,7 @@ class SchemaOutdatedError(OntologiaError):
     def __init__(self, diffs: Sequence[TypeSchemaDiff]) -> None:
         self.diffs = list(diffs)
         changes = "; ".join(str(diff) for diff in self.diffs)
-        super().__init__(f"code and store disagree on {changes}. Preview with migrate(dry_run=True), then apply it")
+        super().__init__(f"code and store disagree on {changes}: migrate the store first, preview then apply")
 
 
 class MigrationError(OntologiaError):

@@ -47,6 +47,11 @@ def report(problem: BaseException, *, debug: bool) -> None:
     """Say in one line what was wrong; the traceback only for those who ask."""
     if debug:
         traceback.print_exception(problem)
+    if (
+        type(problem).__name__ == "NoArgsIsHelpError"
+    ):  # a command without its arguments: the parser's help is the answer
+        print(problem.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
+        return
     print(f"onto: {one_line(problem)}", file=sys.stderr)
 
 

@@ -131,6 +131,9 @@ def remember(ctx: typer.Context, values: dict[str, Any]) -> Given:
     shared = ctx.ensure_object(dict)
     earlier: Given = shared.get(GIVEN, Given())
     typed = {name: values.pop(name) for name in GLOBALS}
+    for name, value in typed.items():
+        if value == "":
+            raise UsageError(f"--{name.replace('_', '-')} is empty: name a target, or leave the option out")
     given = shared[GIVEN] = replace(earlier, **{name: value for name, value in typed.items() if value})
     return given
 

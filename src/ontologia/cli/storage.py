@@ -80,7 +80,8 @@ def init(
 
     run.output.show(facts, draw)
     if dry_run and report.token is not None:
-        run.output.say(f"to empty the store: onto init --force --token {report.token}")
+        where = "--db" if report.target.backend == "sqlite" else "--storage-uri"
+        run.output.say(f"to empty the store: onto init {where} {report.target.location} --force --token {report.token}")
 
 
 def info(

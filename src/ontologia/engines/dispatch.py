@@ -61,7 +61,10 @@ def parse_storage_target(
     """
     if db_path is not None and not os.fspath(db_path):
         raise ValidationError("db_path is empty: give the path of a file, or leave it out for onto.db")
-    by_path = None if db_path is None else StorageTarget("sqlite", os.fspath(db_path))
+    path = None if db_path is None else os.fspath(db_path)
+    if path is not None and "://" in path and storage_uri is None:
+        path, storage_uri = None, path  # a URI is a URI wherever it is given
+    by_path = None if path is None else StorageTarget("sqlite", path)
     by_uri = None if storage_uri is None else _parse_uri(storage_uri)
     if by_path is not None and by_uri is not None:
         same = by_uri.backend == "sqlite" and _resolved(by_uri.location) == _resolved(by_path.location)

@@ -200,7 +200,8 @@ class Declared:
             return
         if name not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}")
-        self.__dict__[name] = self.__declaration__.value_adapter(name).validate_python(value)
+        checked = self.__declaration__.adapter.validator.validate_python({**self.__dict__, name: value})
+        self.__dict__[name] = checked[name]
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.__dict__ == other.__dict__

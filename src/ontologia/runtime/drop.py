@@ -63,5 +63,5 @@ def _closed(catalog: Catalog, entities: Sequence[str], relations: Sequence[str],
     ]
     if touching and not cascade:
         names = ", ".join(sorted(ref.name for ref in touching))
-        raise DropRefusedError(f"{names} would lose an endpoint: drop it too, or drop with cascade_relations")
+        raise DropRefusedError(f"{names} would lose an endpoint: drop it too, or cascade to relations")
     return sorted({*wanted, *touching})

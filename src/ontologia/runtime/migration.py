@@ -75,7 +75,7 @@ Rewrite = Callable[[Transaction, Step, Upgraders], int]
 def preview(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgraders) -> MigrationPreview:
     """The plan, without touching anything."""
     catalog = engine.catalog()
-    return _preview(catalog, _plan(engine, catalog, engine.schema_versions(), declarations, upgraders))
+    return _preview(engine, catalog, _plan(engine, catalog, engine.schema_versions(), declarations, upgraders))
 
 
 def apply(
@@ -99,7 +99,7 @@ def apply(
     def work(transaction: Transaction) -> MigrationResult:
         versions = [version for ref in transaction.catalog.layouts for version in transaction.recorded(ref)]
         steps = _plan(engine, transaction.catalog, versions, declarations, upgraders)
-        plan = _preview(transaction.catalog, steps)
+        plan = _preview(engine, transaction.catalog, steps)
         if not force and token != plan.token:
             raise MigrationTokenError("the store or the code changed since the preview: preview again for a new token")
         if not plan.has_changes:
@@ -195,9 +195,11 @@ def _automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     return fillable and all(widens(item.stored, item.code) for item in change.changed)
 
 
-def _preview(catalog: Catalog, steps: Sequence[Step]) -> MigrationPreview:
+def _preview(engine: Engine, catalog: Catalog, steps: Sequence[Step]) -> MigrationPreview:
+    """The plan as callers see it. The newest commit tells this store from others at the same head."""
+    newest = [[commit.created_at, commit.runtime_id] for commit in engine.commits(limit=1)]
     content = {
-        "head": catalog.head,
+        "head": [catalog.head, newest],
         "types": [
             [str(step.ref), step.layout.schema.fingerprint, step.declaration.schema.fingerprint, step.target]
             for step in steps

@@ -34,7 +34,7 @@ def mapped(
     from pyspark.sql import functions as sql
 
     chosen = _chosen(source, declaration, expressions)
-    order = sql.lit(None).cast("string") if order_by is None else _expression(order_by)
+    order = sql.lit(None).cast("string") if order_by is None else _ordered(source, _expression(order_by))
     try:
         picked = source.select(
             *(column.alias(name) for name, column in chosen.items()),
@@ -82,6 +82,16 @@ def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[st
             f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. The source has the columns {have}"
         )
     return chosen
+
+
+def _ordered(source: DataFrame, order: SparkColumn) -> SparkColumn:
+    """What decides which row is the last. Text that reads as a number counts as one: in a CSV file all is text."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if not isinstance(source.select(order).schema[0].dataType, types.StringType):
+        return order
+    return sql.struct(order.try_cast("double").alias("number"), order.alias("text"))
 
 
 def _expression(text: Any) -> SparkColumn:

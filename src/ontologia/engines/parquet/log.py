@@ -59,6 +59,13 @@ class Log:
         try:
             blob = self.objects.get(paths.HEAD)
         except ObjectNotFound:
+            if self.objects.exists(paths.ENGINE):
+                raise StorageBackendError(
+                    f"{self.objects.url(paths.HEAD)} is missing, though there is a store around it: it was never "
+                    "finished, or it is damaged. Restore that object from a backup or an older version of it before "
+                    "anything else; its commits are still there",
+                    context={"url": self.objects.url(paths.HEAD), "operation": "open"},
+                ) from None
             raise UninitializedStorageError(
                 f"there is no ontology at {self.objects.uri}: create one with `onto init --storage-uri "
                 f"{self.objects.uri}`, or correct the URI",
