@@ -16,3 +16,15 @@ def path(tmp_path, engine_version):
     target = str(tmp_path / "onto.db")
     open_repository(target, engine_version=engine_version).close()
     return target
+
+
+@pytest.fixture(autouse=True)
+def own_upgraders():
+    """Upgraders are registered for a whole process; what a test registers is its own."""
+    from ontologia.runtime import upgraders
+
+    before = dict(upgraders._registered)
+    upgraders._registered.clear()
+    yield
+    upgraders._registered.clear()
+    upgraders._registered.update(before)

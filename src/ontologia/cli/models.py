@@ -37,19 +37,12 @@ def load_models(names: Iterable[str]) -> dict[TypeRef, Declaration]:
 
 def load_steps(names: Iterable[str]) -> dict[tuple[str, int], Upgrader]:
     """Every upgrader that is registered once these modules are loaded."""
-    from ontologia.runtime.upgraders import registered_upgraders
+    from ontologia.runtime.upgraders import registered_upgraders, upgraders_of
 
     for name in names:
-        before = registered_upgraders()
-        module = _load(name, "--upgraders")
-        if registered_upgraders() == before and not _holds_upgrader(module, before.values()):
+        if not upgraders_of(_load(name, "--upgraders")):
             raise UsageError(f"--upgraders {name}: no function marked with @upgrader there")
     return registered_upgraders()
-
-
-def _holds_upgrader(module: ModuleType, known: Iterable[Upgrader]) -> bool:
-    members = {id(value) for value in vars(module).values()}
-    return any(id(function) in members for function in known)
 
 
 def _classes(module: ModuleType) -> Iterator[type[Entity] | type[Relation]]:  # type: ignore[type-arg]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from ontologia.errors import MigrationError
@@ -13,6 +14,7 @@ Upgrader = Callable[[Row], Row]
 Upgraders = Mapping[tuple[str, int], Upgrader]
 
 _registered: dict[tuple[str, int], Upgrader] = {}
+_MARK = "__upgrades__"  # on a function: the steps it was declared for, so that its module can be loaded again
 
 
 def upgrader(type_name: str, *, from_version: int) -> Callable[[Upgrader], Upgrader]:
@@ -20,6 +22,8 @@ def upgrader(type_name: str, *, from_version: int) -> Callable[[Upgrader], Upgra
 
     def register(function: Upgrader) -> Upgrader:
         _registered[type_name, from_version] = function
+        steps = {*getattr(function, _MARK, ()), (type_name, from_version)}
+        setattr(function, _MARK, steps)
         return function
 
     return register
@@ -36,5 +40,11 @@ def load_upgraders(module: str) -> dict[tuple[str, int], Upgrader]:
         loaded = importlib.import_module(module)
     except ImportError as problem:
         raise MigrationError(f"the upgraders module {module!r} cannot be imported: {problem}") from problem
-    members = {id(value) for value in vars(loaded).values()}
-    return {step: function for step, function in _registered.items() if id(function) in members}
+    return upgraders_of(loaded)
+
+
+def upgraders_of(module: ModuleType) -> dict[tuple[str, int], Upgrader]:
+    """The upgraders that a module holds, registered (again, if it was loaded before)."""
+    found = {step: value for value in vars(module).values() for step in getattr(value, _MARK, ())}
+    _registered.update(found)
+    return found
