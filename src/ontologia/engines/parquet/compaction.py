@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ontologia.engines.parquet.repository import S3Repository
 
 
+SNAPSHOT_GROUP_ROWS = 32_768
+"""Smaller than in commits: a commit that touches some keys of a large type reads only the groups they are in."""
+
+
 @dataclass(frozen=True, slots=True)
 class TypeCompaction:
     """One type's part: how many files become one, and which commits it covers."""
@@ -167,7 +171,7 @@ def _snapshot_file(repository: S3Repository, job: Job) -> Iterator[tuple[Path, i
             files = [places[path] for entry in job.entries for path, _ in entry.files]
             for current in (True, False):
                 for table in _batches(repository, job.layout.ref, plain, files, current=current):
-                    writer.write_table(table.cast(schema), row_group_size=ROW_GROUP_ROWS)
+                    writer.write_table(table.cast(schema), row_group_size=SNAPSHOT_GROUP_ROWS)
                     rows += table.num_rows
         yield path, rows
 

@@ -32,7 +32,8 @@ class FilesRelation(Relation):
         self.places = places
         self.tail_table = tail_table
         read = scan.files if tail_table is None else [entry for entry in scan.files if entry is scan.snapshot]
-        self.key = (ref, scan.upper, tail_table, tuple((entry.is_snapshot, *self._places([entry])) for entry in read))
+        loaded = tail_table is not None
+        self.key = (ref, scan.upper, loaded, tuple((entry.is_snapshot, *self._places([entry])) for entry in read))
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
@@ -79,9 +80,18 @@ class FilesRelation(Relation):
 
     def _tail(self, names: Sequence[str]) -> exp.Select:
         if self.tail_table is not None:
-            table = exp.to_table(self.tail_table, alias="t")
+            # The table changes with every commit, the statement does not: it names a place, which `settled` fills in.
+            table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
             return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
         return self._select(names, self.scan.tail).where(*self._upper())
+
+    @property
+    def _tail_place(self) -> str:
+        return f"the tail of {self.ref}"
+
+    def settled(self, sql: str) -> str:
+        """A statement over this relation with the table of this tail in it."""
+        return sql if self.tail_table is None else sql.replace(f'"{self._tail_place}"', self.tail_table)
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:

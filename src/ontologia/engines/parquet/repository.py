@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ontologia.config import OntologiaConfig
@@ -144,6 +145,14 @@ class S3Repository(RowwiseRepository):
         covered = coverage(self.log, head, ref, found.index)
         self._diagnostics += covered.diagnostics(ref, head)
         return current_entries(covered, layout)
+
+    def _statement(self, plan: Plan, relations: Mapping[TypeRef, Relation]) -> Statement:
+        statement = super()._statement(plan, relations)
+        sql = statement.sql
+        for relation in relations.values():
+            if isinstance(relation, FilesRelation):
+                sql = relation.settled(sql)
+        return replace(statement, sql=sql)
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         return self.duck.columns(statement, parameters, keys)
