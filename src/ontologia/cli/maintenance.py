@@ -10,7 +10,7 @@ import typer
 from ontologia.cli import exits
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, OneType, WorkEngine
-from ontologia.cli.output import Face, counted, size
+from ontologia.cli.output import Face, Progress, counted, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
         report = store.repository.compact(type_name)
         if apply:
             run.echo_target()
-            with run.output.progress("compacting"):
-                report = _compacted(run, store, type_name, engine, sum(item.rows for item in report.types))
+            with run.output.progress("compacting") as bar:
+                on_spark = run.on_spark(engine, sum(item.rows for item in report.types))
+                report = _compacted(run, store, type_name, bar if on_spark else None)
     facts = {
         "applied": report.applied,
         "types": [
@@ -69,12 +70,14 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
         run.output.say("to do it: the same command with --apply")
 
 
-def _compacted(run: Run, store: Store, type_name: str | None, engine: str, rows: int) -> CompactionReport:
-    if not run.on_spark(engine, rows):
+def _compacted(run: Run, store: Store, type_name: str | None, on_spark: Progress | None) -> CompactionReport:
+    if on_spark is None:
         return store.repository.compact(type_name, apply=True)  # type: ignore[no-any-return]
     from ontologia.spark.bulk import compact as compact_on_spark
 
-    return compact_on_spark(run.spark(), store.repository, type_name, apply=True)
+    session = run.spark()
+    with run.following(session, on_spark):
+        return compact_on_spark(session, store.repository, type_name, apply=True)
 
 
 def index_facts(report: IndexReport) -> dict[str, Any]:

@@ -51,11 +51,13 @@ def migrate(
             _show_preview(run, preview, stored, store.schemas)
             return
         run.echo_target()
-        with run.output.progress("migrating"):
+        with run.output.progress("migrating") as bar:
             if run.on_spark(engine, preview.estimated_rows) and store.repository.capabilities.object_storage:
                 from ontologia.spark import bulk
 
-                result: Any = bulk.migrate(run.spark(), store, dry_run=False, token=token, force=force, meta=notes)
+                session = run.spark()
+                with run.following(session, bar):
+                    result: Any = bulk.migrate(session, store, dry_run=False, token=token, force=force, meta=notes)
             else:
                 result = store.migrate(dry_run=False, token=token, force=force, meta=notes)
     _show_result(run, result)

@@ -54,13 +54,17 @@ def ingest(
 ) -> None:
     """Load one file into one type, as one commit."""
     from ontologia.spark.pipeline import Pipeline
+    from ontologia.spark.sources import format_of
 
-    declaration = _declared(run, models).get(into)
+    declarations = _declared(run, models)
+    declaration = declarations.get(into)
     if declaration is None:
-        raise UsageError(f"--into {into}: no declared type has that name")
+        known = ", ".join(sorted(declarations)) or "none"
+        raise UsageError(f"--into {into}: no declared type has that name; the models have {known}")
+    format_of(source, format)  # before Spark takes its time to start
     run.echo_target()
     session = run.spark(master=master)
-    with run.output.progress("loading"):
+    with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
         pipeline.load(
             source,
@@ -92,7 +96,7 @@ def run_file(
     target = described.target if described.target and not _is_named(run) else _target(run)
     run.output.say(f"target: {target}")
     session = run.spark(master=master, config=described.spark)
-    with run.output.progress("loading"):
+    with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = described.pipeline(session, target, types, run.settings.config)
         report = pipeline.commit(meta=described.meta | metadata(meta), dry_run=dry_run)
     _show(run, report)

@@ -15,7 +15,7 @@ import typer
 
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import GLOBALS, Given
-from ontologia.cli.output import Output
+from ontologia.cli.output import Output, Progress, counted
 from ontologia.cli.target import Settings, resolve
 
 if TYPE_CHECKING:
@@ -68,6 +68,18 @@ class Run:
         if context is not None and context.uiWebUrl:
             self.output.say(f"Spark UI: {context.uiWebUrl}")
         return session
+
+    @contextmanager
+    def following(self, session: SparkSession, bar: Progress) -> Iterator[None]:
+        """Let a bar show what Spark does meanwhile: what, which stage, tasks done, rows taken in."""
+        from ontologia.spark.progress import StageProgress, watched
+
+        def report(now: StageProgress) -> None:
+            rows = f", {counted(now.rows, 'row')}" if now.rows else ""
+            bar(now.tasks_done, f"{now.description} (stage {now.stage}{rows})", now.tasks)
+
+        with watched(session, report):
+            yield
 
     @contextmanager
     def logging(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What Spark says when a job fails, in one line of ours."""
+"""Jobs that say what they do: to who watches them in Spark's UI, and when they fail, in one line of ours."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MU
 
 @contextmanager
 def explained(operation: str) -> Iterator[None]:
-    """Turn a failed job into an error that says what failed and why, with Spark's own report as its cause."""
+    """Name the jobs of a block. One that fails becomes an error that says what failed and why, with Spark's own
+    report as its cause.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with described(operation):
+            yield
     except OntologiaError:
         raise
     except (Py4JError, PySparkException) as problem:
@@ -26,6 +29,22 @@ def explained(operation: str) -> Iterator[None]:
             f"the Spark job failed while {operation}: {_root(str(problem)) or type(problem).__name__}",
             context={"operation": operation},
         ) from problem
+
+
+@contextmanager
+def described(operation: str) -> Iterator[None]:
+    """Give jobs a name that people understand, where the session can (a Connect session cannot)."""
+    from pyspark.sql import SparkSession
+
+    context = getattr(SparkSession.getActiveSession(), "_sc", None)
+    if context is None:
+        yield
+        return
+    context.setJobDescription(operation)
+    try:
+        yield
+    finally:
+        context.setJobDescription(None)
 
 
 def _root(report: str) -> str:

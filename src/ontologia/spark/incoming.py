@@ -19,6 +19,7 @@ from ontologia.model import Column, Declaration, TypeSchema, encode_json
 from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
 from ontologia.model.validation import value_adapter
 from ontologia.spark.mapping import ORDER
+from ontologia.spark.quarantine import Rejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,14 +40,6 @@ KEYS: tuple[type[spark.DataType], ...] = (*_TEXT, *_WHOLE, *_INSTANT, spark.Date
 # The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
 _DAYS = (-719_162, 2_932_896)
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row that does not fit, and why."""
-
-    reason: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
-from ontologia.model.typespec import ANY, NONE
+from ontologia.model.typespec import accepts_none
 from ontologia.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ def mapped(
             columns.append(_default(declaration, column).alias(column.physical))
             continue
         value, problem = _converted(column, types[column.name])
+        given = sql.col(f"`{column.name}`")
+        if not _takes_none(column) and declaration.options[column.name].required:
+            problem = sql.coalesce(_missing(column.name, given), problem)
+        elif not _takes_none(column):  # an empty cell says nothing, so the default holds
+            value = sql.when(given.isNull(), _default(declaration, column)).otherwise(value)
         columns.append(value.alias(column.physical))
         problems.append(problem)
     reason = sql.concat_ws("; ", *problems)
@@ -67,7 +72,7 @@ def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[st
     names = [*keys, *declaration.options]
     unknown = set(expressions) - set(names)
     if unknown:
-        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}")
+        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     chosen, missing = {}, []
     for name in names:
         if name in expressions:
@@ -159,9 +164,8 @@ def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColum
     if column.scalar is None:
         text = sql.to_json(given) if nested else given.cast("string")
         if not nested and not isinstance(found, types.StringType):
-            return text, _missing_if(column, given)
-        broken = sql.when(given.isNotNull() & sql.try_parse_json(text).isNull(), _said(column, given, "JSON"))
-        return text, sql.coalesce(_missing_if(column, given), broken)
+            return text, sql.lit(None).cast("string")
+        return text, sql.when(given.isNotNull() & sql.try_parse_json(text).isNull(), _said(column, given, "JSON"))
     if nested:
         raise ValidationError(
             f"{column.name} is {column.describe()}, and the source has {found.simpleString()}: map it"
@@ -173,16 +177,11 @@ def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColum
         lost = lost | (given != sql.floor(given))  # a cast would cut the fraction off
     if column.scalar in ("date", "datetime"):
         lost = lost | ~sql.year(value).between(1, 9999)  # Spark's calendar goes further than Python's
-    unreadable = sql.when(lost, _said(column, given, column.scalar))
-    return value, sql.coalesce(_missing_if(column, given), unreadable)
+    return value, sql.when(lost, _said(column, given, column.scalar))
 
 
-def _missing_if(column: Column, given: SparkColumn) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
-    takes_none = NONE in column.spec.get("members", [column.spec]) or column.spec == ANY
-    required = not takes_none if column.scalar is None else not column.nullable
-    return _missing(column.name, given) if required else sql.lit(None).cast("string")
+def _takes_none(column: Column) -> bool:
+    return accepts_none(column.spec) if column.scalar is None else column.nullable
 
 
 def _missing(name: str, given: SparkColumn) -> SparkColumn:

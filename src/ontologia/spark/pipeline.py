@@ -29,7 +29,9 @@ from ontologia.objects import open_objects
 from ontologia.runtime.store import open_target
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
+from ontologia.spark.quarantine import quarantine_of
 from ontologia.spark.reading import uri_of
+from ontologia.spark.sources import opened
 from ontologia.spark.staging import (
     COUNTS,
     MESSAGE,
@@ -113,7 +115,7 @@ class Pipeline:
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
     ) -> Self:
-        """Add a source: a DataFrame, or a path to CSV, JSON or Parquet. `map` gives a Spark expression per field.
+        """Add a source: a DataFrame, files, or a `jdbc:` address. `map` gives a Spark expression per field.
 
         `key`, `left`, `right` and `instance_key` are short for mapping the identity. Rows of one identity are an
         error, unless `order_by` says which is the last.
@@ -128,27 +130,9 @@ class Pipeline:
             declaration.instance_key: instance_key,
         }
         expressions = {**(map or {}), **{name: text for name, text in identity.items() if name and text is not None}}
-        rows = mapped(self._opened(source, format, options), declaration, expressions, order_by=order_by)
+        rows = mapped(opened(self.spark, source, format, options), declaration, expressions, order_by=order_by)
         self._loads.append(_Load(declaration, rows, on_duplicate or ("error" if order_by is None else "last")))
         return self
-
-    def _opened(
-        self, source: DataFrame | str | os.PathLike[str], format: str | None, options: Mapping[str, str] | None
-    ) -> DataFrame:
-        if not isinstance(source, (str, os.PathLike)):
-            return source
-        path = os.fspath(source)
-        kind = format or Path(path).suffix.lstrip(".").lower()
-        kind = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}.get(kind, kind)
-        if kind not in ("csv", "json", "parquet", "orc"):
-            raise ValidationError(f"{path}: say what it is with format=, such as csv, json or parquet")
-        if "://" not in path and not Path(path.split("*")[0]).exists() and "*" not in path:
-            raise ValidationError(f"{path}: there is no such file")
-        defaults = {"header": "true", "escape": '"', "mode": "FAILFAST"} if kind == "csv" else {}
-        if Path(path).suffix == ".tsv":
-            defaults["sep"] = "\t"
-        with explained(f"opening {path}"):
-            return self.spark.read.format(kind).options(**{**defaults, **(options or {})}).load(path)
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
         """Run all loads and publish them as one commit."""
@@ -160,9 +144,7 @@ class Pipeline:
             _check_reach(self.spark, repository)
             schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
             repository.catalog().check(schemas)
-            run = _Run(
-                self, repository, staging_of(repository), f"quarantine/{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}/"
-            )
+            run = _Run(self, repository, staging_of(repository), f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}")
             if dry_run:
                 reports, commit_id = run.preview(repository.catalog()), None
             else:
@@ -178,7 +160,7 @@ class Pipeline:
             time.monotonic() - started,
             dry_run,
             application_id(self.spark),
-            f"{run.staging}/{run.quarantine}" if rejected and not dry_run else None,
+            f"{run.staging}/{quarantine_of(run.name)}" if rejected and not dry_run else None,
         )
 
 
@@ -189,7 +171,7 @@ class _Run:
     pipeline: Pipeline
     repository: RowwiseRepository
     staging: str
-    quarantine: str
+    name: str
 
     def preview(self, catalog: Catalog) -> dict[TypeRef, TypeReport]:
         reports = {}
@@ -219,7 +201,7 @@ class _Run:
         """Take back, best effort, what this run has set aside: only a run that ends well sets rows aside."""
         with suppress(OntologiaError, OSError):
             objects = open_objects(self.staging)
-            objects.delete_many([info.key for info in objects.list(self.quarantine)])
+            objects.delete_many([info.key for info in objects.list(quarantine_of(self.name))])
 
     def _record(self, reports: Mapping[TypeRef, TypeReport], started: float) -> dict[str, str]:
         """What the commit says of the run that made it."""
@@ -254,7 +236,7 @@ class _Run:
             document=isinstance(self.repository, S3Repository) and self.repository.has_document,
             staging=self.staging,
             folder=folder,
-            quarantine=f"{self.quarantine}{layout.ref.kind}-{layout.ref.name}/",
+            quarantine=quarantine_of(self.name, layout.ref),
             on_invalid=self.pipeline.on_invalid,
             on_duplicate="last" if all(load.on_duplicate == "last" for load in loads) else "error",
             on_conflict=self.pipeline.on_conflict,

@@ -7,7 +7,6 @@ of the store, and every part comes out sorted.
 from __future__ import annotations
 
 import hashlib
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from ontologia.objects import open_objects
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
 from ontologia.spark.mapping import ORDER, REASON, SOURCE
+from ontologia.spark.quarantine import Rejected, set_aside
 from ontologia.spark.reading import uri_of
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import first_key
@@ -95,7 +95,7 @@ class _Share:
         self.counts = dict.fromkeys(COUNTS, 0)
         self.file: RowFile | None = None
         self.groups = RowGroups(self._write)
-        self.rejected: list[dict[str, Any]] = []
+        self.rejected: list[Rejected] = []
 
     def take(self, table: pa.Table) -> None:
         import pyarrow.compute as pc
@@ -154,13 +154,12 @@ class _Share:
         rows = invalid.select([REASON, SOURCE]).to_pylist()
         if self.task.on_invalid == "abort":
             raise ValidationError(f"{self.task.layout.ref}: {rows[0][REASON]}. The source row is {rows[0][SOURCE]}")
-        self.rejected += [{"reason": row[REASON], "source": row[SOURCE]} for row in rows]
+        self.rejected += [Rejected(row[REASON], row[SOURCE]) for row in rows]
 
     def finish(self) -> dict[str, Any]:
         objects = open_objects(self.task.staging)
         if self.rejected and not self.task.dry_run:
-            lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in self.rejected)
-            objects.put(f"{self.task.quarantine}{uuid.uuid4().hex}.jsonl", lines.encode())
+            set_aside(objects, self.task.quarantine, self.rejected)
         self.groups.finish()
         if self.file is None:
             return dict(self.counts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,8 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, TypeSchema
 from ontologia.objects import Objects, open_objects
 from ontologia.runtime.store import open_target
-from ontologia.spark.incoming import Intake, Rejected, intake
+from ontologia.spark.incoming import Intake, intake
+from ontologia.spark.quarantine import Rejected, quarantine_of, set_aside
 from ontologia.spark.reading import resolve, uri_of
 from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, staging_of
 
@@ -65,7 +65,7 @@ class WritePlan:
 
     @property
     def quarantine(self) -> str:
-        return f"quarantine/{self.run}/{self.schema.ref.kind}-{self.schema.ref.name}/"
+        return quarantine_of(self.run, self.schema.ref)
 
 
 @dataclass
@@ -181,16 +181,9 @@ def stage_share(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedSha
         return replace(share, error=str(problem))
     share.rejected = len(rejected)
     if rejected:
-        share.quarantined = (_set_aside(plan, objects, rejected),)
+        share.quarantined = (set_aside(objects, plan.quarantine, rejected),)
     share.parts = parts.finish()
     return share
-
-
-def _set_aside(plan: WritePlan, objects: Objects, rejected: Sequence[Rejected]) -> str:
-    lines = [json.dumps({"reason": row.reason, "source": row.source}, ensure_ascii=False) for row in rejected]
-    path = f"{plan.quarantine}{uuid.uuid4().hex}.jsonl"
-    objects.put(path, "\n".join(lines).encode())
-    return path
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
