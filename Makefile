@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@
 
-demo: $(INSTALLED) ## A tour of the library on a small data set
+demo: $(INSTALLED) ## The whole story on a small data set, in about a minute
 	@$(BIN)/python examples/demo.py
 
 test: $(INSTALLED) ## The test suite, without what takes minutes
@@ -44,5 +44,5 @@ docs: $(INSTALLED) ## Check the documentation: links, anchors, error codes, ever
 	@$(BIN)/python -m pytest tests/docs
 
 clean: ## Remove the environment and all caches
-	rm -rf $(VENV) .ruff_cache .mypy_cache .pytest_cache .hypothesis build dist benchmarks/results
+	rm -rf $(VENV) demo .ruff_cache .mypy_cache .pytest_cache .hypothesis build dist benchmarks/results
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
