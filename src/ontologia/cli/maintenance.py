@@ -73,11 +73,11 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
 def _compacted(run: Run, store: Store, type_name: str | None, on_spark: Progress | None) -> CompactionReport:
     if on_spark is None:
         return store.repository.compact(type_name, apply=True)  # type: ignore[no-any-return]
-    from ontologia.spark.bulk import compact as compact_on_spark
+    from ontologia.spark import bulk
 
     session = run.spark()
     with run.following(session, on_spark):
-        return compact_on_spark(session, store.repository, type_name, apply=True)
+        return bulk.compact(session, store, type_name, apply=True)
 
 
 def index_facts(report: IndexReport) -> dict[str, Any]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ontologia.spark.bulk import compact, migrate
     from ontologia.spark.pipeline import Pipeline, PipelineReport
     from ontologia.spark.reading import read, read_stream
     from ontologia.spark.session import spark_session
 
-__all__ = ["Pipeline", "PipelineReport", "read", "read_stream", "spark_session"]
+__all__ = ["Pipeline", "PipelineReport", "compact", "migrate", "read", "read_stream", "spark_session"]
 
 _HOMES = {
     "Pipeline": "pipeline",
     "PipelineReport": "pipeline",
+    "compact": "bulk",
+    "migrate": "bulk",
     "read": "reading",
     "read_stream": "reading",
     "spark_session": "session",

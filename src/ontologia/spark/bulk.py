@@ -44,9 +44,10 @@ PARTS = "path string, size bigint, rows bigint, error string"
 
 
 def compact(
-    spark: SparkSession, repository: RowwiseRepository, type_name: str | None = None, *, apply: bool = False
+    spark: SparkSession, store: Store, type_name: str | None = None, *, apply: bool = False
 ) -> CompactionReport:
     """Compact on executors: one job per type, snapshots in parts, memory bounded by a part (RFC 0004 §6)."""
+    repository = store.repository
     if not isinstance(repository, S3Repository):
         raise ValidationError("compact is for object storage; sqlite needs no such care")
     return compaction.compact(

@@ -326,8 +326,7 @@ def _named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
 
 
 def application_id(spark: SparkSession) -> str:
-    context = getattr(spark, "_sc", None)
-    return "" if context is None else str(context.applicationId)
+    return str(spark.conf.get("spark.app.id", ""))
 
 
 def _check_reach(spark: SparkSession, repository: RowwiseRepository) -> None:
@@ -336,9 +335,9 @@ def _check_reach(spark: SparkSession, repository: RowwiseRepository) -> None:
         return
     if repository.storage_info()["db_path"] == ":memory:":
         raise ValidationError("a store in memory cannot be loaded by Spark: use a file")
-    context = getattr(spark, "_sc", None)
-    if context is not None and not str(context.master).startswith("local"):
+    master = str(spark.conf.get("spark.master", "local"))
+    if not master.startswith("local"):
         raise ValidationError(
-            f"executors on a cluster ({context.master}) cannot reach the file {uri_of(repository)}: "
+            f"executors on a cluster ({master}) cannot reach the file {uri_of(repository)}: "
             "load into object storage, or run with master local[*]"
         )
