@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from screen import bars, console, say, show_classes, step, table, waiting
+from screen import bars, console, say, show_classes, step, table
 from solar_system import Body, Mission, Orbits, Visited
 
 from ontologia import Entity, Field, Ontology, count, initialize_storage, right
@@ -154,8 +154,7 @@ def main(folder: Path) -> None:
     show_classes(Body, Orbits)
     console.print("  Mission ──Visited──▶ Body ──Orbits──▶ Body", style="green")
     console.print("\nSpark starts, which takes about ten seconds.")
-    with waiting("Starting"):
-        spark = started_spark()
+    spark = started_spark()
     show_report(load_first_catalogue(spark, store))
     with Ontology(store, entity_types=[Body], relation_types=[Orbits]) as onto:
         planets = history(onto)
