@@ -29,7 +29,11 @@ def mapped(
     *,
     order_by: Any = None,
 ) -> DataFrame:
-    """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
+    """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order.
+
+    The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
+    reason, and every one of a type whose values are checked further by executors.
+    """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as sql
 
@@ -61,7 +65,8 @@ def mapped(
         columns.append(value.alias(column.physical))
         problems.append(problem)
     reason = sql.concat_ws("; ", *problems)
-    return picked.select(*columns, sql.when(reason != "", reason).alias(REASON), sql.col(SOURCE), sql.col(ORDER))
+    origin = sql.col(SOURCE) if declaration.row_validators() else sql.when(reason != "", sql.col(SOURCE))
+    return picked.select(*columns, sql.when(reason != "", reason).alias(REASON), origin.alias(SOURCE), sql.col(ORDER))
 
 
 def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
