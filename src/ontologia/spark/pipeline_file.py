@@ -2,7 +2,7 @@
 
 [target]
 uri = "s3://bucket/onto"          # or db = "onto.db"
-models = ["shop.models"]
+models = ["shop.models"]          # modules, or files such as "models.py", relative to this file
 
 [options]                          # optional
 on_invalid = "quarantine"
@@ -105,14 +105,15 @@ class PipelineFile:
                 if table[name] not in _CHOICES[name]:
                     raise ValidationError(f"{place}: {name} is one of {', '.join(_CHOICES[name])}, not {table[name]!r}")
         models = target.get("models", [])
+        names = [models] if isinstance(models, str) else list(models)
         texts = {
             table: {key: str(value) for key, value in content.get(table, {}).items()} for table in ("spark", "meta")
         }
-        where = target.get("uri") or (None if "db" not in target else str(place.parent / target["db"]))
+        where = target.get("uri") or (None if "db" not in target else _near(place, target["db"]))
         return cls(
             place,
             where,
-            [models] if isinstance(models, str) else list(models),
+            [_near(place, name) if name.endswith(".py") or "/" in name else name for name in names],
             loads,
             dict(options),
             texts["spark"],
@@ -136,11 +137,13 @@ class PipelineFile:
                     f"{self.path}: no declared type is named {load['into']!r}; the models have {known}"
                 )
             rest = {name: value for name, value in load.items() if name not in ("source", "into")}
-            pipeline.load(self._source(load["source"]), into=declaration.cls, **rest)
+            pipeline.load(_near(self.path, load["source"]), into=declaration.cls, **rest)
         return pipeline
 
-    def _source(self, source: str) -> str:
-        return source if "://" in source or Path(source).is_absolute() else str(self.path.parent / source)
+
+def _near(place: Path, path: str) -> str:
+    """A path as the file means it: from the folder that the file is in. An address stays as it is."""
+    return path if "://" in path or path.startswith("jdbc:") else str(place.parent / path)
 
 
 def _known(place: Path, what: str, table: Any, keys: set[str]) -> None:
