@@ -6,20 +6,15 @@ that fails or is killed leaves nothing visible, and what it staged is vacuumed.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, Transaction, TypeLayout, user_metadata
-from ontologia.engines.parquet.commit import ParquetTransaction
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
@@ -29,6 +24,7 @@ from ontologia.objects import open_objects
 from ontologia.runtime.store import open_target
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
+from ontologia.spark.places import check_reach, place_of
 from ontologia.spark.quarantine import quarantine_of
 from ontologia.spark.reading import uri_of
 from ontologia.spark.sources import opened
@@ -141,7 +137,7 @@ class Pipeline:
         started = time.monotonic()
         metadata = user_metadata(meta)
         with open_target(self.target, self.config or PATIENT) as repository:
-            _check_reach(self.spark, repository)
+            check_reach(self.spark, repository)
             schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
             repository.catalog().check(schemas)
             run = _Run(self, repository, staging_of(repository), f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}")
@@ -187,7 +183,7 @@ class _Run:
         catalog = transaction.catalog
         catalog.check({load.declaration.ref: load.declaration.schema for load in self.pipeline._loads})
         reports: dict[TypeRef, TypeReport] = {}
-        with self._place(transaction) as place:
+        with place_of(transaction, self.staging) as place:
             for ref, loads in self._by_type().items():
                 layout = catalog.layouts.get(ref) or transaction.activate(loads[0].declaration.schema)
                 folder = place.folder(layout)
@@ -260,64 +256,6 @@ class _Run:
         counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
         return parts, TypeReport(**counts, files=len(parts))
 
-    @contextmanager
-    def _place(self, transaction: Transaction) -> Iterator[_Place]:
-        if isinstance(transaction, ParquetTransaction):
-            yield _AttemptFolder(transaction)
-            return
-        root = Path(self.staging.removeprefix("file://"))
-        try:
-            yield _Spool(transaction, root)
-        finally:
-            shutil.rmtree(root / "spool", ignore_errors=True)
-            if root.exists() and not any(root.iterdir()):
-                root.rmdir()
-
-
-class _Place(ABC):
-    """Where parts are staged, and how they become part of the commit."""
-
-    @abstractmethod
-    def folder(self, layout: TypeLayout) -> str: ...
-
-    @abstractmethod
-    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None: ...
-
-
-class _AttemptFolder(_Place):
-    """On object storage parts are written where they will stay."""
-
-    def __init__(self, transaction: ParquetTransaction) -> None:
-        self.transaction = transaction
-
-    def folder(self, layout: TypeLayout) -> str:
-        return self.transaction.staging(layout)
-
-    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None:
-        if parts:
-            digest = hashlib.sha256("".join(sorted(part.path for part in parts)).encode()).hexdigest()
-            self.transaction.adopt(layout, parts, digest)
-
-
-class _Spool(_Place):
-    """An embedded file has one writer: parts are staged beside it, and the driver appends them."""
-
-    def __init__(self, transaction: Transaction, root: Path) -> None:
-        self.transaction = transaction
-        self.root = root
-
-    def folder(self, layout: TypeLayout) -> str:
-        return f"spool/{layout.ref.kind}-{layout.ref.name}/"
-
-    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
-        for part in parts:
-            for batch in pq.ParquetFile(self.root / part.path).iter_batches(columns=names, batch_size=131_072):
-                self.transaction.append(layout, pa.Table.from_batches([batch]))
-
 
 def _named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
     """Reports by the name of the type, and by its kind as well where a relation is called like an entity."""
@@ -327,17 +265,3 @@ def _named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
 
 def application_id(spark: SparkSession) -> str:
     return str(spark.conf.get("spark.app.id", ""))
-
-
-def _check_reach(spark: SparkSession, repository: RowwiseRepository) -> None:
-    """Executors on other machines cannot reach a file of this one."""
-    if isinstance(repository, S3Repository):
-        return
-    if repository.storage_info()["db_path"] == ":memory:":
-        raise ValidationError("a store in memory cannot be loaded by Spark: use a file")
-    master = str(spark.conf.get("spark.master", "local"))
-    if not master.startswith("local"):
-        raise ValidationError(
-            f"executors on a cluster ({master}) cannot reach the file {uri_of(repository)}: "
-            "load into object storage, or run with master local[*]"
-        )
