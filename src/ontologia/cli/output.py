@@ -7,15 +7,13 @@ are drawn in colour; in a pipe as plain text. So the faces cannot disagree about
 from __future__ import annotations
 
 import json
-import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
-from ontologia.model.values import instant_text
+from ontologia.model.values import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -217,23 +215,6 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
-
-
-def plain(value: Any) -> Any:
-    """A value in the JSON form that the store uses: instants in ISO form, bytes in hex, NaN as text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, datetime):
-        return instant_text(value)
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    return value
 
 
 def size(count: int | None) -> str | None:

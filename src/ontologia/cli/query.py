@@ -12,8 +12,9 @@ import typer
 from ontologia.cli import filters
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine
-from ontologia.cli.output import Face, counted, plain
+from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
+from ontologia.model.values import plain
 from ontologia.errors import ValidationError
 from ontologia.model import Kind, TypeRef, TypeSchema
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -45,14 +46,15 @@ def encode_json(value: Any) -> str:
     try:
         return _encoder.encode(value)
     except (TypeError, ValueError):  # a key that is no string, or a float that JSON cannot say
-        return _encoder.encode(_plain(value))
+        return _encoder.encode(plain(value))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_plain_key(key): _plain(item) for key, item in value.items()}
+def plain(value: Any) -> Any:
+    """A value as JSON can say it, in the form that stores use."""
+    if isinstance(value, Mapping):
+        return {_plain_key(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if value is None or isinstance(value, (str, int, float)):
@@ -61,8 +63,8 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_key(key: Any) -> str:
-    plain = _plain(key)
-    return plain if isinstance(plain, str) else json.dumps(plain)
+    found = plain(key)
+    return found if isinstance(found, str) else json.dumps(found)
 
 
 def _plain_scalar(value: Any) -> str:

@@ -66,7 +66,8 @@ class Connections:
         if not self.in_memory and not Path(self.path).parent.exists():
             raise StorageBackendError(f"{self.path}: the folder does not exist; create it first")
         connection = sqlite3.connect(
-            self.path,
+            self._address(),
+            uri=True,
             timeout=self._lock_timeout_ms / 1000,
             isolation_level=None,
             check_same_thread=False,
@@ -78,6 +79,19 @@ class Connections:
         # In WAL mode this loses no commit when a process dies, and none when the machine does either.
         connection.execute("PRAGMA synchronous = FULL")
         return connection
+
+    def _address(self) -> str:
+        """The file for SQLite. One that nobody can write to, such as on read-only media, is opened without locks.
+
+        A log beside it has commits that only a writer could bring back; then it is opened as any other, and refused.
+        """
+        if self.in_memory:
+            return self.path
+        place = Path(self.path).absolute()
+        fixed = place.exists() and not os.access(place, os.W_OK) and not os.access(place.parent, os.W_OK)
+        log = Path(f"{place}-wal")
+        is_whole = not log.exists() or not log.stat().st_size
+        return f"{place.as_uri()}?immutable=1" if fixed and is_whole else place.as_uri()
 
     def close(self) -> None:
         """Close every connection that is not in use; one that is closes with its thread."""
