@@ -14,9 +14,9 @@ from ontologia.cli.exits import UsageError
 from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
-from ontologia.model.values import plain
 from ontologia.errors import ValidationError
 from ontologia.model import Kind, TypeRef, TypeSchema
+from ontologia.model.values import plain
 
 if TYPE_CHECKING:
     from ontologia.query.builder import QuerySource
