@@ -7,13 +7,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote
 
-from ontologia.engines.base import Engine, TypeLayout
+from ontologia.engines.base import Catalog, Engine, TypeLayout
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeRef, TypeSchema
 from ontologia.query.aggregates import count
@@ -55,6 +56,28 @@ class ExportReport:
         return sum(item.rows for item in self.types)
 
 
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """What of each type to write, and in which form."""
+
+    catalog: Catalog
+    window: Window
+    format: Format
+    with_metadata: bool
+
+    @property
+    def head(self) -> int:
+        return self.catalog.head
+
+    def new_file(self, path: Path, schema: TypeSchema) -> AbstractContextManager[TypeFile]:
+        make = JsonlFile if self.format == "jsonl" else ParquetFile
+        return make(path, schema, with_metadata=self.with_metadata)
+
+
+WriteType = Callable[[ExportJob, TypeLayout, Path], TypeExport]
+"""Writes one type below a folder: this process into a file, Spark into a folder of parts."""
+
+
 def export_data(
     store: Store,
     directory: str | os.PathLike[str],
@@ -65,6 +88,7 @@ def export_data(
     with_metadata: bool = False,
     format: Format = "jsonl",
     progress: Progress | None = None,
+    write: WriteType | None = None,
 ) -> ExportReport:
     """Write the latest state of every type, or of `types`, into a new folder.
 
@@ -82,11 +106,12 @@ def export_data(
     window = Window("since", history_since) if history_since is not None else Window("as_of", catalog.head)
     if as_of is not None:
         window = Window("as_of", min(as_of, catalog.head))
-    export = _Export(store.repository, window, catalog.head, format, with_metadata, progress)
+    job = ExportJob(catalog, window, format, with_metadata)
+    write = write or _InProcess(store.repository, job, layouts, progress)
     working = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     try:
         working.mkdir(parents=True)
-        written = export.write(layouts, working)
+        written = [write(job, layout, working) for layout in layouts]
         header = _header(layouts, written, format, catalog.head, as_of, history_since, with_metadata)
         (working / HEADER).write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         if target.exists():
@@ -139,30 +164,24 @@ def _header(
     }
 
 
-@dataclass(slots=True)
-class _Export:
-    engine: Engine
-    window: Window
-    head: int
-    format: Format
-    with_metadata: bool
-    progress: Progress | None
-    done: int = 0
-    total: int = 0
+class _InProcess:
+    """Reads page after page, in bounded memory."""
 
-    def write(self, layouts: Sequence[TypeLayout], folder: Path) -> list[TypeExport]:
-        if self.progress is not None:
-            self.total = sum(self._count(layout) for layout in layouts)
-        return [self._write_type(layout, folder) for layout in layouts]
+    def __init__(
+        self, engine: Engine, job: ExportJob, layouts: Sequence[TypeLayout], progress: Progress | None
+    ) -> None:
+        self.engine = engine
+        self.progress = progress
+        self.done = 0
+        self.total = 0 if progress is None else sum(count_rows(engine, layout, job.window) for layout in layouts)
 
-    def _write_type(self, layout: TypeLayout, folder: Path) -> TypeExport:
+    def __call__(self, job: ExportJob, layout: TypeLayout, folder: Path) -> TypeExport:
         ref = layout.ref
-        path = folder / FOLDERS[ref.kind] / f"{quote(ref.name, safe='')}.{self.format}"
+        path = folder / f"{place_of(ref)}.{job.format}"
         path.parent.mkdir(exist_ok=True)
-        make = JsonlFile if self.format == "jsonl" else ParquetFile
         rows = 0
-        with make(path, layout.schema, with_metadata=self.with_metadata) as file:
-            for page in pages(self.engine, layout.schema, self.window, self.head):
+        with job.new_file(path, layout.schema) as file:
+            for page in pages(self.engine, layout.schema, job.window, job.head):
                 file.write(page)
                 rows += page.num_rows
                 self.done += page.num_rows
@@ -170,9 +189,15 @@ class _Export:
                     self.progress(ref.name, self.done, max(self.total, self.done))
         return TypeExport(ref, path.relative_to(folder).as_posix(), rows)
 
-    def _count(self, layout: TypeLayout) -> int:
-        plan = Plan(layout.ref, {layout.ref: layout.schema}, self.window, aggregates=(("rows", count()),))
-        return int(self.engine.fetch(plan).columns[0][0])
+
+def place_of(ref: TypeRef) -> str:
+    """Where a type lies in an export, without a suffix."""
+    return f"{FOLDERS[ref.kind]}/{quote(ref.name, safe='')}"
+
+
+def count_rows(engine: Engine, layout: TypeLayout, window: Window) -> int:
+    plan = Plan(layout.ref, {layout.ref: layout.schema}, window, aggregates=(("rows", count()),))
+    return int(engine.fetch(plan).columns[0][0])
 
 
 # --- pages ---

@@ -1,0 +1,233 @@
+"""Exported files as checked records: which files, in which stretches, and who checks the records of which type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Catalog
+from ontologia.errors import ValidationError
+from ontologia.model import TypeRef, TypeSchema, is_unicode
+from ontologia.runtime.store import Store
+from ontologia.runtime.transfer.exporting import HEADER
+from ontologia.runtime.transfer.records import Identity, RecordReader, lines
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    import pyarrow as pa
+
+_parse = json.JSONDecoder().decode
+SUFFIXES = (".jsonl", ".parquet")
+WHOLE = 1 << 62
+PARQUET_ROWS = 10_000
+
+
+def files_of(source: Path) -> list[Path]:
+    """The files of an export in their order: a folder's by name, or the one that is named."""
+    if source.is_dir():
+        found = sorted(path for path in source.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+        if not found:
+            raise ValidationError(f"{source}: no .jsonl or .parquet files there")
+        return found
+    if not source.exists():
+        raise ValidationError(f"{source}: there is no such file or folder")
+    if source.suffix not in SUFFIXES:
+        raise ValidationError(f"{source}: an import reads .jsonl and .parquet files, or a folder of them")
+    return [source]
+
+
+class Readers:
+    """Who checks the records of which type: the declared class, else the stored schema, else that of the export.
+
+    It holds no classes, only what they check with, so that it can be pickled to where nobody can import them.
+    """
+
+    def __init__(self, store: Store, catalog: Catalog, source: Path) -> None:
+        self._dropped = frozenset(catalog.dropped)
+        stored = {ref: layout.schema for ref, layout in catalog.layouts.items()}
+        self._schemas = exported_schemas(source) | stored
+        self._found = {
+            ref: RecordReader(declaration.schema, declaration) for ref, declaration in store.declarations.items()
+        }
+
+    def of(self, ref: TypeRef) -> RecordReader:
+        if ref in self._dropped:
+            raise ValidationError(f"{ref} was dropped from this store; it takes no new rows")
+        if ref not in self._found:
+            if ref not in self._schemas:
+                raise ValidationError(
+                    f"{ref} is not in this store, and no declared class says what it is: give its models"
+                )
+            self._found[ref] = RecordReader(self._schemas[ref])
+        return self._found[ref]
+
+
+def exported_schemas(source: Path) -> dict[TypeRef, TypeSchema]:
+    """What the header of an export says. A file of it, or a folder of parts, lies up to three levels below."""
+    places = [source / HEADER, *(folder / HEADER for folder in source.absolute().parents[:3])]
+    header = next((place for place in places if place.is_file()), None)
+    if header is None:
+        return {}
+    try:
+        content = json.loads(header.read_text(encoding="utf-8"))
+        schemas = [TypeSchema.from_json(item["schema"]) for item in content["types"]]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ValidationError(f"{header} is malformed: {problem!r}") from problem
+    return {schema.ref: schema for schema in schemas}
+
+
+# --- stretches of files ---
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A stretch of a file: bytes of JSON lines, or row groups of Parquet. A line belongs to where it begins."""
+
+    path: Path
+    start: int = 0
+    end: int = WHOLE
+
+    def place(self, number: int) -> str:
+        """Where a record stands, by its number in this stretch. Lines before it are counted only when asked."""
+        if self.path.suffix == ".jsonl":
+            return f"{self.path}:{self._lines_before() + number}"
+        return f"{self.path} row {self._rows_before() + number}"
+
+    def _lines_before(self) -> int:
+        if not self.start:
+            return 0
+        with self.path.open("rb") as file:
+            left, found = first_line(file, self.start), 0
+            file.seek(0)
+            while left:
+                block = file.read(min(left, 1 << 20))
+                found += block.count(b"\n")
+                left -= len(block)
+            return found
+
+    def _rows_before(self) -> int:
+        if not self.start:
+            return 0
+        with opened(self.path) as file:
+            return sum(file.metadata.row_group(group).num_rows for group in range(self.start))
+
+
+def first_line(file: BufferedReader, start: int) -> int:
+    """Go to the first line that begins at or after a byte; its place."""
+    if start:
+        file.seek(start - 1)
+        file.readline()
+    return file.tell()
+
+
+def splits_of(path: Path, size: int) -> list[Split]:
+    """A file in stretches of about a size in bytes."""
+    if path.suffix == ".jsonl":
+        total = path.stat().st_size
+        return [Split(path, start, start + size) for start in range(0, max(total, 1), size)]
+    with opened(path) as file:
+        groups = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
+    found, start, held = [], 0, 0
+    for number, group in enumerate(groups):
+        held += group
+        if held >= size:
+            found.append(Split(path, start, number + 1))
+            start, held = number + 1, 0
+    return [*found, Split(path, start, len(groups))] if start < len(groups) or not found else found
+
+
+def opened(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path)
+    except pa.ArrowException as problem:
+        raise ValidationError(f"{path}: not a Parquet file: {problem}") from None
+
+
+# --- records ---
+
+
+Checked = tuple[int, int, RecordReader, Identity, dict[str, Any]]
+"""A good record: its number in the stretch, how far into the file that is, who checked it, and what it says."""
+
+
+def checked_records(split: Split, readers: Readers) -> Iterator[Checked]:
+    """The records of a stretch. The first bad one is an error that names its place."""
+    known: dict[str, RecordReader] = {}
+    for number, done, record in _jsonl(split) if split.path.suffix == ".jsonl" else _parquet(split, readers):
+        reader = known.get(f"{record.get('kind')} {record.get('type')}")
+        if reader is None:
+            ref = _ref(record, split, number)
+            reader = known[str(ref)] = readers.of(ref)
+        try:
+            identity, values = reader.read(record)
+        except ValidationError as problem:
+            raise ValidationError(f"{split.place(number)}: {problem}. Nothing was imported") from None
+        yield number, done, reader, identity, values
+
+
+Record = tuple[int, int, dict[str, Any]]
+
+
+def _jsonl(split: Split) -> Iterator[Record]:
+    with split.path.open("rb") as file:
+        done = first_line(file, split.start)
+        for number, line in enumerate(file, 1):
+            if done >= split.end:
+                return
+            done += len(line)
+            if line.isspace():
+                continue
+            try:
+                record = _parse(line.decode("utf-8-sig"))
+            except (ValueError, RecursionError) as problem:
+                raise ValidationError(f"{split.place(number)}: not JSON: {problem}. Nothing was imported") from None
+            if not isinstance(record, dict):
+                raise ValidationError(f"{split.place(number)}: a record is a JSON object. Nothing was imported")
+            if b"\\u" in line and not is_unicode(json.dumps(record, ensure_ascii=False)):
+                raise ValidationError(f"{split.place(number)}: half a surrogate pair is no text. Nothing was imported")
+            yield number, done, record
+
+
+def _parquet(split: Split, readers: Readers) -> Iterator[Record]:
+    """A Parquet file's rows as the records they would be in JSON, so that both formats are checked alike."""
+    import pyarrow as pa
+
+    path = split.path
+    with opened(path) as file:
+        about = file.schema_arrow.metadata or {}
+        kind, name = about.get(b"ontologia.kind", b"").decode(), about.get(b"ontologia.type", b"").decode()
+        reader = readers.of(_ref({"kind": kind, "type": name}, split, None))
+        size, rows, number = path.stat().st_size, max(file.metadata.num_rows, 1), 0
+        groups = range(split.start, min(split.end, file.metadata.num_row_groups))
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, row_groups=list(groups)):
+            table = pa.Table.from_batches([batch])
+            _check_columns(path, reader, table)
+            for line in lines(reader.schema, table, with_metadata=False):
+                number += 1
+                yield number, size * number // rows, json.loads(line)
+
+
+def _check_columns(path: Path, reader: RecordReader, table: pa.Table) -> None:
+    for wanted in reader.arrow_schema:
+        if wanted.name not in table.column_names:
+            raise ValidationError(f"{path}: there is no column {wanted.name}, which {reader.ref} needs")
+        found = table.schema.field(wanted.name).type
+        if found != wanted.type:
+            raise ValidationError(f"{path}: column {wanted.name} is {found}, and {reader.ref} needs {wanted.type}")
+
+
+def _ref(record: Mapping[str, Any], split: Split, number: int | None) -> TypeRef:
+    kind, name = record.get("kind"), record.get("type")
+    if kind not in ("entity", "relation") or not isinstance(name, str) or not name:
+        place = split.path if number is None else split.place(number)
+        raise ValidationError(
+            f"{place}: a record says its kind (entity or relation) and its type. Nothing was imported"
+        )
+    return TypeRef(kind, name)
