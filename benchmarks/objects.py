@@ -57,15 +57,19 @@ def append(onto: Ontology, rows: object) -> None:
 
 
 def committing(onto: Ontology, rows: object) -> Case:
-    """A commit compares the touched rows with the store in one read, writes one file, and moves the head."""
+    """A commit compares the touched rows with the store in one read, writes one file, and moves the head.
+
+    Each commit touches rows that no commit since the snapshot has touched, so that all of them are looked for there.
+    """
     from ontologia.runtime.commit import Wanted, commit_state
 
     schema = Customer.__declaration__.schema
-    steps = itertools.count(1000)
+    steps = itertools.count(1010)
     objects = onto.repository.objects
 
     def wanted() -> list[object]:
-        return [changed(rows.slice(500_000, CHANGED), next(steps))]
+        step = next(steps)
+        return [changed(rows.slice(step * CHANGED % ROWS, CHANGED), step)]
 
     def ours(table: object) -> None:
         state = {schema.ref: Wanted(schema, table)}

@@ -91,8 +91,13 @@ class FileCache:
         if not wanted or objects.local_path(wanted[0]) is not None:
             yield [self.path(objects, key, size=known.get(key)) for key in wanted]
             return
-        with self._pins.pin(_name(objects, key).partition(".")[0] for key in wanted):
-            yield objects.map(lambda key: self.path(objects, key, size=known.get(key)), wanted)
+        names = {key: _name(objects, key) for key in wanted}
+        with self._pins.pin(name.partition(".")[0] for name in names.values()):
+            here = {key: self._find(name, known.get(key)) for key, name in names.items()}
+            missing = [key for key, path in here.items() if path is None]
+            paths = objects.map(lambda key: self.path(objects, key, size=known.get(key)), missing)
+            there = dict(zip(missing, paths, strict=True))
+            yield [here[key] or there[key] for key in wanted]
 
     def kept(self, objects: Objects, key: str) -> bytes | None:
         """The bytes of an object if a copy is here, without asking the store. Directories are asked themselves."""

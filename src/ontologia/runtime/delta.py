@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ontologia.engines.identity import identity_key as identity_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,21 +32,6 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
             unchanged = pc.and_(unchanged, _same(wanted.column(name), stored.column(name)))
     operation = pc.if_else(known, UPDATE, INSERT)
     return wanted.append_column("operation", operation).filter(pc.invert(unchanged))
-
-
-def identity_key(table: pa.Table, identity: Sequence[str]) -> pa.ChunkedArray:
-    """Identity as one column. The length before each part keeps ("a", "bc") apart from ("ab", "c")."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    first = table.column(identity[0]).cast(pa.large_string())
-    if len(identity) == 1:
-        return first
-    parts: list[Any] = []
-    for name in identity:
-        text = table.column(name).cast(pa.large_string())
-        parts += [pc.binary_length(text).cast(pa.large_string()), text]
-    return pc.binary_join_element_wise(*parts, pa.scalar(":", pa.large_string()))
 
 
 def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -32,7 +32,7 @@ from ontologia.errors import (
     StorageBackendError,
     ValidationError,
 )
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, FieldExpr, Predicate, TypeRef, TypeSchema, arrow_schema
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeRef, TypeSchema, arrow_schema
 from ontologia.objects import Committed, Lease, conditional_put
 from ontologia.query.plan import Plan
 
@@ -72,9 +72,7 @@ class ParquetTransaction(Transaction):
     # --- what the commit holds ---
 
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
-        within = key_range(schema.ref, keys)
-        plan = Plan(schema.ref, {schema.ref: schema}, where=within, keyed=True, stored=True, unordered=True)
-        return self._repository.table(plan, keys, self.catalog)
+        return self._repository.current(schema, keys, self.catalog)
 
     def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self.catalog.layouts.get(ref)
@@ -243,17 +241,6 @@ class ParquetTransaction(Transaction):
             self._repository.objects.delete_many([key for key in writes if key.startswith(folder)])
         except StorageBackendError as problem:
             _log.warning("orphan files stay in %s: %s", folder, problem)
-
-
-def key_range(ref: TypeRef, keys: pa.Table) -> tuple[Predicate, ...]:
-    """The range that these identities lie in, as filters by which row groups are skipped."""
-    import pyarrow.compute as pc
-
-    if not keys.num_rows:
-        return ()
-    ends = pc.min_max(keys.column(0)).as_py()
-    key: FieldExpr[str] = FieldExpr(ref, ref.identity[0], None)
-    return key >= ends["min"], key <= ends["max"]
 
 
 class RowFile:

@@ -38,7 +38,7 @@ def parsed(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, indent=1).encode()
+    return json.dumps(body, ensure_ascii=False).encode()
 
 
 def _whole(body: Mapping[str, Any], name: str, *, least: int = 0) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from ontologia.config import OntologiaConfig
@@ -34,16 +36,28 @@ class Reading:
         by_range = {path for path, size in files.items() if self._by_range(path, size)}
         whole = [path for path in files if path not in by_range]
         sizes = {path: size for path in whole if (size := files[path]) is not None}
+        with _none_missing(), self.cache.pinned(self.objects, whole, sizes=sizes) as found:
+            places = {path: str(place) for path, place in zip(whole, found, strict=True)}
+            with self._errors_naming(places):
+                yield places | {path: self.objects.url(path) for path in by_range}
+
+    @contextmanager
+    def opened(self, path: str, size: int | None) -> Iterator[Any]:
+        """One file for pyarrow: its local copy, or, where it is large and not here, the object itself by range."""
+        import pyarrow as pa
+
+        url = self.objects.url(path)
         try:
-            with self.cache.pinned(self.objects, whole, sizes=sizes) as found:
-                places = {path: str(place) for path, place in zip(whole, found, strict=True)}
-                with self._errors_naming(places):
-                    yield places | {path: self.objects.url(path) for path in by_range}
-        except ObjectNotFound as missing:
+            with _none_missing():
+                if size is None or size <= WHOLE_FILE_BYTES or self.cache.contains(self.objects, path):
+                    yield str(self.cache.path(self.objects, path, size=size))
+                else:
+                    yield pa.PythonFile(RangeFile(self.objects, path, size), mode="r")
+        except (pa.ArrowException, OSError) as problem:
             raise StorageBackendError(
-                f"a data file is part of the history, and it is gone: {missing.url}",
-                context={"operation": "read", "url": missing.url},
-            ) from missing
+                f"{url} cannot be read: {str(problem).partition(chr(10))[0]}",
+                context={"operation": "read", "url": url},
+            ) from problem
 
     @contextmanager
     def _errors_naming(self, places: Mapping[str, str]) -> Iterator[None]:
@@ -94,6 +108,48 @@ class Reading:
             secret["URL_STYLE"] = "path"
         secret["SCOPE"] = f"s3://{urlsplit(self.objects.uri).netloc}"
         return secret
+
+
+class RangeFile(io.RawIOBase):
+    """An object as a file that is read in parts."""
+
+    def __init__(self, objects: Objects, path: str, size: int) -> None:
+        super().__init__()
+        self._objects = objects
+        self._path = path
+        self._size = size
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        self._place = start + offset
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._place if size < 0 else min(size, self._size - self._place)
+        data = self._objects.get_range(self._path, self._place, length) if length > 0 else b""
+        self._place += len(data)
+        return data
+
+
+@contextmanager
+def _none_missing() -> Iterator[None]:
+    try:
+        yield
+    except ObjectNotFound as missing:
+        raise StorageBackendError(
+            f"a data file is part of the history, and it is gone: {missing.url}",
+            context={"operation": "read", "url": missing.url},
+        ) from missing
 
 
 def _directory(config: OntologiaConfig) -> Path:

@@ -28,6 +28,7 @@ from ontologia.engines.parquet.compaction import CompactionReport
 from ontologia.engines.parquet.duck import Duck
 from ontologia.engines.parquet.indexes import IndexReport, RepairReport
 from ontologia.engines.parquet.log import IndexVersion, Log
+from ontologia.engines.parquet.lookup import Lookup
 from ontologia.engines.parquet.planning import coverage, current_entries, entry_of, scan
 from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, refs_body
 from ontologia.engines.parquet.relation import FilesRelation
@@ -36,11 +37,11 @@ from ontologia.engines.parquet.tails import Tails
 from ontologia.engines.parquet.vacuum import VacuumReport
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
-from ontologia.model import TypeRef
+from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
-from ontologia.query.plan import Plan
+from ontologia.query.plan import LATEST, Plan
 from ontologia.query.relation import EmptyRelation, Relation
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class S3Repository(RowwiseRepository):
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self.reading = Reading(objects, self.duck, self.config)
         self.tails = Tails(self.duck, self.reading)
+        self.lookup = Lookup(self.reading)
         self.log = Log(objects, self.reading.cache)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
@@ -145,6 +147,13 @@ class S3Repository(RowwiseRepository):
         covered = coverage(self.log, head, ref, found.index)
         self._diagnostics += covered.diagnostics(ref, head)
         return current_entries(covered, layout)
+
+    def current(self, schema: TypeSchema, keys: pa.Table, catalog: Catalog) -> pa.Table:
+        """The rows in force of these identities at the head of a catalog."""
+        catalog.check({schema.ref: schema})
+        self._diagnostics = []
+        entries = self._entries(catalog.version, schema.ref, catalog.layouts[schema.ref])
+        return self.lookup.rows(schema, scan(entries, LATEST, catalog.version), keys)
 
     def _statement(self, plan: Plan, relations: Mapping[TypeRef, Relation]) -> Statement:
         statement = super()._statement(plan, relations)

@@ -1,0 +1,149 @@
+"""Rows by identity, as a commit looks them up: the same rows that a query finds, out of as few bytes as possible."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from parquet_shop import Customer, Rated, Shop, commit
+
+from ontologia.engines.base import Catalog
+from ontologia.engines.parquet import commit as committing
+from ontologia.engines.parquet import compaction, lookup, paths, remote
+from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.wanted import Kept
+from ontologia.errors import StorageBackendError
+from ontologia.model import Declared, TypeSchema
+from ontologia.query.plan import Plan
+
+CUSTOMER, RATED = Customer.__declaration__.schema, Rated.__declaration__.schema
+
+
+@pytest.fixture(params=["in memory", "by row group", "by range"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How files are read: small ones whole, large ones by row group, and those from the store where they lie."""
+    monkeypatch.setattr(compaction, "SNAPSHOT_GROUP_ROWS", 4)
+    monkeypatch.setattr(committing, "ROW_GROUP_ROWS", 4)
+    if request.param != "in memory":
+        monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
+    if request.param == "by range":
+        monkeypatch.setattr(remote, "WHOLE_FILE_BYTES", 0)
+    return str(request.param)
+
+
+def changes(chance: random.Random, number: int) -> list[Declared]:
+    """Some customers and ratings, several of one customer, of a small world in which most are changed again."""
+    customers = chance.sample(range(30), 12)
+    ratings = chance.sample([(left, year) for left in range(10) for year in (1, 2, 3)], 12)
+    return [
+        *(Customer(id=f"c{n:02}", name=f"{number}", tags=[str(number)] * (n % 3)) for n in customers),
+        *(Rated(left_key=f"c{n:02}", right_key="p1", year=f"{year}", stars=number) for n, year in ratings),
+    ]
+
+
+def identities(chance: random.Random, schema: TypeSchema) -> pa.Table:
+    """Some identities, in no order; some of them nobody has."""
+    if schema is CUSTOMER:
+        found = [(f"c{n:02}",) for n in chance.sample(range(40), 15)]
+    else:
+        pairs = chance.sample([(left, year) for left in range(12) for year in (1, 2, 3, 4)], 15)
+        found = [(f"c{left:02}", "p1", f"{year}") for left, year in pairs]
+    columns = zip(*found, strict=True)
+    return pa.table({name: list(column) for name, column in zip(schema.ref.identity, columns, strict=True)})
+
+
+def check(repository: S3Repository, catalog: Catalog, chance: random.Random) -> None:
+    for schema in (CUSTOMER, RATED):
+        keys = identities(chance, schema)
+        plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
+        order = [(name, "ascending") for name in schema.ref.identity]
+        expected = repository.table(plan, keys, catalog).sort_by(order)
+        found = repository.current(schema, keys, catalog).sort_by(order)
+        assert found.to_pylist() == expected.to_pylist()
+        assert found.schema == expected.schema
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_lookup_finds_what_a_query_finds_in_commits_snapshots_and_both(memory: Shop, way: str, seed: int) -> None:
+    chance = random.Random(seed)
+    with memory.using() as writer, memory.using() as reader:
+        for number in range(8):
+            commit(writer, changes(chance, number))
+            if number in (2, 5):
+                writer.compact(apply=True)
+            check(reader, reader.catalog(), chance)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_lookup_at_a_head_that_others_have_moved_since_sees_the_state_of_its_head(
+    memory: Shop, way: str, compacted: bool
+) -> None:
+    chance = random.Random(1)
+    with memory.using() as writer, memory.using() as reader:
+        catalogs = []
+        for number in range(5):
+            commit(writer, changes(chance, number))
+            catalogs.append(reader.catalog())
+        if compacted:
+            writer.compact(apply=True)
+        for catalog in catalogs:
+            check(reader, catalog, chance)
+
+
+def test_a_lookup_of_few_keys_reads_few_bytes_of_a_large_file(memory: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(remote, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(compaction, "SNAPSHOT_GROUP_ROWS", 500)
+    with memory.using() as writer:
+        commit(writer, [Customer(id=f"k{n:06}", name=random.Random(n).randbytes(40).hex()) for n in range(10_000)])
+        writer.compact("Customer", apply=True)
+        (snapshot,) = memory.objects.list(paths.SNAPSHOTS)
+    with memory.using() as repository:
+        read = 0
+        get_range = memory.objects.backend.get_range
+
+        def counted(path: str, start: int, length: int) -> bytes:
+            nonlocal read
+            read += length
+            return get_range(path, start, length)
+
+        monkeypatch.setattr(memory.objects.backend, "get_range", counted)
+        keys = pa.table({"entity_key": ["k000007", "k007777", "nobody"]})
+        assert repository.current(CUSTOMER, keys, repository.catalog()).num_rows == 2
+        assert 0 < read < snapshot.size / 4
+
+
+def test_files_in_memory_stay_within_their_bound(memory: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "HELD_BYTES", 3_500)
+    with memory.using() as repository:
+        for number in range(6):
+            commit(repository, [Customer(id=f"k{number}", name="x" * 1000)])
+        keys = pa.table({"entity_key": [f"k{number}" for number in range(6)]})
+        for _ in range(2):
+            assert repository.current(CUSTOMER, keys, repository.catalog()).num_rows == 6
+            assert 1_000 < repository.lookup._held.size <= 3_500
+
+
+def test_what_is_kept_stays_within_its_size_and_what_was_used_last_stays_longest() -> None:
+    kept: Kept[str, str] = Kept(10)
+    for name in ("a", "b", "c"):
+        kept.put(name, name.upper(), 3)
+    assert kept.get("a") == "A"
+    kept.put("d", "D", 3)
+    kept.put("d", "D", 4)
+    assert [kept.get(name) for name in "abcd"] == ["A", None, "C", "D"]
+    assert kept.size == 10
+
+
+@pytest.mark.parametrize("body", [b"", b"PAR1 no longer PAR1", None])
+def test_a_commit_over_a_damaged_or_missing_file_names_the_object(memory: Shop, way: str, body: bytes | None) -> None:
+    with memory.using() as repository:
+        entry = repository.log.index(CUSTOMER.ref).index.entries[-1]
+    if body is None:
+        memory.objects.delete(entry.path)
+    else:
+        memory.objects.put(entry.path, body)
+    fresh = Shop(memory.objects, memory.version, memory.cache / "fresh")
+    with fresh.using() as repository, pytest.raises(StorageBackendError, match=entry.path):
+        commit(repository, [Customer(id="c1", name="Anew")])
