@@ -22,10 +22,10 @@ demo: $(INSTALLED) ## The whole story on a small data set, in about a minute
 	@$(BIN)/python examples/demo.py
 
 test: $(INSTALLED) ## The test suite, without what takes minutes
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
 
 test-slow: $(INSTALLED) ## The rest: kills in a loop, races for a minute, clusters, faults on both versions
-	@$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m slow
 
 check: lint types ## Lint, types and the quick tests, for before every commit
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not s3 and not spark"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parent))  # for Spark's workers and the processes that tests start, too
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 from spark_shop import new_store
 
