@@ -57,6 +57,13 @@ def test_a_held_lease_is_not_given_to_another(objects: Objects) -> None:
     assert payload(objects)["owner_id"] == "writer-a"
 
 
+def test_who_waited_in_vain_is_told_when_the_lease_ends_and_which_setting_waits_longer(memory: Objects) -> None:
+    clock = ManualClock()
+    lease(memory, "killed", clock).acquire()
+    with pytest.raises(LockContentionError, match=r"a dead one's ends in 25 s: .* raise OntologiaConfig\.patience"):
+        lease(memory, "heir", clock, timeout_setting="OntologiaConfig.patience").acquire()
+
+
 def test_two_sessions_of_one_runtime_exclude_each_other(memory: Objects) -> None:
     clock = ManualClock()
     lease(memory, "runtime", clock).acquire()

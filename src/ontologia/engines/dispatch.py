@@ -287,5 +287,12 @@ def _initialize_objects(
     _check_token(target.location, expected, token)
     settings = config or OntologiaConfig()
     ttl_s, timeout_s = settings.s3_lease_ttl_ms / 1000, settings.s3_lock_timeout_ms / 1000
-    lease = Lease(objects, paths.lock(), ttl_s, owner_id=settings.runtime_id or new_runtime_id(), timeout_s=timeout_s)
+    lease = Lease(
+        objects,
+        paths.lock(),
+        ttl_s,
+        owner_id=settings.runtime_id or new_runtime_id(),
+        timeout_s=timeout_s,
+        timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
+    )
     return InitReport(target, version, setup.reset(objects, version, lease), initialized=True)

@@ -64,6 +64,7 @@ class Lease:
         *,
         owner_id: str,
         timeout_s: float = 5.0,
+        timeout_setting: str = "timeout_s",
         keep_alive: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -74,6 +75,7 @@ class Lease:
         self.ttl_s = ttl_s
         self.owner_id = owner_id
         self.timeout_s = timeout_s
+        self.timeout_setting = timeout_setting  # what an operator calls it, for the error that names it
         self.keep_alive = keep_alive
         self.clock = clock
         self._lock = threading.RLock()  # renewals and release are one at a time
@@ -165,10 +167,13 @@ class Lease:
 
     def _contention(self, seen: Rejected) -> LockContentionError:
         record = LeaseRecord.read(seen.winner)
-        who = f"held by {record.owner_id!r} until {record.expires_at.isoformat()}" if record else "not readable"
+        who, then = "not readable", f"once it was unchanged for {self.ttl_s:g} s"
+        if record is not None:
+            who = f"held by {record.owner_id!r} until {record.expires_at.isoformat()}"
+            then = f"in {max(0.0, record.expires_at.timestamp() - self.clock.wall()):.0f} s"
         return LockContentionError(
-            f"the lease {self.objects.url(self.key)} is {who}, and did not become free within "
-            f"{self.timeout_s:g} s: try again, or raise the lock timeout"
+            f"the lease {self.objects.url(self.key)} is {who}, and did not become free within {self.timeout_s:g} s. "
+            f"A living writer prolongs it, a dead one's ends {then}: try again, or raise {self.timeout_setting}"
         )
 
     def _hold(self, record: LeaseRecord, outcome: Committed, steady_sent: float) -> None:

@@ -183,7 +183,8 @@ class S3Repository(RowwiseRepository):
         timeout_s = self.config.s3_lock_timeout_ms / 1000
         if not self._one_thread.acquire(timeout=timeout_s):
             raise LockContentionError(
-                f"another thread of {self.runtime_id} has been writing for more than {timeout_s:g} s"
+                f"another thread of {self.runtime_id} has been writing for more than {timeout_s:g} s: try again, or "
+                "raise OntologiaConfig.s3_lock_timeout_ms"
             )
         try:
             with self.lease:
@@ -300,6 +301,7 @@ class S3Repository(RowwiseRepository):
             ttl_ms / 1000,
             owner_id=owner_id,
             timeout_s=self.config.s3_lock_timeout_ms / 1000,
+            timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
         )
 
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
