@@ -94,6 +94,23 @@ def test_probes_of_writers_that_died_are_cleaned_up(memory: Shop) -> None:
     assert vacuum(memory) == {"meta/probe-0123.json"}
 
 
+def test_what_a_load_staged_and_never_finished_goes_once_it_is_old(memory: Shop) -> None:
+    staged = "staging/0f3a/entity-Customer/part-1.parquet"
+    memory.objects.put(staged, b"rows")
+    with memory.using() as repository:
+        assert repository.vacuum().objects == []
+        (item,) = repository.vacuum(0).objects
+        assert (item.key, item.size, item.reason) == (staged, 4, "staged by a load that did not finish")
+    assert vacuum(memory) == {staged}
+    assert not memory.objects.exists(staged)
+
+
+def test_rows_in_quarantine_stay_whatever_their_age(memory: Shop) -> None:
+    memory.objects.put("quarantine/0f3a/entity-Customer/part-1.parquet", b"rows")
+    assert vacuum(memory) == set()
+    assert memory.objects.exists("quarantine/0f3a/entity-Customer/part-1.parquet")
+
+
 def test_a_writer_that_stalls_right_before_its_swap_is_fenced_and_then_succeeds(memory: Shop) -> None:
     faulty = FaultyObjects(memory.objects)
     deleted: set[str] = set()

@@ -1,7 +1,8 @@
 """The janitor: deletes what no reader can reach and no writer can still make reachable.
 
-Three kinds of leftovers: attempts that lost or died before the swap, snapshots that a newer one replaced, and lock
-files long expired. Every committed attempt stays, and so does every snapshot an index names.
+Leftovers are attempts that lost or died before the swap, files staged by loads that did not finish, snapshots that a
+newer one replaced, and lock files long expired. Every committed attempt stays, and so does every snapshot an index
+names. Rows in quarantine are their owner's: they are not even listed.
 
 A writer that stalls just before its swap has files here that look orphaned. Before anything is deleted, the head is
 rewritten in place under the write lease: same commit, new version of the object. From then on the stalled writer's
