@@ -1,8 +1,16 @@
-"""What the tests of the embedded engines share: a new store of each engine version."""
+"""What the tests of several folders share: a new embedded store of each engine version, and one S3 server."""
 
 import pytest
 
 from ontologia import open_repository
+from ontologia.testing.s3server import s3_server
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """A real S3 server for tests marked `s3`, started when the first of them asks for it."""
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture(params=["v1", "v2"])

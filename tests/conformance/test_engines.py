@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.testing.conformance import EngineCase, EngineConformance, sqlite
-from ontologia.testing.s3server import S3Server, s3_server
 
 
 def directory(engine_version: str) -> EngineCase:
@@ -45,18 +43,11 @@ ENGINES = [
 ]
 
 
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        server.create_bucket("conformance")
-        yield server
-
-
 @pytest.fixture(scope="module", params=ENGINES, ids=str)
 def engine(request: pytest.FixtureRequest) -> EngineCase:
     case: EngineCase = request.param
     if "bucket" in case.name:
-        request.getfixturevalue("s3")
+        request.getfixturevalue("s3").create_bucket("conformance")
     return case
 
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ontologia.objects import Objects, open_objects
-from ontologia.testing.s3server import S3Server, s3_server
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
+from ontologia.testing.s3server import S3Server
 
 
 @pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.s3)])

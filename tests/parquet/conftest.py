@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 
 from ontologia.objects import Objects, open_objects
-from ontologia.testing.s3server import S3Server, s3_server
+from ontologia.testing.s3server import S3Server
 
 sys.path.insert(0, str(Path(__file__).parent))  # `parquet_shop` is shared by the tests, and by the processes they start
 
 from parquet_shop import VERSIONS, Shop
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @pytest.fixture(params=VERSIONS)
