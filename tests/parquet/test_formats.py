@@ -19,13 +19,8 @@ from ontologia.engines.parquet.records import Head, KnownTypes, Manifest, TypeIn
 CUSTOMER = Customer.__declaration__.ref
 
 
-def read(shop: Shop, key: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(shop.objects.get(key).data)
-    return found
-
-
 def change(shop: Shop, key: str, **more: Any) -> None:
-    shop.objects.put(key, json.dumps(read(shop, key) | more).encode())
+    shop.objects.put(key, json.dumps(shop.read(key) | more).encode())
 
 
 def parquet(shop: Shop, key: str) -> pa.Table:
@@ -41,23 +36,23 @@ def test_an_initialized_prefix_has_exactly_the_planned_objects(empty: Shop) -> N
     expected = {"meta/head.json", "meta/engine.json", "meta/schema/types.json"}
     if empty.version == "v2":
         expected.add("meta/type_layout_catalog.json")
-        assert read(empty, "meta/type_layout_catalog.json") == {"layouts": []}
+        assert empty.read("meta/type_layout_catalog.json") == {"layouts": []}
     assert {info.key for info in empty.objects.list()} == expected
-    head = read(empty, "meta/head.json")
+    head = empty.read("meta/head.json")
     assert (head["commit_id"], head["manifest_path"], head["runtime_id"]) == (0, None, "onto-init")
     assert is_utc(head["updated_at"])
-    engine = read(empty, "meta/engine.json")
+    engine = empty.read("meta/engine.json")
     assert {"backend": engine["backend"], "engine_version": engine["engine_version"]} == {
         "backend": "s3",
         "engine_version": empty.version,
     }
     assert is_utc(engine["created_at"])
-    types = read(empty, "meta/schema/types.json")
+    types = empty.read("meta/schema/types.json")
     assert (types["entities"], types["relations"]) == ([], [])
 
 
 def test_the_head_names_the_manifest_of_the_last_commit_and_its_hash(store: Shop) -> None:
-    head = read(store, "meta/head.json")
+    head = store.read("meta/head.json")
     assert head["commit_id"] == 3
     assert head["manifest_path"].startswith("commits/3-")
     assert head["manifest_path"].endswith("/manifest.json")
@@ -69,8 +64,8 @@ def test_the_head_names_the_manifest_of_the_last_commit_and_its_hash(store: Shop
 def test_a_manifest_lists_its_files_and_its_parent(store: Shop) -> None:
     with store.using(runtime_id="writer-a") as repository:
         commit(repository, [Product(sku="p2"), Customer(id="c3", name="Carol")], note="hello")
-    head = read(store, "meta/head.json")
-    manifest = read(store, head["manifest_path"])
+    head = store.read("meta/head.json")
+    manifest = store.read(head["manifest_path"])
     folder = head["manifest_path"].removesuffix("manifest.json")
     assert {key: manifest[key] for key in ("commit_id", "parent_commit_id", "runtime_id", "metadata")} == {
         "commit_id": 4,
@@ -79,7 +74,7 @@ def test_a_manifest_lists_its_files_and_its_parent(store: Shop) -> None:
         "metadata": {"note": "hello"},
     }
     assert is_utc(manifest["created_at"])
-    assert read(store, manifest["parent_manifest_path"])["commit_id"] == 3
+    assert store.read(manifest["parent_manifest_path"])["commit_id"] == 3
     names = {"v1": "{}entities/{}.parquet", "v2": "{}entities/{}/v1.parquet"}
     files = {file["type_name"]: file for file in manifest["files"]}
     assert set(files) == {"Customer", "Product"}
@@ -92,7 +87,7 @@ def test_a_manifest_lists_its_files_and_its_parent(store: Shop) -> None:
 
 def test_the_first_manifest_has_no_parent(store: Shop) -> None:
     first = next(info.key for info in store.objects.list("commits/1-") if info.key.endswith("manifest.json"))
-    manifest = read(store, first)
+    manifest = store.read(first)
     assert manifest["parent_commit_id"] is None
     assert manifest["parent_manifest_path"] is None
 
@@ -155,12 +150,12 @@ def test_scalars_have_their_parquet_types_and_the_rest_is_json(empty: Shop) -> N
 
 
 def test_indices_cover_every_known_type_up_to_the_head(store: Shop) -> None:
-    customers = read(store, "meta/indices/entities/Customer.json")
+    customers = store.read("meta/indices/entities/Customer.json")
     assert (customers["type_name"], customers["max_indexed_commit"]) == ("Customer", 3)
     assert [(entry["min_commit_id"], entry["max_commit_id"]) for entry in customers["entries"]] == [(1, 1), (2, 2)]
     assert all(store.objects.exists(entry["path"]) for entry in customers["entries"])
     for kind, name in (("entities", "Product"), ("relations", "Bought"), ("relations", "Rated")):
-        assert read(store, f"meta/indices/{kind}/{name}.json")["max_indexed_commit"] == 3
+        assert store.read(f"meta/indices/{kind}/{name}.json")["max_indexed_commit"] == 3
     v2_only = {"current_schema_version_id", "activation_commit_id", "historical_versions"}
     if store.version == "v1":
         assert not v2_only & set(customers)
@@ -174,14 +169,14 @@ def test_indices_cover_every_known_type_up_to_the_head(store: Shop) -> None:
 
 
 def test_known_types_list_both_kinds(store: Shop) -> None:
-    types = read(store, "meta/schema/types.json")
+    types = store.read("meta/schema/types.json")
     assert (types["entities"], types["relations"]) == (["Customer", "Product"], ["Bought", "Rated"])
     assert is_utc(types["updated_at"])
 
 
 def test_a_migration_is_told_in_the_manifest_the_index_and_the_layout_catalog(store: Shop) -> None:
     store.session(CustomerWithEmail, Product).migrate(dry_run=False, force=True)
-    manifest = read(store, read(store, "meta/head.json")["manifest_path"])
+    manifest = store.read(store.read("meta/head.json")["manifest_path"])
     assert manifest["metadata"] == {
         "kind": "migration",
         "migrated_types": [
@@ -194,16 +189,16 @@ def test_a_migration_is_told_in_the_manifest_the_index_and_the_layout_catalog(st
             }
         ],
     }
-    versions = read(store, "meta/schema/versions/entities/Customer.json")["versions"]
+    versions = store.read("meta/schema/versions/entities/Customer.json")["versions"]
     assert [version["schema_version_id"] for version in versions] == [1, 2]
     if store.version == "v2":
         assert manifest["files"][0]["path"].endswith("/entities/Customer/v2.parquet")
-        index = read(store, "meta/indices/entities/Customer.json")
+        index = store.read("meta/indices/entities/Customer.json")
         assert (index["current_schema_version_id"], index["activation_commit_id"]) == (2, 4)
         assert index["historical_versions"] == [
             {"schema_version_id": 1, "activation_commit_id": 1, "superseded_at_commit_id": 4}
         ]
-        layouts = read(store, "meta/type_layout_catalog.json")["layouts"]
+        layouts = store.read("meta/type_layout_catalog.json")["layouts"]
         assert {
             "type_kind": "entity",
             "type_name": "Customer",
@@ -216,7 +211,7 @@ def test_a_migration_is_told_in_the_manifest_the_index_and_the_layout_catalog(st
 def test_a_snapshot_has_its_range_in_its_name_and_every_row_with_its_commit(store: Shop) -> None:
     with store.using() as repository:
         repository.compact(apply=True)
-    entry = read(store, "meta/indices/entities/Customer.json")["entries"]
+    entry = store.read("meta/indices/entities/Customer.json")["entries"]
     expected = {"v1": "snapshots/entities/Customer-1-2.parquet", "v2": "snapshots/entities/Customer/v1-1-2.parquet"}
     assert [(e["min_commit_id"], e["max_commit_id"], e["path"]) for e in entry] == [(1, 2, expected[store.version])]
     table = parquet(store, entry[0]["path"]).select(["entity_key", "commit_id", "superseded_by"]).to_pylist()
@@ -230,7 +225,7 @@ def test_a_snapshot_has_its_range_in_its_name_and_every_row_with_its_commit(stor
 def test_the_lock_says_who_holds_it_and_until_when(store: Shop) -> None:
     with store.using(runtime_id="writer-a", s3_lease_ttl_ms=5_000) as repository:
         repository.begin_transaction()
-        lock = read(store, "meta/locks/ontology_write.json")
+        lock = store.read("meta/locks/ontology_write.json")
         repository.rollback_transaction()
     assert (lock["owner_id"], lock["lease_ttl_ms"]) == ("writer-a", 5_000)
     held = datetime.fromisoformat(lock["expires_at"]) - datetime.fromisoformat(lock["acquired_at"])
@@ -241,10 +236,10 @@ def test_dropped_types_are_listed(store: Shop) -> None:
     session = store.session()
     plan: Any = session.drop_types(relations=["Rated"])
     session.drop_types(relations=["Rated"], dry_run=False, token=plan.token)
-    assert read(store, "meta/schema/dropped.json")["dropped"] == [{"kind": "relation", "type_name": "Rated"}]
-    assert read(store, "meta/schema/types.json")["relations"] == ["Bought"]
+    assert store.read("meta/schema/dropped.json")["dropped"] == [{"kind": "relation", "type_name": "Rated"}]
+    assert store.read("meta/schema/types.json")["relations"] == ["Bought"]
     if store.version == "v2":
-        layouts = read(store, "meta/type_layout_catalog.json")["layouts"]
+        layouts = store.read("meta/type_layout_catalog.json")["layouts"]
         assert [x["is_current"] for x in layouts if x["type_name"] == "Rated"] == [False]
     assert any("Rated" in info.key for info in store.objects.list("commits/3-"))
     assert not store.session(Rated).query().relations(Rated).collect()
@@ -254,7 +249,7 @@ def test_keys_that_a_newer_release_added_are_kept_on_rewrite(memory: Shop) -> No
     change(memory, paths.HEAD, later="kept")
     change(memory, paths.index(CUSTOMER), later="kept")
     change(memory, paths.TYPES, later="kept")
-    index = read(memory, paths.index(CUSTOMER))
+    index = memory.read(paths.index(CUSTOMER))
     index["entries"][0]["later"] = "kept"
     change(memory, paths.index(CUSTOMER), **index)
     if memory.version == "v2":
@@ -266,8 +261,8 @@ def test_keys_that_a_newer_release_added_are_kept_on_rewrite(memory: Shop) -> No
     memory.commit([Customer(id="c9", name="Ida"), Shelf(sku="s1")])
     rewritten = [paths.HEAD, paths.index(CUSTOMER), paths.TYPES]
     rewritten += [paths.LAYOUTS] if memory.version == "v2" else []
-    assert {key: read(memory, key)["later"] for key in rewritten} == dict.fromkeys(rewritten, "kept")
-    assert read(memory, paths.index(CUSTOMER))["entries"][0]["later"] == "kept"
+    assert {key: memory.read(key)["later"] for key in rewritten} == dict.fromkeys(rewritten, "kept")
+    assert memory.read(paths.index(CUSTOMER))["entries"][0]["later"] == "kept"
 
 
 def test_the_documents_of_the_rfc_are_read() -> None:

@@ -1,0 +1,55 @@
+"""Readers see one state, whatever is committed, compacted or migrated while they read."""
+
+from __future__ import annotations
+
+import pytest
+from parquet_shop import Customer, Shop, commit, migrate
+
+from ontologia.engines.parquet import paths
+from ontologia.errors import SchemaOutdatedError
+from ontologia.query.plan import Plan
+from ontologia.testing.stores import FaultyObjects
+
+CUSTOMER = Customer.__declaration__.ref
+
+
+def test_a_reader_whose_index_is_newer_than_its_head_sees_the_state_of_its_head(memory: Shop) -> None:
+    expected = memory.state()
+    for compacting in (False, True):
+        faulty = FaultyObjects(memory.objects)
+
+        def meanwhile(_: object, compacting: bool = compacting) -> None:
+            with memory.using() as other:
+                commit(
+                    other, [Customer(id="c1", name=f"Changed {compacting}"), Customer(id=f"n{compacting}", name="New")]
+                )
+                if compacting:
+                    other.compact(apply=True)
+
+        faulty.call(meanwhile, operation="get", key=paths.index(CUSTOMER))
+        with memory.using(faulty) as reader:
+            catalog = reader.catalog()
+            plan = Plan(CUSTOMER, {CUSTOMER: catalog.layouts[CUSTOMER].schema})
+            rows = reader.table(plan, catalog=catalog).to_pylist()
+        names = {dict(row)["name"].strip("'") for row in expected["entity Customer latest None"]}
+        if not compacting:
+            assert {row["name"] for row in rows} == names
+        assert not any(row["name"] == f"Changed {compacting}" for row in rows)
+
+
+def test_a_reader_that_began_before_a_migration_sees_one_state(memory: Shop) -> None:
+    faulty = FaultyObjects(memory.objects)
+    faulty.call(lambda _: migrate(memory), operation="get", key=paths.index(CUSTOMER))
+    with memory.using(faulty) as reader:
+        rows = reader.query_entities("Customer")
+    assert {tuple(row) for row in rows} <= {
+        ("commit_id", "id", "name", "tier", "age", "tags"),
+        ("commit_id", "id", "name", "tier", "age", "tags", "email"),
+    }
+    assert len(rows) == 2
+
+
+def test_a_commit_of_an_old_class_after_a_migration_is_refused(memory: Shop) -> None:
+    migrate(memory)
+    with pytest.raises(SchemaOutdatedError):
+        memory.commit([Customer(id="c9", name="Old")])
