@@ -1,20 +1,35 @@
-"""Stores for the tests of this folder: memory, a directory, and a real S3 server for tests marked `s3`."""
+"""Stores for the tests of this folder: memory, a directory, a real S3 server for tests marked `s3`, a stand-in for GCS."""
 
 from __future__ import annotations
 
+import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # `gcs_server` is shared by the tests
+
+from gcs_server import GcsServer, gcs_server
 
 from ontologia.objects import Objects, open_objects
 from ontologia.testing.s3server import S3Server
 
 
-@pytest.fixture(params=["memory", "file", pytest.param("s3", marks=pytest.mark.s3)])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[GcsServer]:
+    with gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "file", "gcs", pytest.param("s3", marks=pytest.mark.s3)])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty place in every kind of store."""
     unique = uuid.uuid4().hex
+    if request.param == "gcs":
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", request.getfixturevalue("gcs").host)
+        return f"gs://objects-tests/{unique}"
     if request.param == "memory":
         return f"memory://{unique}/some/prefix"
     if request.param == "file":

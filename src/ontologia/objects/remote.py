@@ -93,7 +93,7 @@ class RemoteBackend:
         return self._put_once(path, data, "create", None)
 
     def put_if_match(self, path: str, data: bytes, etag: str) -> str:
-        mode: PutMode = {"e_tag": etag} if self.version_field == "e_tag" else {"e_tag": None, "version": etag}
+        mode: PutMode = {"e_tag": etag} if self.version_field == "e_tag" else {"version": etag}
         return self._put_once(path, data, mode, etag)
 
     def head(self, path: str) -> Info | None:
