@@ -340,7 +340,6 @@ def test_a_dropped_type_takes_no_rows(onto, shop):
         (("--input", "empty", "--precondition", "must_exist"), 2, "upsert"),
         (("--input", "empty", "--meta", "x"), 2, "key=value"),
         (("--input", "empty", "--engine", "abacus"), 2, "--engine"),
-        (("--input", "empty", "--engine", "spark"), 2, "onto ingest"),
         (("--input", "header"), 1, "malformed"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from ontologia.cli.run import Run, command, metadata
 
 if TYPE_CHECKING:
     from ontologia.runtime.store import Store
-    from ontologia.runtime.transfer import ImportReport
+    from ontologia.runtime.transfer import ExportReport, ImportReport
 
 
 def register(app: typer.Typer) -> None:
@@ -37,26 +38,23 @@ def export(
     history_since: HistorySince = None,
     with_metadata: Annotated[bool, typer.Option("--with-metadata", help="Add the commit id to every record.")] = False,
     format: Annotated[Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl is portable.")] = "jsonl",
+    engine: WorkEngine = "auto",
 ) -> None:
     """Write the latest state of every type to files, or another state, or a stretch of history."""
-    from ontologia.runtime.transfer import export_data
-
     if as_of is not None and history_since is not None:
         raise UsageError("--as-of and --history-since exclude each other")
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output {output} is there already and not an empty folder: choose another one")
-    with run.store(by_pages=True) as store, run.output.progress("exporting") as bar:
-        report = export_data(
-            store,
-            folder,
-            types=type_names,
-            as_of=as_of,
-            history_since=history_since,
-            with_metadata=with_metadata,
-            format=format,
-            progress=lambda name, done, total: bar(done, name, total),
-        )
+    options: dict[str, Any] = {
+        "types": type_names,
+        "as_of": as_of,
+        "history_since": history_since,
+        "with_metadata": with_metadata,
+        "format": format,
+    }
+    with run.store(by_pages=True) as store:
+        report = _exported(run, store, folder, options, engine)
     facts = {
         "directory": str(report.directory),
         "format": report.format,
@@ -74,6 +72,19 @@ def export(
         face.line(f"exported {counted(report.rows, 'row')} of commit {report.head} to {report.directory}", "good")
 
     run.output.show(facts, draw)
+
+
+def _exported(run: Run, store: Store, folder: Path, options: dict[str, Any], engine: str) -> ExportReport:
+    from ontologia.runtime.transfer import export_data, rows_to_export
+
+    if not run.on_spark(engine, rows_to_export(store, **options) if engine == "auto" else 0):
+        with run.output.progress("exporting") as bar:
+            return export_data(store, folder, **options, progress=lambda name, done, total: bar(done, name, total))
+    from ontologia.spark.transfer import export_data as export_on_spark
+
+    session = run.spark()
+    with run.output.progress("Spark:") as bar, run.following(session, bar):
+        return export_on_spark(session, store, folder, **options)
 
 
 def import_(
@@ -99,12 +110,8 @@ def import_(
     meta: CommitMeta = None,
 ) -> None:
     """Bring exported data into a store as one commit. A preview, unless --apply."""
-    from ontologia.runtime.transfer import Precondition, import_data
+    from ontologia.runtime.transfer import Precondition
 
-    if engine == "spark":
-        raise UsageError(
-            "--engine spark: an import runs in this process, in bounded memory; onto ingest loads on Spark"
-        )
     if dry_run and apply:
         raise UsageError("--dry-run and --apply exclude each other")
     if precondition == "must_exist" and on_conflict == "abort":
@@ -118,22 +125,33 @@ def import_(
     notes = metadata(meta)
     if apply:
         run.echo_target()
-    with _target_store(run, run.model_names(models), apply) as store, run.output.progress("importing") as bar:
-        report = import_data(
-            store,
-            input,
-            dry_run=not apply,
-            on_conflict=on_conflict,
-            precondition=rule,
-            meta=notes,
-            progress=lambda phase, done, total: bar(done, phase, total),
-        )
+    options: dict[str, Any] = {
+        "dry_run": not apply,
+        "on_conflict": on_conflict,
+        "precondition": rule,
+        "meta": notes,
+    }
+    with _target_store(run, run.model_names(models), apply) as store:
+        report = _imported(run, store, input, options, engine)
     _show_import(run, report)
+
+
+def _imported(run: Run, store: Store, path: str, options: dict[str, Any], engine: str) -> ImportReport:
+    from ontologia.runtime.transfer import import_data, rows_to_import
+
+    if not run.on_spark(engine, rows_to_import(Path(path)) if engine == "auto" else 0):
+        with run.output.progress("importing") as bar:
+            return import_data(store, path, **options, progress=lambda phase, done, total: bar(done, phase, total))
+    from ontologia.spark.transfer import import_data as import_on_spark
+
+    session = run.spark()
+    with run.output.progress("Spark:") as bar, run.following(session, bar):
+        return import_on_spark(session, store, path, **options)
 
 
 @contextmanager
 def _target_store(run: Run, models: list[str], apply: bool) -> Iterator[Store]:
-    """The store to import into. A preview for a SQLite file that is not there yet must not make it."""
+    """The store to import into. A preview for a SQLite file that is not there yet must not make it, but another."""
     from ontologia.cli.models import load_models
     from ontologia.engines.dispatch import open_repository
     from ontologia.runtime.store import Store
@@ -142,8 +160,10 @@ def _target_store(run: Run, models: list[str], apply: bool) -> Iterator[Store]:
         with run.store(models, create=apply, by_pages=True) as store:
             yield store
         return
-    with Store(open_repository(":memory:", config=run.settings.config), load_models(models)) as store:
-        yield store
+    with tempfile.TemporaryDirectory(prefix="ontologia-preview-") as folder:
+        nothing = open_repository(f"{folder}/onto.db", config=run.settings.config)
+        with Store(nothing, load_models(models)) as store:
+            yield store
 
 
 def _show_import(run: Run, report: ImportReport) -> None:

@@ -13,13 +13,26 @@ if TYPE_CHECKING:
     from ontologia.spark.pipeline import Pipeline, PipelineReport
     from ontologia.spark.reading import read, read_stream
     from ontologia.spark.session import spark_session
+    from ontologia.spark.transfer import export_data, import_data
 
-__all__ = ["Pipeline", "PipelineReport", "compact", "migrate", "read", "read_stream", "spark_session"]
+__all__ = [
+    "Pipeline",
+    "PipelineReport",
+    "compact",
+    "export_data",
+    "import_data",
+    "migrate",
+    "read",
+    "read_stream",
+    "spark_session",
+]
 
 _HOMES = {
     "Pipeline": "pipeline",
     "PipelineReport": "pipeline",
     "compact": "bulk",
+    "export_data": "transfer",
+    "import_data": "transfer",
     "migrate": "bulk",
     "read": "reading",
     "read_stream": "reading",

@@ -251,10 +251,10 @@ def clear(plan: WritePlan, shares: Sequence[StagedShare], *, failed: bool = Fals
         if failed:
             staged |= {path for share in shares for path in share.quarantined}
         objects.delete_many(sorted(staged))
-        _remove_if_empty(plan.staging)
+        remove_if_empty(plan.staging)
 
 
-def _remove_if_empty(staging: str) -> None:
+def remove_if_empty(staging: str) -> None:
     """A folder beside an embedded file is not left behind, unless it holds rows that were set aside."""
     root = Path(staging.removeprefix("file://"))
     if staging.endswith(".staging") and root.is_dir() and not any(item.is_file() for item in root.rglob("*")):

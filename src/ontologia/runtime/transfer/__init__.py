@@ -7,7 +7,8 @@ whatever the files hold into a single commit; commit history does not travel.
 from __future__ import annotations
 
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition
-from ontologia.runtime.transfer.exporting import ExportReport, TypeExport, export_data
+from ontologia.runtime.transfer.exporting import ExportReport, TypeExport, export_data, rows_to_export
+from ontologia.runtime.transfer.files import rows_to_import
 from ontologia.runtime.transfer.importing import ImportReport, TypeImport, import_data
 
 __all__ = [
@@ -19,4 +20,6 @@ __all__ = [
     "TypeImport",
     "export_data",
     "import_data",
+    "rows_to_export",
+    "rows_to_import",
 ]

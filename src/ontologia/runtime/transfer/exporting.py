@@ -69,10 +69,6 @@ class ExportJob:
     def head(self) -> int:
         return self.catalog.head
 
-    def new_file(self, path: Path, schema: TypeSchema) -> AbstractContextManager[TypeFile]:
-        make = JsonlFile if self.format == "jsonl" else ParquetFile
-        return make(path, schema, with_metadata=self.with_metadata)
-
 
 WriteType = Callable[[ExportJob, TypeLayout, Path], TypeExport]
 """Writes one type below a folder: this process into a file, Spark into a folder of parts."""
@@ -95,24 +91,16 @@ def export_data(
     `as_of` takes the state after a commit instead; `history_since` every version written after one. The folder
     appears when it is complete, so that half an export cannot be taken for a whole one.
     """
-    if as_of is not None and history_since is not None:
-        raise ValidationError("an export is as_of a commit or history_since a commit, not both")
     target = Path(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValidationError(f"{target} is there already and not an empty folder: choose another one")
-    catalog = store.repository.catalog()
-    layouts = _chosen(catalog.layouts.values(), types)
-    # The head is fixed, so that commits made meanwhile do not mix into later pages.
-    window = Window("since", history_since) if history_since is not None else Window("as_of", catalog.head)
-    if as_of is not None:
-        window = Window("as_of", min(as_of, catalog.head))
-    job = ExportJob(catalog, window, format, with_metadata)
+    job, layouts = _planned(store, types, as_of, history_since, format, with_metadata)
     write = write or _InProcess(store.repository, job, layouts, progress)
     working = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     try:
         working.mkdir(parents=True)
         written = [write(job, layout, working) for layout in layouts]
-        header = _header(layouts, written, format, catalog.head, as_of, history_since, with_metadata)
+        header = _header(job, layouts, written, as_of, history_since)
         (working / HEADER).write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         if target.exists():
             target.rmdir()
@@ -120,7 +108,39 @@ def export_data(
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
-    return ExportReport(target, format, catalog.head, written)
+    return ExportReport(target, format, job.head, written)
+
+
+def rows_to_export(
+    store: Store,
+    *,
+    types: Sequence[str] | None = None,
+    as_of: int | None = None,
+    history_since: int | None = None,
+    with_metadata: bool = False,
+    format: Format = "jsonl",
+) -> int:
+    """How many rows an export would write."""
+    job, layouts = _planned(store, types, as_of, history_since, format, with_metadata)
+    return sum(_count(store.repository, layout, job.window) for layout in layouts)
+
+
+def _planned(
+    store: Store,
+    types: Sequence[str] | None,
+    as_of: int | None,
+    history_since: int | None,
+    format: Format,
+    with_metadata: bool,
+) -> tuple[ExportJob, list[TypeLayout]]:
+    if as_of is not None and history_since is not None:
+        raise ValidationError("an export is as_of a commit or history_since a commit, not both")
+    catalog = store.repository.catalog()
+    # The head is fixed, so that commits made meanwhile do not mix into later pages.
+    window = Window("as_of", catalog.head if as_of is None else min(as_of, catalog.head))
+    if history_since is not None:
+        window = Window("since", history_since)
+    return ExportJob(catalog, window, format, with_metadata), _chosen(catalog.layouts.values(), types)
 
 
 def _chosen(layouts: Any, names: Sequence[str] | None) -> list[TypeLayout]:
@@ -135,22 +155,20 @@ def _chosen(layouts: Any, names: Sequence[str] | None) -> list[TypeLayout]:
 
 
 def _header(
+    job: ExportJob,
     layouts: Sequence[TypeLayout],
     written: Sequence[TypeExport],
-    format: Format,
-    head: int,
     as_of: int | None,
     history_since: int | None,
-    with_metadata: bool,
 ) -> dict[str, Any]:
     return {
-        "format": format,
+        "format": job.format,
         "version": 1,
         "exported_at": datetime.now(UTC).isoformat(),
-        "head": head,
+        "head": job.head,
         "as_of": as_of,
         "history_since": history_since,
-        "with_metadata": with_metadata,
+        "with_metadata": job.with_metadata,
         "types": [
             {
                 "kind": item.ref.kind,
@@ -173,14 +191,14 @@ class _InProcess:
         self.engine = engine
         self.progress = progress
         self.done = 0
-        self.total = 0 if progress is None else sum(count_rows(engine, layout, job.window) for layout in layouts)
+        self.total = 0 if progress is None else sum(_count(engine, layout, job.window) for layout in layouts)
 
     def __call__(self, job: ExportJob, layout: TypeLayout, folder: Path) -> TypeExport:
         ref = layout.ref
-        path = folder / f"{place_of(ref)}.{job.format}"
+        path = folder / f"{stem_of(ref)}.{job.format}"
         path.parent.mkdir(exist_ok=True)
         rows = 0
-        with job.new_file(path, layout.schema) as file:
+        with new_file(path, layout.schema, job.format, with_metadata=job.with_metadata) as file:
             for page in pages(self.engine, layout.schema, job.window, job.head):
                 file.write(page)
                 rows += page.num_rows
@@ -190,12 +208,12 @@ class _InProcess:
         return TypeExport(ref, path.relative_to(folder).as_posix(), rows)
 
 
-def place_of(ref: TypeRef) -> str:
+def stem_of(ref: TypeRef) -> str:
     """Where a type lies in an export, without a suffix."""
     return f"{FOLDERS[ref.kind]}/{quote(ref.name, safe='')}"
 
 
-def count_rows(engine: Engine, layout: TypeLayout, window: Window) -> int:
+def _count(engine: Engine, layout: TypeLayout, window: Window) -> int:
     plan = Plan(layout.ref, {layout.ref: layout.schema}, window, aggregates=(("rows", count()),))
     return int(engine.fetch(plan).columns[0][0])
 
@@ -275,6 +293,13 @@ class TypeFile(Protocol):
     """A file that takes pages."""
 
     def write(self, page: pa.Table) -> None: ...
+
+
+def new_file(
+    path: Path, schema: TypeSchema, format: Format, *, with_metadata: bool
+) -> AbstractContextManager[TypeFile]:
+    make = JsonlFile if format == "jsonl" else ParquetFile
+    return make(path, schema, with_metadata=with_metadata)
 
 
 class JsonlFile:

@@ -24,6 +24,7 @@ _parse = json.JSONDecoder().decode
 SUFFIXES = (".jsonl", ".parquet")
 WHOLE = 1 << 62
 PARQUET_ROWS = 10_000
+SAMPLE_BYTES = 1 << 20
 
 
 def files_of(source: Path) -> list[Path]:
@@ -80,6 +81,20 @@ def exported_schemas(source: Path) -> dict[TypeRef, TypeSchema]:
     return {schema.ref: schema for schema in schemas}
 
 
+def rows_to_import(source: Path) -> int:
+    """About how many records there are: JSON lines are counted in a sample, rows of Parquet in its footer."""
+    found = 0
+    for path in files_of(source):
+        if path.suffix == ".parquet":
+            with opened(path) as file:
+                found += file.metadata.num_rows
+            continue
+        with path.open("rb") as text:
+            sample = text.read(SAMPLE_BYTES)
+        found += path.stat().st_size * sample.count(b"\n") // max(len(sample), 1)
+    return found
+
+
 # --- stretches of files ---
 
 
@@ -94,10 +109,10 @@ class Split:
     def place(self, number: int) -> str:
         """Where a record stands, by its number in this stretch. Lines before it are counted only when asked."""
         if self.path.suffix == ".jsonl":
-            return f"{self.path}:{self._lines_before() + number}"
+            return f"{self.path}:{self._textbefore() + number}"
         return f"{self.path} row {self._rows_before() + number}"
 
-    def _lines_before(self) -> int:
+    def _textbefore(self) -> int:
         if not self.start:
             return 0
         with self.path.open("rb") as file:

@@ -1,0 +1,179 @@
+"""What executors do of an import: check the records of a stretch of a file, and merge a range of keys."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ontologia.engines.base import TypeLayout
+from ontologia.engines.parquet.commit import RowFile
+from ontologia.errors import ValidationError
+from ontologia.model import TypeRef
+from ontologia.objects import Objects, open_objects
+from ontologia.query.plan import Window
+from ontologia.runtime.transfer.conflicts import Rules
+from ontologia.runtime.transfer.files import Readers, Split, checked_records
+from ontologia.runtime.transfer.importing import TypeImport, merged
+from ontologia.runtime.transfer.records import Identity, RecordReader
+from ontologia.spark.mapping import ORDER
+from ontologia.spark.source import repository_at
+from ontologia.spark.staging import RowGroups, identity_chunks, one_each, stored_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_AT_ONCE = 25_000
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What tasks report in rows: the columns, for Spark and for Arrow."""
+
+    fields: Mapping[str, str]
+
+    @property
+    def ddl(self) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in self.fields.items())
+
+    def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        kinds = {"string": pa.string(), "bigint": pa.int64()}
+        schema = pa.schema([(name, kinds[kind]) for name, kind in self.fields.items()])
+        return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+COUNTS = ("seen", "inserted", "updated", "unchanged", "skipped")
+READ = Message(
+    {"split": "bigint", "kind": "string", "type": "string", "path": "string", "rows": "bigint", "error": "string"}
+)
+MERGED = Message(
+    {"path": "string", "size": "bigint", "rows": "bigint", "refused": "string", **dict.fromkeys(COUNTS, "bigint")}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What an executor needs to read a stretch of a file."""
+
+    staging: str
+    folder: str
+    readers: Readers
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """What an executor needs to compare a range of keys with the store."""
+
+    target: str
+    head: int
+    known: bool
+    layout: TypeLayout
+    document: bool
+    staging: str
+    folder: str
+    rules: Rules
+    dry_run: bool
+
+
+def staged_schema(reader: RecordReader) -> pa.Schema:
+    """Checked rows as they are staged: identity, fields, and their order in the files."""
+    import pyarrow as pa
+
+    return reader.arrow_schema.append(pa.field(ORDER, pa.int64()))
+
+
+def read_splits(task: ReadTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Check the records of each stretch and stage them. A bad record is reported, not raised: a retry is no use."""
+    objects = open_objects(task.staging)
+    for batch in batches:
+        for row in batch.to_pylist():
+            try:
+                found = _read_split(task, objects, row["number"], Split(Path(row["path"]), row["start"], row["end"]))
+            except ValidationError as problem:
+                found = [{"error": str(problem)}]
+            yield READ.batch([{"split": row["number"], **message} for message in found])
+
+
+def _read_split(task: ReadTask, objects: Objects, place: int, split: Split) -> list[dict[str, Any]]:
+    held: dict[TypeRef, _Rows] = {}
+    for number, _, reader, identity, values in checked_records(split, task.readers):
+        rows = held.get(reader.ref)
+        if rows is None:
+            rows = held[reader.ref] = _Rows(reader)
+        rows.add(identity, values, place << 32 | number)
+    found = []
+    for ref, rows in held.items():
+        path = f"{task.folder}{ref.kind}-{quote(ref.name, safe='')}-{place:06d}.parquet"
+        objects.put(path, rows.finish())
+        found.append({"kind": ref.kind, "type": ref.name, "path": path, "rows": rows.count})
+    return found
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Checked rows of one type, as a Parquet file in the making. Their order decides which of an identity is last."""
+
+    reader: RecordReader
+    count: int = 0
+    _identities: list[Identity] = field(default_factory=list)
+    _values: list[dict[str, Any]] = field(default_factory=list)
+    _orders: list[int] = field(default_factory=list)
+    _sink: io.BytesIO = field(default_factory=io.BytesIO)
+    _writer: Any = None
+
+    def add(self, identity: Identity, values: dict[str, Any], order: int) -> None:
+        self._identities.append(identity)
+        self._values.append(values)
+        self._orders.append(order)
+        self.count += 1
+        if len(self._values) >= ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, staged_schema(self.reader), compression="zstd")
+        table = self.reader.table(self._identities, self._values)
+        self._writer.write_table(table.append_column(ORDER, pa.array(self._orders, pa.int64())))
+        self._identities, self._values, self._orders = [], [], []
+
+    def finish(self) -> bytes:
+        self._flush()
+        self._writer.close()
+        return self._sink.getvalue()
+
+
+def merge_part(task: MergeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compare one range of keys with the store, and write what differs as one part."""
+    schema, ref = task.layout.schema, task.layout.ref
+    found, seen, refused = TypeImport(ref), 0, None
+    file = RowFile(task.layout, task.head + 1, document=task.document)
+    groups = RowGroups(file.add)
+    for chunk in identity_chunks(batches, ref.identity):
+        rows = one_each(chunk, ref, "last").drop_columns([ORDER])
+        seen += rows.num_rows
+        stored = None
+        if task.known:
+            stored = stored_range(repository_at(task.target), schema, rows, Window("as_of", task.head))
+        changes, reason = merged(found, rows, stored, task.rules)
+        refused = refused or reason
+        if not task.dry_run:
+            if refused is not None:
+                break
+            groups.add(changes)
+    message: dict[str, Any] = {"refused": refused, "seen": seen}
+    message |= {name: getattr(found, name) for name in COUNTS if name != "seen"}
+    groups.finish()
+    if file.count and refused is None:
+        body, path = file.finish(), f"{task.folder}part-{uuid.uuid4().hex}.parquet"
+        open_objects(task.staging).put(path, body)
+        message |= {"path": path, "size": len(body), "rows": file.count}
+    yield MERGED.batch([message])
