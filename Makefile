@@ -1,4 +1,4 @@
-# Every target sets up .venv by itself: Python 3.11 or newer, make and PyPI are all it takes.
+# Every target sets up .venv by itself: Python 3.11 or newer, make and PyPI are all it takes (test-s3a: Maven Central, too).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check lint types bench docs clean
+.PHONY: help demo test test-slow test-s3a check lint types bench docs clean
 
 help: ## What this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(INSTALLED) ## The test suite, without what takes minutes
 
 test-slow: $(INSTALLED) ## The rest: kills in a loop, races for a minute, clusters, faults on both versions
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m slow
+
+test-s3a: $(INSTALLED) ## Buckets read by Spark itself, through Hadoop's S3A, whose jars come from Maven Central
+	@$(BIN)/python -m pytest -n 0 -m s3a tests/spark/test_s3a.py
 
 check: lint types ## Lint, types and the quick tests, for before every commit
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not s3 and not spark"

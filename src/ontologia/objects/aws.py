@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import configparser
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -70,7 +70,7 @@ class S3Connector:
 
         found = _credentials()
         config: dict[str, Any] = {"virtual_hosted_style_request": not self.path_style, **found}
-        config["region"] = self.region or found.get("region") or _profile().get("region") or "us-east-1"
+        config["region"] = self.chosen_region
         if self.endpoint is not None:
             # Both names, because obstore lets AWS_ENDPOINT_URL_S3 of the environment win over `endpoint`.
             config |= {"endpoint": self.endpoint, "aws_endpoint_url_s3": self.endpoint}
@@ -81,20 +81,42 @@ class S3Connector:
             **config,
         )
 
+    @property
+    def chosen_region(self) -> str:
+        return self.region or _profile().get("region") or "us-east-1"
+
+    def plain_credentials(self) -> dict[str, str] | None:
+        """Key, secret and token, for another library. Empty where the machine has a role, which any library finds;
+        None where they are not plain text."""
+        found = _of_environment() or _of_profile()
+        if found:
+            return found
+        provided = any(name in _profile() for name in _NEEDS_BOTO) or "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ
+        return None if provided else {}
+
 
 def _credentials() -> dict[str, Any]:
-    if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
-        return {}  # obstore reads these itself, with the session token
-    profile = _profile()
-    if "aws_access_key_id" in profile and "aws_secret_access_key" in profile:
-        found = {
-            "access_key_id": profile["aws_access_key_id"],
-            "secret_access_key": profile["aws_secret_access_key"],
-        }
-        return found | ({"session_token": token} if (token := profile.get("aws_session_token")) else {})
-    if any(name in profile for name in _NEEDS_BOTO):
+    if _of_environment():
+        return {}  # obstore reads these itself
+    found: dict[str, Any] = dict(_of_profile())
+    if not found and any(name in _profile() for name in _NEEDS_BOTO):
         return {"credential_provider": _boto_provider()}
-    return {}
+    return found
+
+
+def _of_environment() -> dict[str, str]:
+    return _plain_text(lambda name: os.environ.get(name.upper()))
+
+
+def _of_profile() -> dict[str, str]:
+    return _plain_text(_profile().get)
+
+
+def _plain_text(find: Callable[[str], str | None]) -> dict[str, str]:
+    """Both parts of a key, and the token if there is one; nothing if a part is missing."""
+    names = ("access_key_id", "secret_access_key", "session_token")
+    found = {name: value for name in names if (value := find(f"aws_{name}"))}
+    return found if {"access_key_id", "secret_access_key"} <= found.keys() else {}
 
 
 def _boto_provider() -> Any:

@@ -22,6 +22,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Kind, TypeRef, TypeSchema, commit_column, to_utc
 from ontologia.query.plan import LATEST, Window
 from ontologia.runtime.store import open_target
+from ontologia.spark import s3a
 from ontologia.spark.types import result_struct, stored_struct
 
 if TYPE_CHECKING:
@@ -183,21 +184,9 @@ def native_paths(spark: SparkSession, repository: S3Repository, entries: Sequenc
         return None
     if repository.objects.local_path(names[0]) is not None:
         return {name: f"file://{repository.objects.local_path(name)}" for name in names}
-    if repository.objects.uri.startswith("s3://") and has_s3a(spark):
+    if s3a.reaches(spark, repository.objects):
         return {name: repository.objects.url(name).replace("s3://", "s3a://", 1) for name in names}
     return None
-
-
-def has_s3a(spark: SparkSession) -> bool:
-    """Whether the cluster carries Hadoop's S3A connector. A Connect session cannot tell, so it counts as without."""
-    machine = getattr(spark, "_jvm", None)
-    if machine is None:
-        return False
-    try:
-        machine.java.lang.Class.forName("org.apache.hadoop.fs.s3a.S3AFileSystem")
-    except Exception:  # whatever Py4J makes of ClassNotFoundException
-        return False
-    return True
 
 
 def _native(spark: SparkSession, schema: TypeSchema, files: Scan, paths: dict[str, str], window: Window) -> DataFrame:
