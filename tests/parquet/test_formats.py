@@ -14,7 +14,8 @@ import pytest
 from parquet_shop import Customer, CustomerWithEmail, Product, Rated, Shop, commit
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.records import Head, KnownTypes, Manifest, TypeIndex
+from ontologia.engines.parquet.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.schemas import KnownTypes
 
 CUSTOMER = Customer.__declaration__.ref
 

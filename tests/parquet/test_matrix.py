@@ -12,7 +12,7 @@ from parquet_shop import HISTORY, Bought, Customer, CustomerWithEmail, Product, 
 from ontologia import Entity, Field, Ontology, open_repository
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.repository import S3RepositoryV1, S3RepositoryV2
+from ontologia.engines.parquet.versions import S3RepositoryV1, S3RepositoryV2
 from ontologia.errors import (
     DropRefusedError,
     MigrationTokenError,

@@ -256,8 +256,8 @@ def open_objects_repository(
     objects: Objects, config: OntologiaConfig | None = None, engine_version: str | None = None
 ) -> RowwiseRepository:
     """The repository on a store that is open already."""
-    from ontologia.engines.parquet.repository import S3RepositoryV1, S3RepositoryV2
     from ontologia.engines.parquet.setup import stored_version
+    from ontologia.engines.parquet.versions import S3RepositoryV1, S3RepositoryV2
 
     classes = {"v1": S3RepositoryV1, "v2": S3RepositoryV2}
     return classes[_agreed(objects.uri, stored_version(objects), engine_version)](objects, config)

@@ -12,17 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.bodies import encoded, now
 from ontologia.engines.parquet.log import HeadVersion
-from ontologia.engines.parquet.records import (
-    CommitFile,
-    Head,
-    KnownTypes,
-    Manifest,
-    Part,
-    encoded,
-    now,
-    version_body,
-)
+from ontologia.engines.parquet.records import CommitFile, Head, Manifest, Part
+from ontologia.engines.parquet.schemas import KnownTypes, version_body
 from ontologia.engines.parquet.writer import parquet_writer
 from ontologia.errors import (
     CommitOutcomeUnknownError,

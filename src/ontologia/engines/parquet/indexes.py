@@ -10,18 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.bodies import encoded, now, parsed
 from ontologia.engines.parquet.log import IndexVersion
 from ontologia.engines.parquet.planning import coverage, entry_of, renewed
-from ontologia.engines.parquet.records import (
-    Head,
-    KnownTypes,
-    Manifest,
-    SchemaCatalog,
-    TypeIndex,
-    encoded,
-    now,
-    parsed,
-)
+from ontologia.engines.parquet.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.schemas import KnownTypes, SchemaCatalog
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.model import TypeRef
 from ontologia.objects import ConditionFailed, ObjectNotFound

@@ -12,15 +12,9 @@ from dataclasses import dataclass
 
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.records import (
-    Head,
-    KnownTypes,
-    Manifest,
-    SchemaCatalog,
-    TypeIndex,
-    parsed,
-    version_from,
-)
+from ontologia.engines.parquet.bodies import parsed
+from ontologia.engines.parquet.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.schemas import KnownTypes, SchemaCatalog, version_from
 from ontologia.errors import StorageBackendError, UninitializedStorageError
 from ontologia.model import TypeRef
 from ontologia.objects import FileCache, ObjectNotFound, Objects

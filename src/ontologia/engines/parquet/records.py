@@ -1,73 +1,18 @@
-"""What the control plane stores, one class per object: read with checks, written back with unknown keys kept.
+"""The log as the control plane stores it, one class per object: read with checks, unknown keys kept when written back.
 
-RFC 0004 §2.3, §2.4, §5 and "Head object schema"; RFC 0009 §4.1, §4.3, §4.4, §6.5.
+RFC 0004 §2.3, §2.4 and "Head object schema"; RFC 0009 §4.3.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from ontologia.engines.base import SchemaVersion
-from ontologia.errors import StorageBackendError
-from ontologia.model import Kind, TypeRef, TypeSchema
-
-T = TypeVar("T")
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
-def parsed(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
-    """Read an object, or say which one is malformed and how."""
-    try:
-        body = json.loads(data)
-        if not isinstance(body, dict):
-            raise TypeError(f"a JSON object is needed, not {type(body).__name__}")
-        return read(body)
-    except (ValueError, TypeError, KeyError) as problem:
-        reason = f"{problem.args[0]!r} is missing" if isinstance(problem, KeyError) else str(problem)
-        raise StorageBackendError(
-            f"{url} is malformed: {reason}. Nothing was changed", context={"operation": "read", "url": url}
-        ) from problem
-
-
-def encoded(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False).encode()
-
-
-def _whole(body: Mapping[str, Any], name: str, *, least: int = 0) -> int:
-    value = body[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body[name]
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be text, not {value!r}")
-    return value
-
-
-def _optional_text(body: Mapping[str, Any], name: str) -> str | None:
-    return None if body.get(name) is None else _text(body, name)
-
-
-def _ref(body: Mapping[str, Any]) -> TypeRef:
-    kind = body["kind"]
-    if kind not in ("entity", "relation"):
-        raise ValueError(f"kind must be entity or relation, not {kind!r}")
-    return TypeRef(kind, _text(body, "type_name"))
-
-
-def _rest(body: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if key not in known}
+from ontologia.engines.parquet.bodies import optional_text, rest, text, whole
+from ontologia.engines.parquet.schemas import SchemaCatalog, ref_from
+from ontologia.model import TypeRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +35,13 @@ class Head:
     def read(cls, body: Mapping[str, Any]) -> Self:
         names = ("commit_id", "manifest_path", "updated_at", "runtime_id", "schema_manifest_path", "commit_sha256")
         head = cls(
-            _whole(body, "commit_id"),
-            _optional_text(body, "manifest_path"),
-            _text(body, "updated_at"),
-            _text(body, "runtime_id"),
-            _optional_text(body, "schema_manifest_path"),
-            _optional_text(body, "commit_sha256"),
-            _rest(body, *names, "writer_id"),
+            whole(body, "commit_id"),
+            optional_text(body, "manifest_path"),
+            text(body, "updated_at"),
+            text(body, "runtime_id"),
+            optional_text(body, "schema_manifest_path"),
+            optional_text(body, "commit_sha256"),
+            rest(body, *names, "writer_id"),
         )
         if (head.manifest_path is None) != (head.commit_id == 0):
             raise ValueError("manifest_path must be null for commit 0, and only for that")
@@ -125,7 +70,7 @@ class Part:
     @classmethod
     def read_all(cls, body: Mapping[str, Any]) -> tuple[Part, ...]:
         return tuple(
-            cls(_text(item, "path"), _whole(item, "size"), _whole(item, "row_count")) for item in body.get("parts", ())
+            cls(text(item, "path"), whole(item, "size"), whole(item, "row_count")) for item in body.get("parts", ())
         )
 
     def body(self) -> dict[str, Any]:
@@ -147,11 +92,11 @@ class CommitFile:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
         return cls(
-            _ref(body),
-            _text(body, "path"),
-            _whole(body, "row_count"),
-            _whole(body, "schema_version_id"),
-            _text(body, "content_sha256"),
+            ref_from(body),
+            text(body, "path"),
+            whole(body, "row_count"),
+            whole(body, "schema_version_id"),
+            text(body, "content_sha256"),
             body.get("size"),
             Part.read_all(body),
         )
@@ -195,15 +140,15 @@ class Manifest:
         names = ("commit_id", "parent_commit_id", "parent_manifest_path", "created_at", "runtime_id", "metadata")
         schemas = body.get("schemas")
         return cls(
-            _whole(body, "commit_id", least=1),
+            whole(body, "commit_id", least=1),
             body.get("parent_commit_id"),
-            _optional_text(body, "parent_manifest_path"),
-            _text(body, "created_at"),
-            _text(body, "runtime_id"),
+            optional_text(body, "parent_manifest_path"),
+            text(body, "created_at"),
+            text(body, "runtime_id"),
             dict(body["metadata"]),
             [CommitFile.read(item) for item in body["files"]],
             None if schemas is None else SchemaCatalog.read(schemas),
-            _rest(body, *names, "files", "schemas"),
+            rest(body, *names, "files", "schemas"),
         )
 
     def body(self) -> dict[str, Any]:
@@ -224,129 +169,6 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaCatalog:
-    """Every schema version of every type, which is current, and what was dropped, with its history or without."""
-
-    versions: Sequence[SchemaVersion] = ()
-    dropped: frozenset[TypeRef] = frozenset()
-    purged: frozenset[TypeRef] = frozenset()
-
-    @classmethod
-    def read(cls, body: Mapping[str, Any]) -> Self:
-        return cls(
-            tuple(version_from(item) for item in body["versions"]),
-            frozenset(_ref(item) for item in body.get("dropped", ())),
-            frozenset(_ref(item) for item in body.get("purged", ())),
-        )
-
-    def body(self) -> dict[str, Any]:
-        return {
-            "versions": [version_body(version) for version in self.versions],
-            "dropped": refs_body(self.dropped),
-            "purged": refs_body(self.purged),
-        }
-
-    def of(self, ref: TypeRef) -> list[SchemaVersion]:
-        return [version for version in self.versions if version.ref == ref]
-
-    @property
-    def current(self) -> dict[TypeRef, SchemaVersion]:
-        return {version.ref: version for version in self.versions if version.is_current}
-
-    def with_version(self, added: SchemaVersion) -> SchemaCatalog:
-        """The catalog with a version added or replaced; a current one takes the place of the one before."""
-        kept = []
-        for version in self.versions:
-            if version.ref != added.ref:
-                kept.append(version)
-            elif version.schema_version_id != added.schema_version_id:
-                kept.append(replace(version, is_current=version.is_current and not added.is_current))
-        kept.append(added)
-        kept.sort(key=lambda version: (version.ref, version.schema_version_id))
-        return replace(self, versions=tuple(kept))
-
-    def without(self, ref: TypeRef, *, purge: bool) -> SchemaCatalog:
-        versions = (replace(v, is_current=False) if v.ref == ref else v for v in self.versions)
-        purged = self.purged | {ref} if purge else self.purged
-        return SchemaCatalog(tuple(versions), self.dropped | {ref}, purged)
-
-
-def refs_body(refs: Iterable[TypeRef]) -> list[dict[str, Any]]:
-    return [{"kind": ref.kind, "type_name": ref.name} for ref in sorted(refs)]
-
-
-def version_body(version: SchemaVersion) -> dict[str, Any]:
-    return {
-        "schema_version_id": version.schema_version_id,
-        "schema": version.schema.to_json(),
-        "fingerprint": version.fingerprint,
-        "created_at": version.created_at,
-        "activation_commit_id": version.activation_commit_id,
-        "is_current": version.is_current,
-    }
-
-
-def version_from(body: Mapping[str, Any]) -> SchemaVersion:
-    schema = TypeSchema.from_json(body["schema"])
-    return SchemaVersion(
-        schema.ref,
-        _whole(body, "schema_version_id", least=1),
-        schema,
-        _text(body, "created_at"),
-        body.get("activation_commit_id"),
-        bool(body.get("is_current", False)),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTypes:
-    """`meta/schema/types.json`: the types whose indices are kept."""
-
-    entities: tuple[str, ...] = ()
-    relations: tuple[str, ...] = ()
-    updated_at: str = ""
-    other: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, body: Mapping[str, Any]) -> Self:
-        lists = {}
-        for name in ("entities", "relations"):
-            if not isinstance(body[name], list) or not all(isinstance(item, str) for item in body[name]):
-                raise TypeError(f"{name} must be a list of names")
-            lists[name] = tuple(body[name])
-        rest = _rest(body, "entities", "relations", "updated_at")
-        return cls(lists["entities"], lists["relations"], _text(body, "updated_at"), rest)
-
-    @property
-    def refs(self) -> list[TypeRef]:
-        return [TypeRef("entity", name) for name in self.entities] + [
-            TypeRef("relation", name) for name in self.relations
-        ]
-
-    @classmethod
-    def of(cls, refs: Iterable[TypeRef], other: Mapping[str, Any] | None = None) -> Self:
-        known = list(refs)
-
-        def names(kind: Kind) -> tuple[str, ...]:
-            return tuple(sorted({ref.name for ref in known if ref.kind == kind}))
-
-        return cls(names("entity"), names("relation"), now(), other or {})
-
-    def adjusted(self, with_: Iterable[TypeRef], without: Iterable[TypeRef] = ()) -> Self:
-        """With these types and without those; itself when that is so already."""
-        refs = {*self.refs, *with_} - set(without)
-        return self if refs == set(self.refs) else self.of(refs, self.other)
-
-    def body(self) -> dict[str, Any]:
-        return {
-            **self.other,
-            "entities": list(self.entities),
-            "relations": list(self.relations),
-            "updated_at": self.updated_at,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class IndexEntry:
     """A file and the range of commits whose rows of the type it holds. A snapshot's range spans several."""
 
@@ -363,14 +185,14 @@ class IndexEntry:
     def read(cls, body: Mapping[str, Any]) -> Self:
         names = ("min_commit_id", "max_commit_id", "path", "schema_version_id", "size", "row_count", "parts")
         entry = cls(
-            _whole(body, "min_commit_id", least=1),
-            _whole(body, "max_commit_id", least=1),
-            _text(body, "path"),
+            whole(body, "min_commit_id", least=1),
+            whole(body, "max_commit_id", least=1),
+            text(body, "path"),
             body.get("schema_version_id"),
             body.get("size"),
             body.get("row_count"),
             Part.read_all(body),
-            _rest(body, *names),
+            rest(body, *names),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
@@ -418,13 +240,13 @@ class TypeIndex:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
         index = cls(
-            _text(body, "type_name"),
-            _whole(body, "max_indexed_commit"),
+            text(body, "type_name"),
+            whole(body, "max_indexed_commit"),
             tuple(IndexEntry.read(item) for item in body["entries"]),
             body.get("current_schema_version_id"),
             body.get("activation_commit_id"),
             body.get("historical_versions"),
-            _rest(
+            rest(
                 body,
                 "type_name",
                 "max_indexed_commit",

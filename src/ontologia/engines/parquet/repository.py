@@ -1,4 +1,4 @@
-"""The repository on object storage: what s3/v1 and s3/v2 share, and the little in which they differ."""
+"""The repository on object storage: what s3/v1 and s3/v2 share. In what they differ is in `versions`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from ontologia.engines.parquet.indexes import IndexReport, RepairReport
 from ontologia.engines.parquet.log import IndexVersion, Log
 from ontologia.engines.parquet.lookup import Lookup
 from ontologia.engines.parquet.planning import coverage, current_entries, entry_of, scan
-from ontologia.engines.parquet.records import Head, IndexEntry, Manifest, SchemaCatalog, refs_body
+from ontologia.engines.parquet.records import Head, IndexEntry, Manifest
 from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.remote import Reading
+from ontologia.engines.parquet.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.tails import Tails
 from ontologia.engines.parquet.vacuum import VacuumReport
 from ontologia.engines.rowwise import RowwiseRepository
@@ -362,69 +363,6 @@ class S3Repository(RowwiseRepository):
 
     def close(self) -> None:
         self.duck.close()
-
-
-class S3RepositoryV1(S3Repository):
-    """One file per type and commit, with typed columns for pushdown and `fields_json` for old readers."""
-
-    engine_version = "v1"
-    has_document = True
-    data_path = staticmethod(paths.data_v1)
-    snapshot_path = staticmethod(paths.snapshot_v1)
-
-
-class S3RepositoryV2(S3Repository):
-    """Files by type and schema version; indices and a layout catalog that know which version is current."""
-
-    engine_version = "v2"
-    has_document = False
-    data_path = staticmethod(paths.data_v2)
-    snapshot_path = staticmethod(paths.snapshot_v2)
-
-    def index_extras(self, schemas: SchemaCatalog, ref: TypeRef) -> dict[str, Any]:
-        """RFC 0009 §4.3."""
-        versions = [version for version in schemas.of(ref) if version.activation_commit_id is not None]
-        current = next((version for version in versions if version.is_current), None)
-        ends = [*(version.activation_commit_id for version in versions[1:]), None]
-        return {
-            "current_schema_version_id": None if current is None else current.schema_version_id,
-            "activation_commit_id": None if current is None else current.activation_commit_id,
-            "historical_versions": [
-                {
-                    "schema_version_id": version.schema_version_id,
-                    "activation_commit_id": version.activation_commit_id,
-                    "superseded_at_commit_id": end,
-                }
-                for version, end in zip(versions, ends, strict=False)  # none at all, of a type that was never committed
-                if not version.is_current
-            ],
-        }
-
-    def mirrors(self, schemas: SchemaCatalog) -> dict[str, dict[str, Any]]:
-        """RFC 0009 §4.4."""
-        layouts = [
-            {
-                "type_kind": version.ref.kind,
-                "type_name": version.ref.name,
-                "schema_version_id": version.schema_version_id,
-                "activation_commit_id": version.activation_commit_id,
-                "is_current": version.is_current,
-            }
-            for version in schemas.versions
-            if version.activation_commit_id is not None
-        ]
-        return {**super().mirrors(schemas), paths.LAYOUTS: {"layouts": layouts}}
-
-    def storage_info(self) -> dict[str, Any]:
-        from ontologia.engines.base import summarized_layouts
-
-        schemas = self.log.schemas(self.log.head().head)
-        rows = [
-            (v.ref.kind, v.ref.name, v.schema_version_id, v.activation_commit_id, v.is_current)
-            for v in schemas.versions
-            if v.activation_commit_id is not None
-        ]
-        return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
 
 
 def _commit(manifest: Manifest) -> Commit:

@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Mapping
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.records import Head, KnownTypes, encoded, now, parsed
+from ontologia.engines.parquet.bodies import encoded, now, parsed
+from ontologia.engines.parquet.records import Head
+from ontologia.engines.parquet.schemas import KnownTypes
 from ontologia.errors import ValidationError
 from ontologia.objects import (
     Committed,

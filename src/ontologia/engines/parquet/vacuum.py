@@ -18,7 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ontologia.engines.parquet import indexes, paths
-from ontologia.engines.parquet.records import Head, now
+from ontologia.engines.parquet.bodies import now
+from ontologia.engines.parquet.records import Head
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.objects import Committed, Info, LeaseRecord, conditional_put
 from ontologia.objects.conditional import decode

@@ -1,0 +1,144 @@
+"""Schemas as the control plane stores them: every version of every type, and which types are known.
+
+RFC 0004 §5; RFC 0009 §4.4, §6.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from ontologia.engines.base import SchemaVersion
+from ontologia.engines.parquet.bodies import now, rest, text, whole
+from ontologia.model import Kind, TypeRef, TypeSchema
+
+
+def ref_from(body: Mapping[str, Any]) -> TypeRef:
+    kind = body["kind"]
+    if kind not in ("entity", "relation"):
+        raise ValueError(f"kind must be entity or relation, not {kind!r}")
+    return TypeRef(kind, text(body, "type_name"))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaCatalog:
+    """Every schema version of every type, which is current, and what was dropped, with its history or without."""
+
+    versions: Sequence[SchemaVersion] = ()
+    dropped: frozenset[TypeRef] = frozenset()
+    purged: frozenset[TypeRef] = frozenset()
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Self:
+        return cls(
+            tuple(version_from(item) for item in body["versions"]),
+            frozenset(ref_from(item) for item in body.get("dropped", ())),
+            frozenset(ref_from(item) for item in body.get("purged", ())),
+        )
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "versions": [version_body(version) for version in self.versions],
+            "dropped": refs_body(self.dropped),
+            "purged": refs_body(self.purged),
+        }
+
+    def of(self, ref: TypeRef) -> list[SchemaVersion]:
+        return [version for version in self.versions if version.ref == ref]
+
+    @property
+    def current(self) -> dict[TypeRef, SchemaVersion]:
+        return {version.ref: version for version in self.versions if version.is_current}
+
+    def with_version(self, added: SchemaVersion) -> SchemaCatalog:
+        """The catalog with a version added or replaced; a current one takes the place of the one before."""
+        kept = []
+        for version in self.versions:
+            if version.ref != added.ref:
+                kept.append(version)
+            elif version.schema_version_id != added.schema_version_id:
+                kept.append(replace(version, is_current=version.is_current and not added.is_current))
+        kept.append(added)
+        kept.sort(key=lambda version: (version.ref, version.schema_version_id))
+        return replace(self, versions=tuple(kept))
+
+    def without(self, ref: TypeRef, *, purge: bool) -> SchemaCatalog:
+        versions = (replace(v, is_current=False) if v.ref == ref else v for v in self.versions)
+        purged = self.purged | {ref} if purge else self.purged
+        return SchemaCatalog(tuple(versions), self.dropped | {ref}, purged)
+
+
+def refs_body(refs: Iterable[TypeRef]) -> list[dict[str, Any]]:
+    return [{"kind": ref.kind, "type_name": ref.name} for ref in sorted(refs)]
+
+
+def version_body(version: SchemaVersion) -> dict[str, Any]:
+    return {
+        "schema_version_id": version.schema_version_id,
+        "schema": version.schema.to_json(),
+        "fingerprint": version.fingerprint,
+        "created_at": version.created_at,
+        "activation_commit_id": version.activation_commit_id,
+        "is_current": version.is_current,
+    }
+
+
+def version_from(body: Mapping[str, Any]) -> SchemaVersion:
+    schema = TypeSchema.from_json(body["schema"])
+    return SchemaVersion(
+        schema.ref,
+        whole(body, "schema_version_id", least=1),
+        schema,
+        text(body, "created_at"),
+        body.get("activation_commit_id"),
+        bool(body.get("is_current", False)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTypes:
+    """`meta/schema/types.json`: the types whose indices are kept."""
+
+    entities: tuple[str, ...] = ()
+    relations: tuple[str, ...] = ()
+    updated_at: str = ""
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Self:
+        lists = {}
+        for name in ("entities", "relations"):
+            if not isinstance(body[name], list) or not all(isinstance(item, str) for item in body[name]):
+                raise TypeError(f"{name} must be a list of names")
+            lists[name] = tuple(body[name])
+        other = rest(body, "entities", "relations", "updated_at")
+        return cls(lists["entities"], lists["relations"], text(body, "updated_at"), other)
+
+    @property
+    def refs(self) -> list[TypeRef]:
+        return [TypeRef("entity", name) for name in self.entities] + [
+            TypeRef("relation", name) for name in self.relations
+        ]
+
+    @classmethod
+    def of(cls, refs: Iterable[TypeRef], other: Mapping[str, Any] | None = None) -> Self:
+        known = list(refs)
+
+        def names(kind: Kind) -> tuple[str, ...]:
+            return tuple(sorted({ref.name for ref in known if ref.kind == kind}))
+
+        return cls(names("entity"), names("relation"), now(), other or {})
+
+    def adjusted(self, with_: Iterable[TypeRef], without: Iterable[TypeRef] = ()) -> Self:
+        """With these types and without those; itself when that is so already."""
+        refs = {*self.refs, *with_} - set(without)
+        return self if refs == set(self.refs) else self.of(refs, self.other)
+
+    def body(self) -> dict[str, Any]:
+        return {
+            **self.other,
+            "entities": list(self.entities),
+            "relations": list(self.relations),
+            "updated_at": self.updated_at,
+        }
