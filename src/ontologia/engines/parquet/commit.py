@@ -8,9 +8,11 @@ import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
+from ontologia.engines.identity import is_ordered
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.bodies import encoded, now
 from ontologia.engines.parquet.log import HeadVersion
@@ -239,7 +241,8 @@ class ParquetTransaction(Transaction):
 class RowFile:
     """The rows of one type in one commit, as a Parquet file in the making."""
 
-    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool) -> None:
+    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | None = None) -> None:
+        """A file in memory, or one at a path."""
         import pyarrow as pa
 
         self.layout = layout
@@ -248,14 +251,17 @@ class RowFile:
         self._document = document
         self._schema = file_schema(layout.schema, document=document)
         self._buffer = io.BytesIO()
-        self._writer = parquet_writer(pa.PythonFile(self._buffer, mode="w"), self._schema)
+        self._writer = parquet_writer(sink or pa.PythonFile(self._buffer, mode="w"), self._schema)
 
     def add(self, rows: pa.Table) -> None:
         self._writer.write_table(self._complete(rows), row_group_size=ROW_GROUP_ROWS)
         self.count += rows.num_rows
 
-    def finish(self) -> bytes:
+    def close(self) -> None:
         self._writer.close()
+
+    def finish(self) -> bytes:
+        self.close()
         return self._buffer.getvalue()
 
     def _complete(self, rows: pa.Table) -> pa.Table:
@@ -263,7 +269,8 @@ class RowFile:
         import pyarrow as pa
 
         ref = self.layout.ref
-        rows = rows.sort_by([(name, "ascending") for name in ref.identity])
+        if not is_ordered(rows, ref.identity):
+            rows = rows.sort_by([(name, "ascending") for name in ref.identity])
         constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
         columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
         columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
