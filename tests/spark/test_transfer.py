@@ -132,6 +132,19 @@ def test_commits_made_meanwhile_stay_out(spark, source, options, tmp_path, monke
     assert "too late" not in texts(tmp_path / "data")["entities/Customer"]
 
 
+def test_what_a_failed_task_left_is_not_in_the_export(spark, sources, tmp_path, monkeypatch):
+    plain = on_spark._write_part
+
+    def tried_again(task, batches):
+        Path(task.folder, ".part-00000.jsonl.7").write_text("half a li")
+        return plain(task, batches)
+
+    monkeypatch.setattr(on_spark, "_write_part", tried_again)
+    with session(sources["file"]) as opened:
+        export_data(spark, opened, tmp_path / "data", types=["Buys"])
+    assert [path.name for path in (tmp_path / "data" / "relations" / "Buys").iterdir()] == ["part-00000.jsonl"]
+
+
 def test_one_type_and_types_without_rows(spark, sources, tmp_path):
     with session(sources["file"]) as opened:
         one = export_data(spark, opened, tmp_path / "one", types=["Knows"])

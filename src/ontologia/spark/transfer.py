@@ -114,13 +114,15 @@ def _write_type(
     with explained(f"exporting {layout.ref}"):
         written = ordered.mapInArrow(lambda batches: _write_part(task, batches), WRITTEN.ddl).collect()
     parts = {row.part: row.rows for row in written if row.rows}
-    for name in parts:
-        if not Path(task.folder, name).is_file():
-            raise StorageBackendError(
-                f"a task wrote {name} of {layout.ref}, and it is not in {folder.parent}: executors on other machines "
-                "write to their own disks. Export to a folder that all of them share, or run with master local[*]",
-                context={"operation": "export"},
-            )
+    there = {path.name: path for path in Path(task.folder).iterdir()}
+    if not parts.keys() <= there.keys():
+        raise StorageBackendError(
+            f"tasks wrote {len(parts)} parts of {layout.ref}, and not all are in {folder.parent}: executors on other "
+            "machines write to their own disks. Export to a folder that all of them share, or run with master local[*]",
+            context={"operation": "export"},
+        )
+    for name in there.keys() - parts.keys():  # of a task that failed and was tried again
+        there[name].unlink()
     if not parts:
         with new_file(task.part(0), schema, job.format, with_metadata=job.with_metadata):
             pass  # a type without rows is in the export, too
