@@ -109,10 +109,10 @@ class Split:
     def place(self, number: int) -> str:
         """Where a record stands, by its number in this stretch. Lines before it are counted only when asked."""
         if self.path.suffix == ".jsonl":
-            return f"{self.path}:{self._textbefore() + number}"
+            return f"{self.path}:{self._lines_before() + number}"
         return f"{self.path} row {self._rows_before() + number}"
 
-    def _textbefore(self) -> int:
+    def _lines_before(self) -> int:
         if not self.start:
             return 0
         with self.path.open("rb") as file:
