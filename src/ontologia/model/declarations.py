@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -140,9 +141,7 @@ class Declaration:
 
     def row_validators(self) -> dict[str, Any]:
         """Validators for fields whose values say more than their column's type does: structure or constraints."""
-        constrained = {
-            name for name, annotation in self.annotations().items() if typing.get_origin(annotation) is Annotated
-        }
+        constrained = {name for name, annotation in self.annotations().items() if _is_constrained(annotation)}
         return {
             column.physical: self.value_adapter(column.name).validator
             for column in self.schema.columns
@@ -170,6 +169,13 @@ def _unwrapped(hint: Any) -> Any:
         kept = [item for item in metadata if item is not Field]
         return Annotated[inner, *kept] if kept else inner
     return hint
+
+
+def _is_constrained(annotation: Any) -> bool:
+    """Whether an annotation says more than a type: itself, or a member of its union."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(map(_is_constrained, typing.get_args(annotation)))
+    return typing.get_origin(annotation) is Annotated
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, FieldOptions))

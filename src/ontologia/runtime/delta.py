@@ -23,9 +23,12 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
 
     if current is None or current.num_rows == 0:
         return wanted.append_column("operation", pa.array([INSERT] * wanted.num_rows, pa.string()))
-    position = pc.index_in(identity_key(wanted, identity), value_set=identity_key(current, identity))
-    known = pc.is_valid(position)
-    stored = current.take(position)
+    keys, stored_keys = identity_key(wanted, identity), identity_key(current, identity)
+    if keys.equals(stored_keys):  # a load that was loaded before: nothing has to be searched for
+        known, stored = pa.chunked_array([pa.repeat(True, wanted.num_rows)]), current
+    else:
+        position = pc.index_in(keys, value_set=stored_keys)
+        known, stored = pc.is_valid(position), current.take(position)
     unchanged = known
     for name in wanted.column_names:
         if name not in identity:

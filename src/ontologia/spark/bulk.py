@@ -31,7 +31,7 @@ from ontologia.runtime.store import Store
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 from ontologia.spark.failures import explained
 from ontologia.spark.reading import native_paths, stored_rows
-from ontologia.spark.staging import identity_chunks
+from ontologia.spark.sorting import identity_chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa

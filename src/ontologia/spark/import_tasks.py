@@ -21,8 +21,10 @@ from ontologia.runtime.transfer.files import Readers, Split, checked_records
 from ontologia.runtime.transfer.importing import TypeImport, merged
 from ontologia.runtime.transfer.records import Identity, RecordReader
 from ontologia.spark.mapping import ORDER
+from ontologia.spark.parts import RowGroups
+from ontologia.spark.sorting import identity_chunks
 from ontologia.spark.source import repository_at
-from ontologia.spark.staging import RowGroups, identity_chunks, one_each, stored_range
+from ontologia.spark.staging import one_each, stored_range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,8 @@ from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, TypeSchema, encode_json
 from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
 from ontologia.model.validation import value_adapter
-from ontologia.spark.mapping import ORDER
+from ontologia.spark.checking import Check, checks_of
+from ontologia.spark.mapping import DAYS, MICROSECONDS, ORDER
 from ontologia.spark.quarantine import Rejected
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ TAKES: dict[str, tuple[type[spark.DataType], ...]] = {
     "bytes": (spark.BinaryType,),
 }
 KEYS: tuple[type[spark.DataType], ...] = (*_TEXT, *_WHOLE, *_INSTANT, spark.DateType)
-# The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
-_DAYS = (-719_162, 2_932_896)
-_MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Intake:
     columns: Mapping[str, str]
     defaults: Mapping[str, Any]
     json_text: frozenset[str]
-    validators: Mapping[str, Any]
+    checks: Mapping[str, Check]
     order_by: str | None = None
 
     @property
@@ -96,8 +94,8 @@ def intake(
     _check_kinds(schema, columns, kinds)
     structured = [column.name for column in schema.columns if column.scalar is None and column.name in columns]
     json_text = frozenset(name for name in structured if isinstance(kinds[columns[name]], _TEXT))
-    validators = _validators(schema) if declaration is None else declaration.row_validators()
-    return Intake(schema, columns, defaults, json_text, validators, order_by)
+    checks = _checks(schema) if declaration is None else checks_of(declaration)
+    return Intake(schema, columns, defaults, json_text, checks, order_by)
 
 
 def _keys(schema: TypeSchema) -> list[str]:
@@ -157,10 +155,10 @@ def _check_kinds(schema: TypeSchema, columns: Mapping[str, str], kinds: Mapping[
             )
 
 
-def _validators(schema: TypeSchema) -> dict[str, Any]:
-    """Validators for structured fields, from what the store remembers of their annotations."""
+def _checks(schema: TypeSchema) -> dict[str, Check]:
+    """Checks of structured fields, from what the store remembers of their annotations."""
     return {
-        column.physical: value_adapter(annotation_of(column.spec), {}).validator
+        column.physical: Check(value_adapter(annotation_of(column.spec), {}).validator)
         for column in schema.columns
         if column.scalar is None
     }
@@ -261,7 +259,7 @@ class _Checked:
             values = given.cast(column.arrow_type)
         except pa.ArrowInvalid as problem:
             raise ValidationError(f"{self.plan.schema.ref}.{column.name}: {problem}") from None
-        limits = {"date": (pa.int32(), _DAYS), "datetime": (pa.int64(), _MICROSECONDS)}.get(column.scalar)
+        limits = {"date": (pa.int32(), DAYS), "datetime": (pa.int64(), MICROSECONDS)}.get(column.scalar)
         if limits is not None:
             self._within(column, values, *limits)
         return values
@@ -286,18 +284,13 @@ class _Checked:
         return pa.chunked_array([pa.array(texts, pa.string())])
 
     def _validated(self, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
-        import pyarrow as pa
-
-        from ontologia.spark.staging import checked_values
-
-        validator = self.plan.validators.get(column.physical)
-        if validator is None:
+        check = self.plan.checks.get(column.physical)
+        if check is None:
             return values
-        checked, problems = checked_values(column.name, validator, values.to_pylist(), column.scalar is None)
-        for row, problem in enumerate(problems):
-            if problem is not None:
-                self.reasons.setdefault(row, problem)
-        return pa.chunked_array([pa.array(checked, column.arrow_type)])
+        checked, problems = check.of(column, values)
+        for row, problem in problems.items():
+            self.reasons.setdefault(row, problem)
+        return checked
 
     def _present(self, name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
         import pyarrow.compute as pc

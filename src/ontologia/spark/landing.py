@@ -23,7 +23,9 @@ from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import delta
 from ontologia.runtime.store import open_target
 from ontologia.spark.mapping import ORDER
-from ontologia.spark.staging import COUNTS, PATIENT, RowGroups, identity_chunks, one_each, resolved, stored_range, tally
+from ontologia.spark.parts import RowGroups
+from ontologia.spark.sorting import identity_chunks
+from ontologia.spark.staging import COUNTS, PATIENT, one_each, resolved, stored_range, tally
 from ontologia.spark.writing import StagedShare, WritePlan
 
 if TYPE_CHECKING:

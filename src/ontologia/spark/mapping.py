@@ -5,12 +5,15 @@ A row that does not fit is not an error here. It gets a reason, and the pipeline
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
 from ontologia.model.typespec import accepts_none
+from ontologia.spark.checking import checks_of
 from ontologia.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REASON, SOURCE, ORDER = "__reason", "__source", "__order"
+# The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
+DAYS = (-719_162, 2_932_896)
+MICROSECONDS = (DAYS[0] * 86_400_000_000, (DAYS[1] + 1) * 86_400_000_000 - 1)
 Expression = "str | SparkColumn"
 
 
@@ -32,7 +38,7 @@ def mapped(
     """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order.
 
     The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
-    reason, and every one of a type whose values are checked further by executors.
+    reason, and one with a value that executors have to look at.
     """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as sql
@@ -48,25 +54,33 @@ def mapped(
         types = {field.name: field.dataType for field in picked.schema}
     except AnalysisException as refusal:
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
-    columns, problems = [], []
+    columns, problems, suspects = [], [], []
     for name, text, problem in _identity(declaration, types):
         columns.append(text.alias(name))
         problems.append(problem)
+    checks = checks_of(declaration)
     for column in declaration.schema.columns:
+        check = checks.get(column.physical)
         if column.name not in chosen:  # the declared default
             columns.append(_default(declaration, column).alias(column.physical))
+            if check is not None and check.refuses(column, _default_value(declaration, column)):
+                suspects.append(sql.lit(True))
             continue
         value, problem = _converted(column, types[column.name])
         given = sql.col(f"`{column.name}`")
         if not _takes_none(column) and declaration.options[column.name].required:
-            problem = sql.coalesce(_missing(column.name, given), problem)
+            problem = _first(_missing(column.name, given), problem)
         elif not _takes_none(column):  # an empty cell says nothing, so the default holds
             value = sql.when(given.isNull(), _default(declaration, column)).otherwise(value)
         columns.append(value.alias(column.physical))
         problems.append(problem)
-    reason = sql.concat_ws("; ", *problems)
-    origin = sql.col(SOURCE) if declaration.row_validators() else sql.when(reason != "", sql.col(SOURCE))
-    return picked.select(*columns, sql.when(reason != "", reason).alias(REASON), origin.alias(SOURCE), sql.col(ORDER))
+        if check is not None:
+            suspects.append(check.suspects(column, value))
+    said = [problem for problem in problems if problem is not None]
+    wrong = reduce(operator.or_, (problem.isNotNull() for problem in said), sql.lit(False))
+    origin = sql.when(reduce(operator.or_, suspects, wrong), sql.col(SOURCE))
+    reason = sql.when(wrong, sql.concat_ws("; ", *said))
+    return picked.select(*columns, reason.alias(REASON), origin.alias(SOURCE), sql.col(ORDER))
 
 
 def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
@@ -115,7 +129,9 @@ def _line(refusal: Exception) -> str:
     return str(refusal).strip().splitlines()[0]
 
 
-def _identity(declaration: Declaration, types: Mapping[str, DataType]) -> list[tuple[str, SparkColumn, SparkColumn]]:
+def _identity(
+    declaration: Declaration, types: Mapping[str, DataType]
+) -> list[tuple[str, SparkColumn, SparkColumn | None]]:
     """The identity columns as text, each with the reason why a row has none."""
     from pyspark.sql import functions as sql
 
@@ -123,13 +139,13 @@ def _identity(declaration: Declaration, types: Mapping[str, DataType]) -> list[t
         key = declaration.schema.by_name[declaration.primary_key or ""]
         value, _ = _converted(key, types[key.name])
         stored = spark_type(key.spark_type)
-        return [("entity_key", _key_text(key.name, value, stored), sql.lit(None).cast("string"))]
-    found = []
+        return [("entity_key", _key_text(key.name, value, stored), None)]
+    found: list[tuple[str, SparkColumn, SparkColumn | None]] = []
     for name in ("left_key", "right_key"):
         end = sql.col(f"`{name}`")
         found.append((name, _key_text(name, end, types[name]), _missing(name, end)))
     if declaration.instance_key is None:
-        found.append(("instance_key", sql.lit(""), sql.lit(None).cast("string")))
+        found.append(("instance_key", sql.lit(""), None))
     else:
         given = declaration.instance_key
         instance = _key_text(given, sql.col(f"`{given}`"), types[given])
@@ -159,8 +175,8 @@ def _key_text(name: str, value: SparkColumn, found: DataType) -> SparkColumn:
     return value.cast("string")
 
 
-def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColumn]:
-    """A source value as a field's value, and the reason where it is none."""
+def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColumn | None]:
+    """A source value as a field's value, and the reason where it is none; no reason where it always is one."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
@@ -168,21 +184,39 @@ def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColum
     nested = isinstance(found, (types.StructType, types.ArrayType, types.MapType))
     if column.scalar is None:
         text = sql.to_json(given) if nested else given.cast("string")
-        if not nested and not isinstance(found, types.StringType):
-            return text, sql.lit(None).cast("string")
+        if not isinstance(found, types.StringType):
+            return text, None
         return text, sql.when(given.isNotNull() & sql.try_parse_json(text).isNull(), _said(column, given, "JSON"))
     if nested:
         raise ValidationError(
             f"{column.name} is {column.describe()}, and the source has {found.simpleString()}: map it"
         )
     target = spark_type(column.spark_type)
+    is_same = found == target or (isinstance(found, types.IntegralType) and column.scalar == "int")
     value = given.try_cast(target)
-    lost = given.isNotNull() & value.isNull()
+    lost = [] if is_same else [given.isNotNull() & value.isNull()]
     if column.scalar == "int" and isinstance(found, (types.FractionalType, types.DecimalType)):
-        lost = lost | (given != sql.floor(given))  # a cast would cut the fraction off
+        lost.append(given != sql.floor(given))  # a cast would cut the fraction off
     if column.scalar in ("date", "datetime"):
-        lost = lost | ~sql.year(value).between(1, 9999)  # Spark's calendar goes further than Python's
-    return value, sql.when(lost, _said(column, given, column.scalar))
+        lost.append(~value.between(*_calendar(column.scalar)))
+    return value, sql.when(reduce(operator.or_, lost), _said(column, given, column.scalar)) if lost else None
+
+
+def _calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
+    """The first and the last value that Python's calendar has: Spark's goes further."""
+    from pyspark.sql import functions as sql
+
+    if scalar == "date":
+        first, last = (sql.date_from_unix_date(sql.lit(days)) for days in DAYS)
+    else:
+        first, last = (sql.timestamp_micros(sql.lit(moment)) for moment in MICROSECONDS)
+    return first, last
+
+
+def _first(problem: SparkColumn, other: SparkColumn | None) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return problem if other is None else sql.coalesce(problem, other)
 
 
 def _takes_none(column: Column) -> bool:
@@ -204,7 +238,9 @@ def _said(column: Column, given: SparkColumn, expected: str) -> SparkColumn:
 def _default(declaration: Declaration, column: Column) -> SparkColumn:
     from pyspark.sql import functions as sql
 
+    return sql.lit(_default_value(declaration, column)).cast(spark_type(column.spark_type))
+
+
+def _default_value(declaration: Declaration, column: Column) -> Any:
     value = declaration.options[column.name].make_default()
-    if column.scalar is None and value is not None:
-        value = encode_json(value)
-    return sql.lit(value).cast(spark_type(column.spark_type))
+    return value if column.scalar is not None or value is None else encode_json(value)

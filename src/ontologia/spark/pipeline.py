@@ -22,28 +22,27 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, TypeRef
 from ontologia.objects import open_objects
 from ontologia.runtime.store import open_target
+from ontologia.spark.checking import checks_of
 from ontologia.spark.failures import explained
-from ontologia.spark.mapping import ORDER, mapped
+from ontologia.spark.mapping import mapped
 from ontologia.spark.places import check_reach, place_of
 from ontologia.spark.quarantine import quarantine_of
 from ontologia.spark.reading import uri_of
 from ontologia.spark.sources import opened
 from ontologia.spark.staging import (
     COUNTS,
-    MESSAGE,
     PATIENT,
     OnConflict,
     OnDuplicate,
     OnInvalid,
     StageTask,
-    stage,
+    staged,
     staging_of,
+    stored_count,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ROWS_PER_PART = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ class _Run:
         reports = {}
         for ref, loads in self._by_type().items():
             layout = catalog.layouts.get(ref) or TypeLayout(ref, loads[0].declaration.schema, 1, catalog.head + 1)
-            _, reports[ref] = self._staged(loads, self._task(catalog, layout, loads, "", dry_run=True))
+            _, reports[ref] = self._staged(catalog, loads, self._task(catalog, layout, loads, "", dry_run=True))
         return reports
 
     def publish(
@@ -187,7 +186,9 @@ class _Run:
             for ref, loads in self._by_type().items():
                 layout = catalog.layouts.get(ref) or transaction.activate(loads[0].declaration.schema)
                 folder = place.folder(layout)
-                parts, reports[ref] = self._staged(loads, self._task(catalog, layout, loads, folder, dry_run=False))
+                parts, reports[ref] = self._staged(
+                    catalog, loads, self._task(catalog, layout, loads, folder, dry_run=False)
+                )
                 place.take(layout, parts)
             if not any(report.inserted or report.updated for report in reports.values()):
                 return reports, None
@@ -237,18 +238,16 @@ class _Run:
             on_duplicate="last" if all(load.on_duplicate == "last" for load in loads) else "error",
             on_conflict=self.pipeline.on_conflict,
             dry_run=dry_run,
-            validators=declaration.row_validators(),
+            checks=checks_of(declaration),
         )
 
-    def _staged(self, loads: Sequence[_Load], task: StageTask) -> tuple[list[Part], TypeReport]:
+    def _staged(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[Part], TypeReport]:
         """Run one type's job. The digest of all parts stands for the content of the file they make up."""
         rows = loads[0].rows
         for load in loads[1:]:
             rows = rows.unionByName(load.rows)
-        identity = [f"`{name}`" for name in task.schema.ref.identity]
-        ranged = rows.repartitionByRange(*identity).sortWithinPartitions(*identity, f"`{ORDER}`")
         with explained(f"loading {task.layout.ref}"):
-            messages = ranged.mapInArrow(lambda batches: stage(task, batches), MESSAGE).collect()
+            messages = staged(self.pipeline.spark, rows, task, stored_count(self.repository, catalog, task.layout.ref))
         failed = next((row.error for row in messages if row.error is not None), None)
         if failed is not None:
             raise ValidationError(failed)

@@ -1,35 +1,40 @@
-"""What an executor does with its share of a load: check, deduplicate, compare with the store, write one part.
+"""What an executor does with its share of a load: check, deduplicate, compare with the store, write what differs.
 
-Shares are ranges of keys, in order, so that all rows of one identity meet in one task, the comparison reads one range
-of the store, and every part comes out sorted.
+Shares are ranges of keys, so that all rows of one identity meet in one task, the comparison reads one range of the
+store, and parts lie side by side.
 """
 
 from __future__ import annotations
 
-import hashlib
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
+from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
+from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
-from ontologia.model import TypeRef, TypeSchema, encode_json
+from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import open_objects
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
+from ontologia.spark.checking import Check
 from ontologia.spark.mapping import ORDER, REASON, SOURCE
+from ontologia.spark.parts import Parts
 from ontologia.spark.quarantine import Rejected, set_aside
-from ontologia.spark.reading import uri_of
+from ontologia.spark.ranges import quick_batches, ranged
+from ontologia.spark.reading import planned, uri_of
+from ontologia.spark.sorting import Sorter, identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import first_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 OnInvalid = Literal["abort", "quarantine"]
 OnDuplicate = Literal["error", "last"]
@@ -37,9 +42,10 @@ OnConflict = Literal["abort", "skip", "upsert"]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected")
 PATIENT = OntologiaConfig(lock_timeout_ms=60_000, s3_lock_timeout_ms=60_000)
 """A job that has to start again costs more than a wait, also for the lease of a writer that died to run out."""
-MESSAGE = "path string, size bigint, rows bigint, digest string, error string, " + ", ".join(
-    f"{name} bigint" for name in COUNTS
-)
+MESSAGE = "path string, size bigint, rows bigint, error string, " + ", ".join(f"{name} bigint" for name in COUNTS)
+ROWS_SORTED, ROWS_COMPARED = 1_000_000, 500_000
+"""How many rows a task takes: those that Spark sorts pass through, those that are compared are held."""
+REJECTED_HELD = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,27 @@ class StageTask:
     on_duplicate: OnDuplicate
     on_conflict: OnConflict
     dry_run: bool
-    validators: Mapping[str, Any] = field(default_factory=dict)
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    dense: bool = False
+    """Whether many of the stored rows in a range of keys are wanted."""
 
     @property
     def schema(self) -> TypeSchema:
         return self.layout.schema
+
+    @property
+    def presorted(self) -> bool:
+        """Whether Spark sorts the rows. Of a known type most are expected to be stored already: what differs is few.
+
+        The order that decides between rows of one identity is Spark's, so then it sorts too.
+        """
+        return not self.known or self.on_duplicate == "last"
+
+    @property
+    def key_is_field(self) -> bool:
+        """Whether the key is also a field, with the same text: then it travels once."""
+        key = self.schema.by_name.get(self.schema.primary_key or "")
+        return key is not None and key.scalar == "str" and key.physical not in self.checks
 
 
 def staging_of(repository: RowwiseRepository) -> str:
@@ -73,128 +95,137 @@ def staging_of(repository: RowwiseRepository) -> str:
     return f"file://{uri_of(repository)}.staging"
 
 
+def stored_count(repository: RowwiseRepository, catalog: Catalog, ref: TypeRef) -> int | None:
+    """How many rows a type has in files; None where the store finds rows by an index."""
+    layout = catalog.layouts.get(ref)
+    if layout is None or not isinstance(repository, S3Repository):
+        return None
+    return sum(entry.row_count or 0 for entry in planned(repository, catalog, layout, LATEST).files)
+
+
+def staged(spark: SparkSession, rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
+    """Run a load's job over rows as `mapped` has them: the messages of its tasks. `stored` is `stored_count`."""
+    identity = task.schema.ref.identity
+    if task.on_duplicate == "error":
+        rows = rows.drop(ORDER)
+    if task.key_is_field:
+        rows = rows.drop(task.schema.by_name[task.schema.primary_key or ""].physical)
+    found = ranged(rows, identity, ROWS_SORTED if task.presorted else ROWS_COMPARED)
+    ready = found.rows
+    if task.presorted:
+        ready = ready.sortWithinPartitions(*(f"`{name}`" for name in (*identity, ORDER) if name in rows.columns))
+    task = replace(task, dense=stored is not None and found.count * 8 >= stored)
+    with quick_batches(spark, ready):
+        return ready.mapInArrow(lambda batches: stage(task, batches), MESSAGE).collect()
+
+
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run one share and report on it in one row. A row that stops the run is reported too, not raised."""
+    """Run one share, and report its counts and its parts. A row that stops the run is reported too, not raised."""
     import pyarrow as pa
 
-    share = _Share(task)
-    try:
-        for table in identity_chunks(batches, task.schema.ref.identity):
-            share.take(table)
-        message = share.finish()
-    except ValidationError as problem:
-        message = {"error": str(problem), **share.counts}
-    names = ["path", "size", "rows", "digest", "error", *COUNTS]
-    types = [pa.string(), pa.int64(), pa.int64(), pa.string(), pa.string(), *[pa.int64()] * len(COUNTS)]
-    yield pa.RecordBatch.from_pylist([message], schema=pa.schema(list(zip(names, types, strict=True))))
+    with ExitStack() as stack:
+        share = _Share(task, stack)
+        try:
+            parts = share.run(batches)
+            messages = [
+                share.counts,
+                *({"path": part.path, "size": part.size, "rows": part.row_count} for part in parts),
+            ]
+        except ValidationError as problem:
+            messages = [{"error": str(problem), **share.counts}]
+    types = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64(), "error": pa.string()}
+    schema = pa.schema([*types.items(), *((name, pa.int64()) for name in COUNTS)])
+    yield pa.RecordBatch.from_pylist(messages, schema=schema)
 
 
 class _Share:
-    def __init__(self, task: StageTask) -> None:
+    def __init__(self, task: StageTask, stack: ExitStack) -> None:
         self.task = task
-        self.counts = dict.fromkeys(COUNTS, 0)
-        self.file: RowFile | None = None
-        self.groups = RowGroups(self._write)
+        self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
         self.rejected: list[Rejected] = []
+        parts = Parts(task.staging, task.folder, task.layout, task.commit_id, document=task.document)
+        self.parts = stack.enter_context(parts)
+        self.sorter = stack.enter_context(Sorter(task.schema.ref.identity))
 
-    def take(self, table: pa.Table) -> None:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> list[Part]:
+        if self.task.presorted:
+            for table in identity_chunks(batches, self.task.schema.ref.identity):
+                self._compare(self._valid(table))
+        else:
+            for table in gathered(batches):
+                self.sorter.add(self._valid(table))
+            for table in self.sorter.chunks():
+                self._compare(table)
+        self._set_aside()
+        return self.parts.finish()
+
+    def _valid(self, table: pa.Table) -> pa.Table:
+        """The rows that pass every check, as storage has them; those that do not are set aside."""
         import pyarrow.compute as pc
 
         self.counts["read"] += table.num_rows
-        self._reject(table.filter(pc.is_valid(table.column(REASON))))
-        wanted = self._validated(table.filter(pc.is_null(table.column(REASON))))
-        wanted = one_each(wanted, self.task.schema.ref, self.task.on_duplicate).drop_columns([REASON, SOURCE, ORDER])
-        changed = delta(wanted, self._current(wanted), self.task.schema.ref.identity)
-        self._append(resolved(changed, self.task.schema.ref, self.task.on_conflict), wanted.num_rows)
+        if table.column(REASON).null_count < table.num_rows:
+            self._reject(table.filter(pc.is_valid(table.column(REASON))))
+            table = table.filter(pc.is_null(table.column(REASON)))
+        return self._checked(table).drop_columns([REASON, SOURCE])
 
-    def _append(self, changed: pa.Table, wanted: int) -> None:
-        tally(self.counts, changed, wanted)
-        if not self.task.dry_run:
-            self.groups.add(changed.drop_columns(["operation"]))
+    def _checked(self, table: pa.Table) -> pa.Table:
+        """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
+        import pyarrow as pa
 
-    def _write(self, rows: pa.Table) -> None:
-        if self.file is None:
-            self.file = RowFile(self.task.layout, self.task.commit_id, document=self.task.document)
-        self.file.add(rows)
+        reasons: dict[int, str] = {}
+        for column in self.task.schema.columns:
+            check = self.task.checks.get(column.physical)
+            if check is not None:
+                place = table.schema.get_field_index(column.physical)
+                values, problems = check.of(column, table.column(place))
+                table = table.set_column(place, column.physical, values)
+                reasons = {**problems, **reasons}
+        if not reasons:
+            return table
+        rows = pa.array(reasons, pa.int64())
+        invalid = table.take(rows).set_column(table.schema.get_field_index(REASON), REASON, [list(reasons.values())])
+        self._reject(invalid)
+        return table.filter(pa.array([row not in reasons for row in range(table.num_rows)]))
+
+    def _reject(self, invalid: pa.Table) -> None:
+        self.counts["rejected"] += invalid.num_rows
+        rows = invalid.select([REASON, SOURCE]).to_pylist()
+        if self.task.on_invalid == "abort":
+            raise ValidationError(f"{self.task.layout.ref}: {rows[0][REASON]}. The source row is {rows[0][SOURCE]}")
+        self.rejected += [Rejected(row[REASON], row[SOURCE]) for row in rows]
+        if len(self.rejected) >= REJECTED_HELD:
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        if self.rejected and not self.task.dry_run:
+            set_aside(open_objects(self.task.staging), self.task.quarantine, self.rejected)
+        self.rejected = []
+
+    def _compare(self, table: pa.Table) -> None:
+        """Append what differs from the store. Rows come in the order of their identity."""
+        task, ref = self.task, self.task.schema.ref
+        wanted = one_each(table, ref, task.on_duplicate)
+        if task.on_duplicate == "last":
+            wanted = wanted.drop_columns([ORDER])
+        if task.key_is_field:
+            wanted = wanted.append_column(task.schema.by_name[task.schema.primary_key or ""].physical, wanted.column(0))
+        changed = resolved(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
+        tally(self.counts, changed, wanted.num_rows)
+        if not task.dry_run:
+            self.parts.add(changed.drop_columns(["operation"]))
 
     def _current(self, wanted: pa.Table) -> pa.Table | None:
         """What the store has of these identities: one read of their range."""
         if not self.task.known or not wanted.num_rows:
             return None
         repository = repository_at(self.task.target)
-        return stored_range(repository, self.task.schema, wanted, Window("as_of", self.task.head))
-
-    def _validated(self, table: pa.Table) -> pa.Table:
-        """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
-        import pyarrow as pa
-
-        if not self.task.validators or not table.num_rows:
-            return table
-        reasons: list[str | None] = [None] * table.num_rows
-        for column in self.task.schema.columns:
-            validator = self.task.validators.get(column.physical)
-            if validator is None:
-                continue
-            place = table.schema.get_field_index(column.physical)
-            given = table.column(place).to_pylist()
-            values, problems = checked_values(column.name, validator, given, column.scalar is None)
-            table = table.set_column(place, column.physical, pa.array(values, column.arrow_type))
-            reasons = [first or second for first, second in zip(reasons, problems, strict=True)]
-        if not any(reasons):
-            return table
-        flagged = table.set_column(table.schema.get_field_index(REASON), REASON, pa.array(reasons, pa.string()))
-        bad = pa.array([reason is not None for reason in reasons])
-        self._reject(flagged.filter(bad))
-        return table.filter(pa.array([reason is None for reason in reasons]))
-
-    def _reject(self, invalid: pa.Table) -> None:
-        if not invalid.num_rows:
-            return
-        self.counts["rejected"] += invalid.num_rows
-        rows = invalid.select([REASON, SOURCE]).to_pylist()
-        if self.task.on_invalid == "abort":
-            raise ValidationError(f"{self.task.layout.ref}: {rows[0][REASON]}. The source row is {rows[0][SOURCE]}")
-        self.rejected += [Rejected(row[REASON], row[SOURCE]) for row in rows]
-
-    def finish(self) -> dict[str, Any]:
-        objects = open_objects(self.task.staging)
-        if self.rejected and not self.task.dry_run:
-            set_aside(objects, self.task.quarantine, self.rejected)
-        self.groups.finish()
-        if self.file is None:
-            return dict(self.counts)
-        body = self.file.finish()
-        path = f"{self.task.folder}part-{uuid.uuid4().hex}.parquet"
-        objects.put(path, body)
-        digest = hashlib.sha256(body).hexdigest()
-        return {"path": path, "size": len(body), "rows": self.file.count, "digest": digest, **self.counts}
+        window = Window("as_of", self.task.head)
+        return stored_range(repository, self.task.schema, wanted, window, dense=self.task.dense)
 
 
-class RowGroups:
-    """Gathers rows to whole row groups: a chunk in which little changed would make a small one."""
-
-    def __init__(self, write: Callable[[pa.Table], None]) -> None:
-        self._write = write
-        self._held: list[pa.Table] = []
-        self._rows = 0
-
-    def add(self, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._held.append(rows)
-            self._rows += rows.num_rows
-        if self._rows >= ROW_GROUP_ROWS:
-            self.finish()
-
-    def finish(self) -> None:
-        import pyarrow as pa
-
-        if self._held:
-            self._write(pa.concat_tables(self._held))
-            self._held, self._rows = [], 0
-
-
-def identity_chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
-    """Tables of about a row group, never cut between rows of one identity."""
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as tables of about a row group: Spark hands them over in small pieces."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []
@@ -202,31 +233,32 @@ def identity_chunks(batches: Iterator[pa.RecordBatch], identity: Sequence[str]) 
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
-        if rows < ROW_GROUP_ROWS:
-            continue
-        table = pa.Table.from_batches(held)
-        keys = identity_key(table, identity)
-        cut = table.num_rows - 1
-        while cut > 0 and keys[cut - 1].as_py() == keys[cut].as_py():
-            cut -= 1
-        if cut:
-            yield table.slice(0, cut)
-        held = table.slice(cut).to_batches()
-        rows = table.num_rows - cut
-    if held and rows:
+        if rows >= ROW_GROUP_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
         yield pa.Table.from_batches(held)
 
 
 def stored_range(
-    repository: RowwiseRepository, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None
+    repository: RowwiseRepository,
+    schema: TypeSchema,
+    wanted: pa.Table,
+    window: Window,
+    catalog: Catalog | None = None,
+    *,
+    dense: bool = False,
 ) -> pa.Table:
-    """The rows of these identities. They come sorted, so the engine need look only between the first and the last."""
+    """The rows of these identities. They come sorted, so the engine need look only between the first and the last.
+
+    Where most rows in between are wanted, all of them are read: the comparison matches them anyway.
+    """
     keys = wanted.select(list(schema.ref.identity))
     key, ordered = first_key(schema), keys.column(0)
     between = (key >= ordered[0].as_py(), key <= ordered[-1].as_py())
     schemas = {schema.ref: schema}
-    plan = Plan(schema.ref, schemas, window, between, keyed=True, stored=True, unordered=True)
-    return repository.table(plan, keys, catalog)
+    plan = Plan(schema.ref, schemas, window, between, keyed=not dense, stored=True, unordered=True)
+    return repository.table(plan, None if dense else keys, catalog)
 
 
 def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
@@ -276,24 +308,3 @@ def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Tab
 
 def _named(table: pa.Table, ref: TypeRef, row: int) -> str:
     return repr("/".join(str(table.column(name)[row].as_py()) for name in ref.identity))
-
-
-def checked_values(name: str, validator: Any, values: list[Any], is_json: bool) -> tuple[list[Any], list[str | None]]:
-    """Values as the model has them (JSON in its canonical text), and what is wrong with each."""
-    import pydantic
-
-    checked: list[Any] = []
-    problems: list[str | None] = []
-    for value in values:
-        problem = None
-        if value is not None:
-            try:
-                valid = validator.validate_json(value) if is_json else validator.validate_python(value)
-                value = encode_json(valid) if is_json and valid is not None else valid
-            except pydantic.ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(map(str, (name, *first["loc"])))
-                problem, value = f"{place}: {first['msg']}", None
-        checked.append(value)
-        problems.append(problem)
-    return checked, problems

@@ -29,7 +29,7 @@ from ontologia.runtime.store import open_target
 from ontologia.spark.incoming import Intake, intake
 from ontologia.spark.quarantine import Rejected, quarantine_of, set_aside
 from ontologia.spark.reading import resolve, uri_of
-from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, staging_of
+from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, gathered, staging_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,22 +184,6 @@ def stage_share(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedSha
         share.quarantined = (set_aside(objects, plan.quarantine, rejected),)
     share.parts = parts.finish()
     return share
-
-
-def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches as tables of about a row group: Spark hands them over in small pieces."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= ROW_GROUP_ROWS:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held)
 
 
 class _Parts:

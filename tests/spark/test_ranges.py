@@ -1,0 +1,115 @@
+"""How rows are spread over tasks, sorted and written in parts."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as sql
+from spark_shop import Customer, commit, customers, session
+
+from ontologia.engines.base import TypeLayout
+from ontologia.objects import open_objects
+from ontologia.spark import Pipeline, parts, ranges, staging
+from ontologia.spark.parts import Parts
+from ontologia.spark.pipeline import TypeReport
+from ontologia.spark.ranges import quick_batches, ranged
+from ontologia.spark.sorting import Sorter
+
+IDENTITY = ("left_key", "right_key", "instance_key")
+
+
+def test_ranges_hold_about_as_many_rows_as_asked_and_do_not_overlap(spark):
+    rows = spark.range(1000).selectExpr("format_string('k%04d', (id * 7) % 1000) AS entity_key")
+    found = ranged(rows, ["entity_key"], 100)
+    ends = found.rows.groupBy(sql.spark_partition_id()).agg(sql.min("entity_key"), sql.max("entity_key")).collect()
+    edges = sorted((first, last) for _, first, last in ends)
+    assert (found.count, len(edges)) == (1000, 10)
+    assert all(last < first for (_, last), (first, _) in pairwise(edges))
+
+
+def test_rows_of_one_left_key_are_cut_by_the_rest_of_their_identity(spark):
+    rows = spark.range(100).selectExpr(
+        "'hub' AS left_key", "format_string('%03d', id) AS right_key", "'' AS instance_key"
+    )
+    found = ranged(rows, IDENTITY, 25).rows
+    assert found.select(sql.spark_partition_id()).distinct().count() == 4
+
+
+@pytest.mark.parametrize("rows", ["id < 0", "id = 3", "true"])
+def test_rows_without_keys_and_no_rows_at_all_are_spread_as_well(spark, rows):
+    frame = spark.range(5).where(rows).selectExpr("CAST(NULL AS STRING) AS entity_key", "id")
+    assert ranged(frame, ["entity_key"], 2).rows.count() == frame.count()
+
+
+def test_batches_are_small_and_not_measured_for_the_while_of_a_job(spark):
+    names = ["spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"]
+    before = [spark.conf.get(name) for name in names]
+    with quick_batches(spark, spark.range(1)):
+        assert [spark.conf.get(name) for name in names] == [str(ranges.UNLIMITED), str(ranges.BATCH_ROWS)]
+    assert [spark.conf.get(name) for name in names] == before
+    with quick_batches(spark, spark.range(1).selectExpr("CAST('x' AS BINARY) AS raw")):
+        assert [spark.conf.get(name) for name in names] == before
+
+
+def shuffled(count):
+    keys = [f"k{number:05d}" for number in range(count)]
+    random.Random(1).shuffle(keys)
+    return pa.table({"entity_key": keys, "text": [key.upper() for key in keys]})
+
+
+@pytest.mark.parametrize("held", [1 << 20, 1_000])
+def test_rows_are_sorted_alike_in_memory_and_from_disk(held):
+    rows = shuffled(3_000)
+    with Sorter(["entity_key"], held) as sorter:
+        for place in range(0, 3_000, 500):
+            sorter.add(rows.slice(place, 500))
+        found = pa.concat_tables(sorter.chunks())
+        assert bool(sorter._files) == (held == 1_000)
+    assert found.equals(rows.sort_by("entity_key"))
+
+
+def test_a_task_writes_parts_of_bounded_size_and_leaves_no_local_file(folder, monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    schema = Customer.__declaration__.schema
+    rows = pa.table({"entity_key": ["a", "b"], "id": ["a", "b"], "name": ["x", "y"], "age": [1, 2]})
+    rows = rows.append_column("tags", pa.array(["[]", "[]"])).append_column("note", pa.nulls(2, pa.string()))
+    with Parts(folder, "out/", TypeLayout(schema.ref, schema, 1, 1), 1, document=False) as writer:
+        for number in range(2):
+            writer.add(rows.slice(number, 1))
+            writer._groups.finish()
+        done = writer.finish()
+        local = Path(writer._local.name)
+    assert [part.row_count for part in done] == [1, 1]
+    assert not local.exists()
+    place = open_objects(folder).local_path(done[1].path)
+    assert pq.read_table(place).column("entity_key").to_pylist() == ["b"]
+    assert place.stat().st_size == done[1].size
+
+
+def test_a_load_into_a_known_type_compares_range_by_range_and_writes_what_differs(spark, folder, monkeypatch):
+    monkeypatch.setattr(staging, "ROWS_COMPARED", 10)
+    monkeypatch.setattr(staging, "ROWS_SORTED", 25)
+    expressions = ["format_string('c%03d', (id * 7) % 100) AS id", "'n' AS name", "CAST(id AS INT) AS age"]
+    frame = spark.range(100).selectExpr(*expressions)
+    assert Pipeline(spark, folder).load(frame, into=Customer).commit().types["Customer"].files == 4
+    extra = spark.createDataFrame([("zz", "n", 1)], frame.schema)
+    changed = frame.withColumn("age", sql.expr("IF(id = 'c093', 1000, age)")).where("id <> 'c050'").unionByName(extra)
+    report = Pipeline(spark, folder).load(changed, into=Customer).commit()
+    assert report.types["Customer"] == TypeReport(
+        read=100, inserted=1, updated=1, unchanged=98, files=report.types["Customer"].files
+    )
+    assert (customers(folder)["c093"], len(customers(folder))) == (("n", 1000), 101)
+
+
+def test_duplicates_in_a_load_into_a_known_type_are_an_error(spark, folder):
+    commit(folder, Customer(id="c1", name="Ann", age=1))
+    frame = spark.createDataFrame([("c2", "a", 1), ("c1", "Ann", 1), ("c2", "b", 2)], "id string, name string, age int")
+    with pytest.raises(Exception, match="entity Customer 'c2' occurs more than once"):
+        Pipeline(spark, folder).load(frame, into=Customer).commit()
+    with session(folder) as opened:
+        assert opened.query().entities(Customer).count() == 1
