@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ontologia.spark import Pipeline
 from tpch.models import (
     Customer,
     CustomerNation,
@@ -22,8 +23,6 @@ from tpch.models import (
     Supplier,
     SupplierNation,
 )
-
-from ontologia.spark import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

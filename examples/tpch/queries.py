@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpch.models import ENTITIES, RELATIONS
-
 from ontologia.spark import read
+from tpch.models import ENTITIES, RELATIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
