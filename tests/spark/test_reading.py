@@ -13,8 +13,9 @@ from spark_shop import Buys, Customer, Everything, Knows, commit, new_store, ses
 
 from ontologia import OntologiaError, StorageBackendError, ValidationError
 from ontologia.query.plan import Window
-from ontologia.spark import read
-from ontologia.spark.source import Wanted, translated
+from ontologia.spark import read, splits
+from ontologia.spark.source import OntologiaReader, Wanted, split, translated
+from ontologia.spark.splits import KeyRange
 
 NAMES = ["id", "name", "age", "tags", "note"]
 WINDOWS = [{}, {"as_of": 3}, {"as_of": 0}, {"history": True}, {"since": 3}]
@@ -212,3 +213,27 @@ def test_a_name_for_two_types_needs_a_kind_and_a_missing_store_is_not_made(spark
     assert not missing.exists()
     with pytest.raises(StorageBackendError, match="there is no ontology at"):
         read(spark, (tmp_path / "nothing").as_uri(), Knows)
+
+
+def test_a_narrow_schema_reads_only_its_columns(spark, history, monkeypatch):
+    wanted = "age bigint, id string"
+    frame = spark.read.format("ontologia").schema(wanted).option("type", "Customer").load(history)
+    assert frame.columns == ["age", "id"]
+    expected = [(row["age"], row["id"]) for row in embedded(history, Customer)]
+    assert sorted(map(tuple, frame.collect())) == sorted(expected)
+    asked = []
+    reader = OntologiaReader(Wanted(history, Customer.__declaration__.schema, Window("as_of", 6), 6), frame.schema)
+    with session(history) as opened:
+        plain = opened.repository.table
+        monkeypatch.setattr(opened.repository, "table", lambda plan: asked.append(plan.only) or plain(plan))
+        found = reader._rows(opened.repository, KeyRange())
+    assert asked == [("age", "id")]
+    assert sorted(found.column_names) == ["age", "id"]
+
+
+def test_a_read_is_cut_at_the_row_groups_of_its_files(spark, folder, monkeypatch):
+    for number in range(4):
+        commit(folder, *(Customer(id=f"c{number}{place}", name="n", age=1) for place in range(5)))
+    monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 10)
+    parts = split(folder, Customer.__declaration__.schema, Window("as_of", 4))
+    assert [part.keys for part in parts] == [KeyRange(None, "c20"), KeyRange("c20", None)]

@@ -153,14 +153,17 @@ class _Compilation:
         return ["s", *(alias for number in range(last + 1) for alias in (f"r{number}", f"e{number}"))]
 
     def row_of(self, alias: str) -> Iterable[tuple[Output, Node]]:
-        """Commit, then identity where no field holds it, then fields in the order of the class."""
+        """Commit, then identity where no field holds it, then fields in the order of the class; or `only` some."""
         ref = self.refs[alias]
-        yield Output(COMMIT_ID, "int", nullable=False), self.plain(alias, COMMIT_ID)
+        if self.wants(COMMIT_ID):
+            yield Output(COMMIT_ID, "int", nullable=False), self.plain(alias, COMMIT_ID)
         if ref.kind == "relation" or self.plan.stored:
-            for name in ref.identity:
+            for name in filter(self.wants, ref.identity):
                 yield Output(name, "str", nullable=False), self.plain(alias, name)
         columns = [
-            (column.physical if self.plan.stored else column.name, column) for column in self.plan.schemas[ref].columns
+            (name, column)
+            for column in self.plan.schemas[ref].columns
+            if self.wants(name := column.physical if self.plan.stored else column.name)
         ]
         document = self.relations[ref].document
         if document is not None and columns:
@@ -168,6 +171,9 @@ class _Compilation:
             return
         for name, column in columns:
             yield Output(name, column.scalar, nullable=column.nullable), self.stored(alias, column)
+
+    def wants(self, name: str) -> bool:
+        return self.plan.only is None or name in self.plan.only
 
     def ordering(self, aliases: list[str]) -> list[exp.Ordered]:
         """The order asked for, then the deterministic one of RFC 0004 §4.3."""

@@ -52,8 +52,8 @@ class Hop:
 class Plan:
     """The whole question. `aggregates` makes it a question about numbers, `hops` one about paths.
 
-    `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does;
-    `unordered` saves the sorting where the asker does not care.
+    `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does, and `only`
+    those of them that are wanted; `unordered` saves the sorting where the asker does not care.
     """
 
     source: TypeRef
@@ -70,6 +70,7 @@ class Plan:
     ends_only: bool = False
     keyed: bool = False
     stored: bool = False
+    only: tuple[str, ...] | None = None
     unordered: bool = False
 
     def changed(self, **values: Any) -> Plan:
@@ -107,7 +108,7 @@ class Plan:
             tuple((name, aggregate.shape) for name, aggregate in self.aggregates),
             tuple(condition.shape for condition in self.having),
             tuple((hop.relation, hop.entity, hop.forward, tuple(map(_shape, hop.where))) for hop in self.hops),
-            (self.ends_only, self.keyed, self.stored, self.unordered),
+            (self.ends_only, self.keyed, self.stored, self.only, self.unordered),
             tuple((ref, schema.fingerprint) for ref, schema in self.schemas.items()),
         )
 

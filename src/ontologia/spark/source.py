@@ -222,7 +222,11 @@ class OntologiaReader(DataSourceReader):
     def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
         schema, window = self.wanted.schema, self.wanted.window
         where = (*self.filters, *keys.predicates(schema))
-        table = repository.table(Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, unordered=True))
+        only = tuple(map(self.wanted.physical, self.names))
+        if not window.deduplicated:
+            only += (COMMIT_ID,)
+        plan = Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, only=only, unordered=True)
+        table = repository.table(plan)
         return table if window.deduplicated else up_to(table, self.wanted.head)
 
 
@@ -251,7 +255,7 @@ def split(uri: str, schema: TypeSchema, window: Window) -> list[InputPartition]:
             return [KeyRangePartition(KeyRange())]
         if isinstance(repository, S3Repository):
             files = reading.planned(repository, catalog, layout, window)
-            cuts = cuts_of_files(repository, files) if files.files else []
+            cuts = cuts_of_files(repository, files, schema.ref.identity[0]) if files.files else []
         else:
             cuts = cuts_of_table(repository, catalog, layout, window)
     return [KeyRangePartition(keys) for keys in key_ranges(cuts)]

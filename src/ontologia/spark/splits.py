@@ -13,6 +13,7 @@ from typing import Any
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.wanted import Footer
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.model import FieldExpr, Predicate, TypeSchema
 from ontologia.query.aggregates import count
@@ -49,36 +50,32 @@ def key_ranges(cuts: Sequence[str]) -> list[KeyRange]:
     return [KeyRange(first, end) for first, end in pairwise(edges)]
 
 
-def cuts_of_files(repository: S3Repository, files: Scan) -> list[str]:
-    """Where to cut, from the row groups of the files."""
-    import pyarrow.parquet as pq
-
-    starts: list[tuple[str, int]] = []
-    with repository.reading.places(files.files) as places:
-        for place in places.values():
-            if "://" in place:  # too large to fetch whole: it is read by range, in one task
-                continue
-            metadata = pq.ParquetFile(place).metadata
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                statistics = next(
-                    (
-                        group.column(index).statistics
-                        for index in range(group.num_columns)
-                        if group.column(index).path_in_schema in ("entity_key", "left_key")
-                    ),
-                    None,
-                )
-                if statistics is not None and statistics.has_min_max:
-                    starts.append((statistics.min, group.num_rows))
-    starts.sort()
+def cuts_of_files(repository: S3Repository, files: Scan, key: str) -> list[str]:
+    """Where to cut, from what the files say of their row groups. Footers are read side by side."""
+    found = repository.objects.map(
+        lambda file: _starts(repository, file, key), [file for entry in files.files for file in entry.files]
+    )
     cuts, rows = [], 0
-    for start, size in starts:
+    for start, size in sorted(start for starts in found for start in starts):
         if rows >= ROWS_PER_SPLIT:
             cuts.append(start)
             rows = 0
         rows += size
     return cuts
+
+
+def _starts(repository: S3Repository, file: tuple[str, int | None], key: str) -> list[tuple[str, int]]:
+    """The first key and the number of rows of each row group."""
+    import pyarrow.parquet as pq
+
+    with repository.reading.opened(*file) as source, pq.ParquetFile(source) as reader:
+        metadata = reader.metadata
+        groups = Footer.of(metadata, key).groups
+    return [
+        (group.low.decode(), metadata.row_group(number).num_rows)
+        for number, group in enumerate(groups)
+        if group.low is not None
+    ]
 
 
 def cuts_of_table(repository: RowwiseRepository, catalog: Catalog, layout: TypeLayout, window: Window) -> list[str]:
