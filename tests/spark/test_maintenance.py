@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from spark_shop import Buys, Customer, commit, customers, head, new_store, session
 
 from ontologia import Entity, Field, MigrationError, MigrationTokenError, Ontology, ValidationError
-from ontologia.spark import compact, migrate, read
+from ontologia.objects import open_objects
+from ontologia.spark import compact, migrate, parts, read, snapshots
+from ontologia.spark.snapshots import SnapshotParts, SnapshotTask, settled, snapshot_parts
 
 
 class Renamed(Entity, name="Customer"):
@@ -151,3 +155,36 @@ def test_an_embedded_file_is_kept_by_the_embedded_path(spark, tmp_path):
     with Ontology(uri, entity_types=[Renamed]) as onto, pytest.raises(ValidationError, match="is for object storage"):
         migrate(spark, onto, dry_run=False, force=True, upgraders=STEPS)
     assert head(uri) == 3
+
+
+def versions(*rows):
+    """Stored customers, each as a key and a commit."""
+    keys, commits = zip(*rows, strict=True)
+    columns = {"entity_key": keys, "id": keys, "commit_id": commits, "schema_version_id": [1] * len(rows)}
+    columns |= {"name": ["n"] * len(rows), "age": [1] * len(rows), "tags": ["[]"] * len(rows)}
+    return pa.table(columns).append_column("note", pa.nulls(len(rows), pa.string()))
+
+
+def test_a_row_knows_its_successor_also_across_batches_and_parts_are_cut_by_size(folder, monkeypatch):
+    monkeypatch.setattr(snapshots, "PART_BYTES", 1)
+    monkeypatch.setattr(parts, "ROW_GROUP_ROWS", 1)
+    task = SnapshotTask(folder, "snapshot/", Customer.__declaration__.schema, document=False)
+    tables = [versions(("a", 1), ("a", 2)), versions(("a", 3), ("b", 1)), versions(("c", 1))]
+    with SnapshotParts(task) as writer:
+        for table in settled(tables, task):
+            writer.add(table)
+        done = writer.finish()
+    names = ["entity_key", "commit_id", "superseded_by"]
+    found = [pq.read_table(open_objects(folder).local_path(part.path), columns=names) for part in done]
+    assert [part.row_count for part in done] == [1, 2, 1, 1]
+    rows = sorted(tuple(row.values()) for table in found for row in table.to_pylist())
+    assert rows == [("a", 1, 2), ("a", 2, 3), ("a", 3, None), ("b", 1, None), ("c", 1, None)]
+
+
+def test_superseded_rows_of_a_part_come_after_the_current_ones(folder):
+    task = SnapshotTask(folder, "snapshot/", Customer.__declaration__.schema, document=False)
+    rows = versions(("a", 1), ("a", 2), ("b", 1), ("b", 4), ("c", 1))
+    (part,) = snapshot_parts(task, rows.to_batches())
+    found = pq.read_table(open_objects(folder).local_path(part.path))
+    assert found.column("superseded_by").to_pylist() == [None, None, None, 2, 4]
+    assert found.column("entity_key").to_pylist() == ["a", "b", "c", "a", "b"]

@@ -33,12 +33,24 @@ class RowGroups:
         self._bytes = 0
 
     def add(self, rows: pa.Table) -> None:
+        import pyarrow as pa
+
         if rows.num_rows:
-            self._held.append(rows)
-            self._rows += rows.num_rows
-            self._bytes += rows.nbytes
-        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
+            self._hold(rows)
+        if self._rows >= ROW_GROUP_ROWS:
+            held = pa.concat_tables(self._held)
+            whole = held.num_rows - held.num_rows % ROW_GROUP_ROWS
+            self._held, self._rows, self._bytes = [], 0, 0
+            self._write(held.slice(0, whole))
+            if whole < held.num_rows:
+                self._hold(held.slice(whole))
+        if self._bytes >= ROW_GROUP_BYTES:
             self.finish()
+
+    def _hold(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
 
     def finish(self) -> None:
         import pyarrow as pa

@@ -31,9 +31,12 @@ class Ranged:
     count: int
 
 
-def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Ranged:
-    """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy."""
-    count, sample = sampled(rows, identity)
+def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int, identities: DataFrame | None = None) -> Ranged:
+    """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy.
+
+    `identities` are those of the rows, for rows of which Spark cannot read some columns alone.
+    """
+    count, sample = sampled(rows if identities is None else identities, identity)
     tasks = max(-(-count // rows_per_task), min(_parallelism(rows.sparkSession), count // FEW_ROWS), 1)
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
