@@ -15,7 +15,6 @@ import pytest
 
 import ontologia
 from ontologia.cli import main
-from ontologia.testing.s3server import s3_server
 
 APPS = Path(__file__).parent / "apps"
 SOURCE = Path(ontologia.__file__).parent.parent
@@ -110,12 +109,6 @@ def models():
     from myapp import models
 
     return models
-
-
-@pytest.fixture(scope="session")
-def s3():
-    with s3_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ontologia
-from ontologia.testing.s3server import S3Server, s3_server
+from ontologia.testing.s3server import S3Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +33,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("markexpr") != "s3a":  # they need jars from Maven, and a session of their own
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("s3a")])
         items[:] = [item for item in items if not item.get_closest_marker("s3a")]
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,7 @@ def _command(folder: Path, ports: list[int]) -> list[str]:
         f"-master.port={master}",
         "-master.telemetry=false",  # on by default, and tests talk to loopback only
         "-master.volumeSizeLimitMB=256",
-        "-volume.max=30",
+        "-volume.max=300",  # a bucket takes seven
         f"-volume.port={volume}",
         f"-filer.port={filer}",
         "-s3",
