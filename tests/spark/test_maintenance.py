@@ -12,8 +12,8 @@ from spark_shop import Buys, Customer, commit, customers, head, new_store, sessi
 
 from ontologia import Entity, Field, MigrationError, MigrationTokenError, Ontology, ValidationError
 from ontologia.objects import open_objects
-from ontologia.spark import compact, migrate, parts, read, snapshots
-from ontologia.spark.snapshots import SnapshotParts, SnapshotTask, settled, snapshot_parts
+from ontologia.spark import bulk, compact, migrate, parts, read, snapshots, splits
+from ontologia.spark.snapshots import SnapshotParts, SnapshotTask, settled, snapshot_of_rows
 
 
 class Renamed(Entity, name="Customer"):
@@ -73,7 +73,16 @@ def snapshot_rows(spark, uri):
     return sorted(map(tuple, rows), key=lambda row: row[:2])
 
 
-def test_a_compaction_on_spark_is_the_compaction_of_the_embedded_path(spark, folder, tmp_path):
+@pytest.fixture(params=["by range", "by shuffle"])
+def strategy(request, monkeypatch):
+    """Both ways to bring the rows of a range together, and several ranges, though the data is small."""
+    monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 10)
+    monkeypatch.setattr(bulk, "ROWS_SORTED", 10)
+    monkeypatch.setattr(bulk, "MOST_ROWS_AGAIN", 10**9 if request.param == "by range" else 0)
+    return request.param
+
+
+def test_a_compaction_on_spark_is_the_compaction_of_the_embedded_path(spark, folder, tmp_path, strategy):
     filled(folder)
     twin = copied(folder, tmp_path / "twin")
     before = everything(folder)
@@ -86,6 +95,9 @@ def test_a_compaction_on_spark_is_the_compaction_of_the_embedded_path(spark, fol
     ]
     assert everything(folder) == before
     assert snapshot_rows(spark, folder) == snapshot_rows(spark, twin)
+    with session(folder) as opened:
+        (snapshot,) = opened.repository.log.index(Customer.__declaration__.ref).index.entries
+    assert len(snapshot.parts) > 1
     assert {row.age for row in read(spark, folder, Customer).where("id = 'c3'").collect()} == {4}
 
 
@@ -103,7 +115,7 @@ def test_a_compaction_on_spark_can_follow_another_and_new_commits(spark, folder)
 
 
 @pytest.mark.s3
-def test_maintenance_on_spark_works_in_a_bucket(spark, bucket):
+def test_maintenance_on_spark_works_in_a_bucket(spark, bucket, strategy):
     filled(bucket)
     before = everything(bucket)
     with session(bucket) as opened:
@@ -184,7 +196,7 @@ def test_a_row_knows_its_successor_also_across_batches_and_parts_are_cut_by_size
 def test_superseded_rows_of_a_part_come_after_the_current_ones(folder):
     task = SnapshotTask(folder, "snapshot/", Customer.__declaration__.schema, document=False)
     rows = versions(("a", 1), ("a", 2), ("b", 1), ("b", 4), ("c", 1))
-    (part,) = snapshot_parts(task, rows.to_batches())
+    (part,) = snapshot_of_rows(task, rows.to_batches())
     found = pq.read_table(open_objects(folder).local_path(part.path))
     assert found.column("superseded_by").to_pylist() == [None, None, None, 2, 4]
     assert found.column("entity_key").to_pylist() == ["a", "b", "c", "a", "b"]

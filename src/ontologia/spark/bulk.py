@@ -6,14 +6,13 @@ The rules, tokens, leases and commits are those of the embedded path; only who r
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Transaction, TypeLayout
 from ontologia.engines.parquet import compaction
-from ontologia.engines.parquet.commit import ParquetTransaction, file_schema
+from ontologia.engines.parquet.commit import ParquetTransaction
 from ontologia.engines.parquet.compaction import CompactionReport, Job, Written
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
@@ -29,8 +28,8 @@ from ontologia.spark.failures import explained
 from ontologia.spark.parts import Parts
 from ontologia.spark.ranges import BATCH_ROWS, quick_batches, ranged
 from ontologia.spark.reading import native_paths, stored_rows
-from ontologia.spark.snapshots import SnapshotTask, snapshot_parts
-from ontologia.spark.source import repository_at
+from ontologia.spark.snapshots import SnapshotTask, rows_within, snapshot_of_range, snapshot_of_rows
+from ontologia.spark.splits import ROWS_PER_SPLIT, KeyRange, cuts_of_files, files_of, key_ranges
 from ontologia.spark.staging import ROWS_SORTED, gathered
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTS = "path string, size bigint, rows bigint, error string"
-READ_BYTES, OPEN_BYTES = 32 << 20, 1 << 20
-"""How much of small files a task reads, and what each counts at least: opening one takes as long as reading so much."""
+MOST_ROWS_AGAIN, MOST_FILES_AGAIN = 8_000_000, 100_000
+FILES_PER_TASK = 16
 
 
 # --- compaction ---
@@ -58,55 +57,62 @@ def compact(
 
 
 def _snapshot(spark: SparkSession, repository: S3Repository, job: Job, path: str) -> Written:
-    task = SnapshotTask(repository.objects.uri, f"{path}/", job.layout.schema, repository.has_document)
-    identity = list(task.schema.ref.identity)
+    files = tuple(file for entry in job.entries for file in entry.files)
+    task = SnapshotTask(repository.objects.uri, f"{path}/", job.layout.schema, repository.has_document, files)
     with explained(f"compacting {job.layout.ref}"):
-        rows = _all_rows(spark, repository, job, task.file_schema.names[:-1])
-        spread = ranged(rows, identity, ROWS_SORTED, _all_rows(spark, repository, job, identity)).rows
-        ordered = spread.sortWithinPartitions(*(f"`{name}`" for name in (*identity, COMMIT_ID)))
-        with quick_batches(spark, ordered):
-            found = ordered.mapInArrow(lambda batches: messages(snapshot_parts(task, batches)), PARTS).collect()
+        found = _by_shuffle(spark, repository, job, task) if _is_wide(job) else _by_range(spark, repository, job, task)
     parts = tuple(_parts(found))
     return Written(sum(part.row_count for part in parts), sum(part.size for part in parts), parts)
 
 
-def _all_rows(spark: SparkSession, repository: S3Repository, job: Job, names: Sequence[str]) -> DataFrame:
-    """Every row of the files to merge."""
-    import pyarrow as pa
+def _is_wide(job: Job) -> bool:
+    """Whether there is much in files that may have keys from everywhere, which every task would have to read."""
+    small = [file.rows or 0 for entry in job.entries for file in files_of(entry) if file.is_small]
+    rows = sum(entry.row_count or 0 for entry in job.entries)
+    ranges = rows // ROWS_PER_SPLIT + 1
+    return sum(small) * ranges > MOST_ROWS_AGAIN or len(small) * ranges > MOST_FILES_AGAIN
+
+
+def _by_range(spark: SparkSession, repository: S3Repository, job: Job, task: SnapshotTask) -> list[Any]:
+    """Each task reads its range of keys from all files: nothing is shuffled."""
+    ranges = key_ranges(cuts_of_files(repository, job.entries, job.layout.ref.identity[0]))
+
+    def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            yield from messages(snapshot_of_range(task, ranges[number]))
+
+    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(written, PARTS).collect()
+
+
+def _by_shuffle(spark: SparkSession, repository: S3Repository, job: Job, task: SnapshotTask) -> list[Any]:
+    """Each file is read once, and Spark brings the rows of a range together."""
+    identity = list(task.schema.ref.identity)
+    spread = ranged(_all_rows(spark, repository, job, task), identity, ROWS_SORTED).rows
+    ordered = spread.sortWithinPartitions(*(f"`{name}`" for name in (*identity, COMMIT_ID)))
+
+    def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from messages(snapshot_of_rows(task, batches))
+
+    with quick_batches(spark, ordered):
+        return ordered.mapInArrow(written, PARTS).collect()
+
+
+def _all_rows(spark: SparkSession, repository: S3Repository, job: Job, task: SnapshotTask) -> DataFrame:
+    """Every row of the files to merge, with all columns."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    whole = file_schema(job.layout.schema, document=repository.has_document)
-    struct = from_arrow_schema(pa.schema([whole.field(name) for name in names]))
+    struct = from_arrow_schema(task.stored_schema)
     paths = native_paths(spark, repository, job.entries)
     if paths is not None:
         return spark.read.schema(struct).parquet(*paths.values())
-    uri, wanted = repository.objects.uri, list(names)
-    listed = [(json.dumps(group),) for group in _grouped([file for entry in job.entries for file in entry.files])]
+    groups = max(1, len(task.files) // FILES_PER_TASK)
 
     def fetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            for table in rows_within(replace(task, files=task.files[number::groups]), KeyRange()):
+                yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
-        repository = repository_at(uri)
-        assert isinstance(repository, S3Repository)
-        for batch in batches:
-            for path, size in (file for text in batch.column(0).to_pylist() for file in json.loads(text)):
-                with repository.reading.opened(path, size) as source, pq.ParquetFile(source) as reader:
-                    yield from reader.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
-
-    return spark.createDataFrame(listed, "files string").repartition(len(listed)).mapInArrow(fetched, struct)
-
-
-def _grouped(files: Sequence[tuple[str, int | None]]) -> list[list[tuple[str, int | None]]]:
-    """Files that one task reads: many small ones, or a large one."""
-    groups: list[list[tuple[str, int | None]]] = []
-    room = 0
-    for path, size in files:
-        if not groups or room < (size or 0):
-            groups.append([])
-            room = READ_BYTES
-        groups[-1].append((path, size))
-        room -= max(size or 0, OPEN_BYTES)
-    return groups
+    return spark.range(0, groups, 1, groups).mapInArrow(fetched, struct)
 
 
 # --- migration ---

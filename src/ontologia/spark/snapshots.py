@@ -1,13 +1,13 @@
 """What an executor does of a compaction: one range of keys becomes one part of the snapshot, or several.
 
-Current rows come first, superseded ones after them. Those wait in a file of their own, so that a task's memory holds
-a few row groups, however long a history is.
+Current rows come first, superseded ones after them. Those wait in a file of their own, so that a task's memory stays
+bounded, however long a history is.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,14 +17,22 @@ from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
 from ontologia.engines.parquet.compaction import SNAPSHOT_GROUP_ROWS
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.relation import SUPERSEDED_BY
+from ontologia.engines.parquet.remote import Reading
+from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.wanted import Footer
 from ontologia.engines.parquet.writer import parquet_writer
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.spark.parts import PART_BYTES, RowGroups, put_part
+from ontologia.spark.sorting import Sorter
+from ontologia.spark.source import repository_at
+from ontologia.spark.splits import KeyRange
 from ontologia.spark.staging import gathered
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+FILES_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +43,69 @@ class SnapshotTask:
     folder: str
     schema: TypeSchema
     document: bool
+    files: tuple[tuple[str, int | None], ...] = ()
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The columns of a commit's file."""
+        return file_schema(self.schema, document=self.document)
 
     @property
     def file_schema(self) -> pa.Schema:
+        """The columns of a snapshot's file."""
         import pyarrow as pa
 
-        return file_schema(self.schema, document=self.document).append(pa.field(SUPERSEDED_BY, pa.int64()))
+        return self.stored_schema.append(pa.field(SUPERSEDED_BY, pa.int64()))
 
 
-def snapshot_parts(task: SnapshotTask, batches: Iterable[pa.RecordBatch]) -> list[Part]:
-    """Write one range of keys, whose rows come in the order of identity and commit."""
+def snapshot_of_range(task: SnapshotTask, keys: KeyRange) -> list[Part]:
+    """Write one range of keys, read from all files."""
+    with Sorter([*task.schema.ref.identity, COMMIT_ID]) as sorter:
+        for table in rows_within(task, keys):
+            sorter.add(table)
+        return _written(task, sliced(sorter.chunks()))
+
+
+def snapshot_of_rows(task: SnapshotTask, batches: Iterable[pa.RecordBatch]) -> list[Part]:
+    """Write rows that come in the order of identity and commit."""
+    return _written(task, gathered(batches))
+
+
+def _written(task: SnapshotTask, tables: Iterable[pa.Table]) -> list[Part]:
     with SnapshotParts(task) as parts:
-        for table in settled(gathered(batches), task):
+        for table in settled(tables, task):
             parts.add(table)
         return parts.finish()
+
+
+def rows_within(task: SnapshotTask, keys: KeyRange) -> Iterator[pa.Table]:
+    """The rows of a range in all files, some files at a time, since a store answers several requests at once."""
+    repository = repository_at(task.uri)
+    assert isinstance(repository, S3Repository)
+    reading, names = repository.reading, task.stored_schema.names
+    for start in range(0, len(task.files), FILES_AT_ONCE):
+        files = task.files[start : start + FILES_AT_ONCE]
+        for tables in repository.objects.map(lambda file: _within(reading, file, names, keys, task), files):
+            yield from tables
+
+
+def _within(
+    reading: Reading, file: tuple[str, int | None], names: Sequence[str], keys: KeyRange, task: SnapshotTask
+) -> list[pa.Table]:
+    import pyarrow.parquet as pq
+
+    first = task.schema.ref.identity[0]
+    with reading.opened(*file) as source, pq.ParquetFile(source) as reader:
+        groups = Footer.of(reader.metadata, first).groups
+        touched = [number for number, group in enumerate(groups) if keys.meets(group.low, group.high)]
+        tables = [reader.read_row_group(number, names, use_threads=False) for number in touched]
+    return [keys.cut(table.select(names), first) for table in tables]
+
+
+def sliced(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    for table in tables:
+        for start in range(0, table.num_rows, ROW_GROUP_ROWS):
+            yield table.slice(start, ROW_GROUP_ROWS)
 
 
 def settled(tables: Iterable[pa.Table], task: SnapshotTask) -> Iterator[pa.Table]:

@@ -14,7 +14,7 @@ from ontologia.errors import StorageBackendError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HELD_BYTES = 192 << 20
+HELD_BYTES = 128 << 20
 SORT_MEMORY = "512MB"
 
 

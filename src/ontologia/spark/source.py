@@ -255,7 +255,7 @@ def split(uri: str, schema: TypeSchema, window: Window) -> list[InputPartition]:
             return [KeyRangePartition(KeyRange())]
         if isinstance(repository, S3Repository):
             files = reading.planned(repository, catalog, layout, window)
-            cuts = cuts_of_files(repository, files, schema.ref.identity[0]) if files.files else []
+            cuts = cuts_of_files(repository, files.files, schema.ref.identity[0])
         else:
             cuts = cuts_of_table(repository, catalog, layout, window)
     return [KeyRangePartition(keys) for keys in key_ranges(cuts)]

@@ -5,13 +5,15 @@ Files are sorted by identity, and their statistics say where; merging the tail h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, TypeLayout
-from ontologia.engines.parquet.planning import Scan
+from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
+from ontologia.engines.parquet.records import IndexEntry
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.parquet.wanted import Footer
 from ontologia.engines.rowwise import RowwiseRepository
@@ -19,7 +21,11 @@ from ontologia.model import FieldExpr, Predicate, TypeSchema
 from ontologia.query.aggregates import count
 from ontologia.query.plan import Plan, Window
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 ROWS_PER_SPLIT = 500_000
+SAMPLED_FILES, SAMPLED_KEYS = 64, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,20 @@ class KeyRange:
             found.append(key < self.end)
         return tuple(found)
 
+    def meets(self, low: bytes | None, high: bytes | None) -> bool:
+        """Whether keys between these two, or unknown ones, may lie in the range."""
+        before = self.end is not None and low is not None and low >= self.end.encode()
+        return not before and not (self.first is not None and high is not None and high < self.first.encode())
+
+    def cut(self, rows: pa.Table, key: str) -> pa.Table:
+        """The rows that lie in the range."""
+        import pyarrow.compute as pc
+
+        keys = rows.column(key)
+        if self.first is not None:
+            rows = rows.filter(pc.greater_equal(keys, self.first))
+        return rows if self.end is None else rows.filter(pc.less(rows.column(key), self.end))
+
 
 def first_key(schema: TypeSchema) -> FieldExpr[Any]:
     """The first identity column as an expression. It is text whatever the type of the key."""
@@ -50,29 +70,67 @@ def key_ranges(cuts: Sequence[str]) -> list[KeyRange]:
     return [KeyRange(first, end) for first, end in pairwise(edges)]
 
 
-def cuts_of_files(repository: S3Repository, files: Scan, key: str) -> list[str]:
-    """Where to cut, from what the files say of their row groups. Footers are read side by side."""
-    found = repository.objects.map(
-        lambda file: _starts(repository, file, key), [file for entry in files.files for file in entry.files]
-    )
-    cuts, rows = [], 0
-    for start, size in sorted(start for starts in found for start in starts):
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a type. A small one is one row group, which may have keys from everywhere."""
+
+    path: str
+    size: int | None
+    rows: int | None
+
+    @property
+    def is_small(self) -> bool:
+        return self.rows is not None and self.rows <= ROW_GROUP_ROWS
+
+
+def cuts_of_files(repository: S3Repository, entries: Sequence[IndexEntry], key: str) -> list[str]:
+    """Where to cut files into ranges.
+
+    Large files are sorted, and their footers say where which keys are. Small ones, such as those of many commits, may
+    each have keys from everywhere: some of them are looked into.
+    """
+    files = [file for entry in entries for file in files_of(entry)]
+    if sum(math.inf if file.rows is None else file.rows for file in files) <= ROWS_PER_SPLIT:
+        return []
+    small = [file for file in files if file.is_small]
+    large = [file for file in files if not file.is_small]
+    some = small[:: -(-len(small) // SAMPLED_FILES) or 1]
+    keys = repository.objects.map(lambda file: _some_keys(repository, file, key), some)
+    seen = [value for found in keys for value in found]
+    weight = sum(file.rows or 0 for file in small) / max(len(seen), 1)
+    starts = repository.objects.map(lambda file: _starts(repository, file, key), large)
+    marks = [(value, weight) for value in seen] + [mark for found in starts for mark in found]
+    cuts, rows = [], 0.0
+    for start, size in sorted(marks):
         if rows >= ROWS_PER_SPLIT:
             cuts.append(start)
-            rows = 0
+            rows = 0.0
         rows += size
     return cuts
 
 
-def _starts(repository: S3Repository, file: tuple[str, int | None], key: str) -> list[tuple[str, int]]:
+def files_of(entry: IndexEntry) -> list[DataFile]:
+    parts = [DataFile(part.path, part.size, part.row_count) for part in entry.parts]
+    return parts or [DataFile(entry.path, entry.size, entry.row_count)]
+
+
+def _some_keys(repository: S3Repository, file: DataFile, key: str) -> list[str]:
+    import pyarrow.parquet as pq
+
+    with repository.reading.opened(file.path, file.size) as source, pq.ParquetFile(source) as reader:
+        keys = reader.read([key]).column(0)
+    return [keys[place].as_py() for place in range(0, len(keys), len(keys) // SAMPLED_KEYS + 1)]
+
+
+def _starts(repository: S3Repository, file: DataFile, key: str) -> list[tuple[str, float]]:
     """The first key and the number of rows of each row group."""
     import pyarrow.parquet as pq
 
-    with repository.reading.opened(*file) as source, pq.ParquetFile(source) as reader:
+    with repository.reading.opened(file.path, file.size) as source, pq.ParquetFile(source) as reader:
         metadata = reader.metadata
-        groups = Footer.of(metadata, key).groups
+    groups = Footer.of(metadata, key).groups
     return [
-        (group.low.decode(), metadata.row_group(number).num_rows)
+        (group.low.decode(), float(metadata.row_group(number).num_rows))
         for number, group in enumerate(groups)
         if group.low is not None
     ]
