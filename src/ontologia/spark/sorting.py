@@ -55,7 +55,7 @@ class Sorter:
         if not self._held and not self._files:
             return
         if not self._files:
-            rows = pa.concat_tables(self._held)
+            rows = pa.concat_tables(self._held).combine_chunks()  # sorting many chunks takes several times as long
             self._held = []
             yield (
                 rows
