@@ -1,0 +1,273 @@
+"""The pipeline on Spark beside Spark alone: loads, scans, history and compaction, in one local session.
+
+`ONTOLOGIA_BENCH_ROWS` makes everything smaller, for work on the code; the goals are for ten million rows. The first
+run of a load warms up and is not timed: it takes a hundredth of the rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge
+
+from benchmarks.report import Case
+from ontologia import Entity, Field, OntologiaConfig, Ontology
+from ontologia.engines.dispatch import initialize_storage
+
+ROWS = int(os.environ.get("ONTOLOGIA_BENCH_ROWS", "10_000_000"))
+COMMITS = 1_000
+ROWS_PER_COMMIT = 1_000
+VERSIONS = 5
+WHERE = "status = 'paid' AND quantity > 10"
+SCANNED = "status string, quantity bigint, price double"
+
+
+class Order(Entity):
+    id: Field[str] = Field(primary_key=True)
+    customer: Field[str]
+    product: Field[str]
+    status: Field[str]
+    quantity: Field[Annotated[int, Ge(1)]]
+    price: Field[float]
+    day: Field[date]
+    placed: Field[datetime]
+
+
+def pipeline(folder: Path) -> Iterator[Case]:
+    from ontologia.spark import spark_session
+
+    spark = spark_session("benchmarks", master="local[2]", config={"spark.ui.enabled": "false"})
+    try:
+        yield from loading(spark, folder)
+        yield from latest_state(spark, folder)
+        yield compaction(spark, folder)
+    finally:
+        spark.stop()
+
+
+SUITES = {"spark": pipeline}
+
+
+# --- data ---
+
+
+def orders(spark: Any, count: int, *, changed: str = "false") -> Any:
+    """`count` orders in no order of keys; `changed` says which of them, by number, have another price."""
+    stride = 7919  # a prime, so that every number comes once
+    return (
+        spark.range(count)
+        .selectExpr(f"(id * {stride}) % {count} AS number")
+        .selectExpr(
+            "format_string('order-%010d', number) AS id",
+            "format_string('customer-%07d', pmod(hash(number), 1000000)) AS customer",
+            "concat('product ', pmod(hash(number, 1), 5000)) AS product",
+            "element_at(array('new', 'paid', 'packed', 'shipped', 'returned'), 1 + pmod(hash(number, 2), 5)) AS status",
+            "1 + pmod(hash(number, 3), 20) AS quantity",
+            f"pmod(hash(number, 4), 100000) / 100 + IF({changed}, 1, 0) AS price",
+            "date_add(DATE '2020-01-01', pmod(hash(number, 5), 2000)) AS day",
+            "timestamp_seconds(1577836800 + pmod(hash(number, 6), 172800000)) AS placed",
+        )
+    )
+
+
+def in_files(spark: Any, folder: Path, name: str, count: int, **settings: Any) -> Any:
+    """Orders as a source that lies in files."""
+    path = str(folder / name)
+    orders(spark, count, **settings).write.parquet(path)
+    return spark.read.parquet(path)
+
+
+def new_store(place: Path) -> str:
+    shutil.rmtree(place, ignore_errors=True)
+    initialize_storage(storage_uri=place.as_uri())
+    return place.as_uri()
+
+
+def load(spark: Any, source: Any, uri: str) -> Any:
+    from ontologia.spark import Pipeline
+
+    return Pipeline(spark, uri).load(source, into=Order).commit()
+
+
+def data_files(folder: Path) -> list[str]:
+    """The files below a folder, for Spark to read by itself."""
+    return [str(path) for path in folder.rglob("*.parquet") if path.is_file()]
+
+
+# --- cases ---
+
+
+def loading(spark: Any, folder: Path) -> Iterator[Case]:
+    """First load, the same with one in a hundred changed, and scans of what was loaded."""
+    small, source = in_files(spark, folder, "few", ROWS // 100), in_files(spark, folder, "all", ROWS)
+    again = in_files(spark, folder, "again", ROWS, changed="number % 100 = 0")
+    first_store, plain, second_store = folder / "first", str(folder / "plain"), folder / "second"
+
+    def by_hand(rows: Any) -> None:
+        rows.repartitionByRange("id").sortWithinPartitions("id").write.mode("overwrite").parquet(plain)
+
+    yield Case(
+        f"load {ROWS:,} rows",
+        "Pipeline: checked, compared, committed",
+        "df.write.parquet, sorted alike",
+        2.0,
+        lambda rows, uri: load(spark, rows, uri),
+        by_hand,
+        fresh_ours=_in_turn(lambda rows: (rows, new_store(first_store)), small, source),
+        fresh_peer=_in_turn(lambda rows: (rows,), small, source),
+        runs=1,
+    )
+    shutil.rmtree(plain)
+    yield from scanning(spark, first_store)
+    shutil.rmtree(first_store)
+
+    def reload(rows: Any) -> None:
+        report = load(spark, rows, second_store.as_uri())
+        changed = report.types["Order"]
+        if (changed.inserted, changed.updated) != (0, rows.count() // 100):
+            raise RuntimeError(f"one row in a hundred has changed, and the load reports {changed}")
+
+    few_again = in_files(spark, folder, "few-again", ROWS // 100, changed="number % 100 = 0")
+    yield Case(
+        "load them again, 1% changed",
+        "the second load",
+        "the first load",
+        0.6,
+        reload,
+        lambda rows, uri: load(spark, rows, uri),
+        fresh_ours=_in_turn(lambda rows: (rows,), few_again, again),
+        fresh_peer=_in_turn(lambda rows: (rows, new_store(second_store)), small, source),
+        runs=1,
+    )
+    shutil.rmtree(second_store)
+
+
+def scanning(spark: Any, store: Path) -> Iterator[Case]:
+    from ontologia.spark import read
+
+    uri = store.as_uri()
+
+    def total(rows: Any) -> float:
+        found: float = rows.where(WHERE).selectExpr("sum(price * quantity)").first()[0]
+        return found
+
+    def through_format(schema: str | None) -> float:
+        reader = spark.read.format("ontologia").option("type", "Order")
+        return total((reader if schema is None else reader.schema(schema)).load(uri))
+
+    def by_spark() -> float:
+        return total(spark.read.parquet(*data_files(store / "commits")))
+
+    expected = by_spark()
+    for ours, limit, run in (
+        ("ontologia.spark.read", 1.15, lambda: total(read(spark, uri, Order))),
+        ('format("ontologia"), three columns by .schema(…)', 1.6, lambda: through_format(SCANNED)),
+        ('format("ontologia"), all columns', None, lambda: through_format(None)),
+    ):
+        if abs(run() - expected) > 1e-6 * expected:
+            raise RuntimeError(f"{ours} gives another sum than Spark alone")
+        yield Case("scan, filter and sum", ours, "spark.read.parquet, the same files", limit, run, by_spark, runs=3)
+
+
+def latest_state(spark: Any, folder: Path) -> Iterator[Case]:
+    """Every key in several versions: the latest of each, from a snapshot and from the raw history."""
+    from ontologia.spark import compact, read
+
+    uri = new_store(folder / "versions")
+    for version in range(VERSIONS):
+        load(spark, orders(spark, ROWS // VERSIONS).selectExpr("* EXCEPT (price)", f"price + {version} AS price"), uri)
+    raw = folder / "raw"
+    shutil.copytree(folder / "versions" / "commits", raw)
+    with Ontology(storage_uri=uri, entity_types=[Order]) as onto:
+        compact(spark, onto, apply=True)
+
+    def ours() -> Any:
+        return read(spark, uri, Order).selectExpr("count(*)", "sum(price)").first()
+
+    def by_window() -> Any:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as sql
+
+        newest = sql.row_number().over(Window.partitionBy("entity_key").orderBy(sql.col("commit_id").desc()))
+        ranked = spark.read.parquet(*data_files(raw)).select("entity_key", "commit_id", "price", newest.alias("rank"))
+        return ranked.where("rank = 1").selectExpr("count(*)", "sum(price)").first()
+
+    if ours()[0] != by_window()[0]:
+        raise RuntimeError("the snapshot and the raw history have different numbers of keys")
+    yield Case(
+        f"latest of {VERSIONS} versions of {ROWS // VERSIONS:,} keys",
+        "read, compacted",
+        "row_number over raw history",
+        0.5,
+        ours,
+        by_window,
+        runs=3,
+    )
+    shutil.rmtree(raw)
+    shutil.rmtree(folder / "versions")
+
+
+def compaction(spark: Any, folder: Path) -> Case:
+    """Many small commits into one snapshot."""
+    from ontologia.spark import compact
+
+    source = folder / "commits"
+    uri = new_store(source)
+    rows = orders(spark, COMMITS * ROWS_PER_COMMIT // 2).collect()
+    config = OntologiaConfig(max_batch_size=ROWS_PER_COMMIT)
+    with Ontology(storage_uri=uri, config=config, entity_types=[Order]) as onto:
+        for number in range(COMMITS):  # every key twice
+            start = number * ROWS_PER_COMMIT % len(rows)
+            with onto.session() as session:
+                session.ensure(
+                    Order(**{**row.asDict(), "price": row.price + number})
+                    for row in rows[start : start + ROWS_PER_COMMIT]
+                )
+
+    def ours(place: str) -> None:
+        started = time.monotonic()
+        with Ontology(storage_uri=place, entity_types=[Order]) as onto:
+            (done,) = compact(spark, onto, apply=True).types
+        if done.rows != COMMITS * ROWS_PER_COMMIT:
+            raise RuntimeError(f"the snapshot has {done.rows} rows")
+        pace = done.rows / (time.monotonic() - started)
+        print(f"compacted {done.files:,} commits at {pace:,.0f} rows/s", file=sys.stderr)
+
+    files = data_files(source / "commits")
+    schema = spark.read.parquet(files[0]).schema
+
+    def by_hand() -> None:
+        found = spark.read.schema(schema).parquet(*files).repartitionByRange("entity_key")
+        found.sortWithinPartitions("entity_key", "commit_id").write.mode("overwrite").parquet(str(folder / "merged"))
+
+    copies = itertools.count()
+
+    def fresh() -> tuple[str]:
+        place = folder / f"copy-{next(copies)}"
+        shutil.copytree(source, place)
+        return (place.as_uri(),)
+
+    return Case(
+        f"compact {COMMITS:,} commits, {COMMITS * ROWS_PER_COMMIT:,} rows",
+        "one job, with what superseded what",
+        "read, sort and write the same files",
+        None,
+        ours,
+        by_hand,
+        fresh_ours=fresh,
+        runs=2,
+    )
+
+
+def _in_turn(make: Callable[[Any], tuple[Any, ...]], warm: Any, then: Any) -> Callable[[], tuple[Any, ...]]:
+    """Arguments of one run after the other: small ones to warm up, then those that count."""
+    sources = itertools.chain([warm], itertools.repeat(then))
+    return lambda: make(next(sources))
