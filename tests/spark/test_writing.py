@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -12,8 +13,11 @@ from pyspark.sql.types import _parse_datatype_string
 from spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
 from ontologia import ValidationError
-from ontologia.spark import read
+from ontologia.spark import landing, read
+from ontologia.spark.incoming import is_plain, json_texts
+from ontologia.spark.landing import land
 from ontologia.spark.source import OntologiaSource
+from ontologia.spark.writing import plan_write, stage_share
 
 COLUMNS = "id string, name string, age int, tags array<string>"
 
@@ -201,3 +205,25 @@ def test_a_write_and_a_read_on_a_bucket(spark, bucket):
     assert sorted(map(tuple, found)) == [("c1", 31, "[]"), ("c2", 1, '["x"]')]
     with session(bucket) as opened:
         assert [item.key for item in opened.repository.vacuum(0.0).objects] == []
+
+
+def test_plain_nested_values_are_written_as_json_by_columns_and_all_others_one_by_one():
+    rows = [{"b": 'q"ü', "a": [1, None]}, None, {"b": None, "a": []}]
+    plain = pa.chunked_array([pa.array(rows, pa.struct([("b", pa.string()), ("a", pa.list_(pa.int64()))]))])
+    assert is_plain(plain.type)
+    assert [text and json.loads(text) for text in json_texts(plain).to_pylist()] == rows
+    assert not is_plain(pa.list_(pa.float64()))
+    assert not is_plain(pa.map_(pa.string(), pa.int64()))
+
+
+@pytest.mark.parametrize("most", [0, 1 << 30])
+def test_few_rows_are_landed_in_memory_and_many_as_parts(spark, shop, monkeypatch, most):
+    monkeypatch.setattr(landing, "IN_MEMORY_BYTES", most)
+    intake = plan_write({"path": shop, "type": "Customer"}, _parse_datatype_string(COLUMNS), overwrite=False)
+    rows = pa.table({"id": ["c2", "c9", "c3"], "name": ["Bob", "Di", "Cy"], "age": pa.array([41, 1, 50], pa.int32())})
+    batches = rows.append_column("tags", pa.array([[], ["x"], []], pa.list_(pa.string()))).to_batches()
+    assert land(intake, [stage_share(intake, iter(batches))]) == 2
+    assert customers(shop) == {"c1": ("Ann", 30), "c2": ("Bob", 41), "c3": ("Cy", 50), "c9": ("Di", 1)}
+    with session(shop) as opened:
+        newest = opened.repository.log.index(Customer.__declaration__.ref).index.entries[-1]
+    assert (len(newest.parts), newest.row_count) == (0 if most else 1, 3)

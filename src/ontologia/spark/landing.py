@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Transaction
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
+from ontologia.engines.base import Transaction, TypeLayout
+from ontologia.engines.parquet.commit import ParquetTransaction
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import StorageBackendError, ValidationError
@@ -23,15 +23,17 @@ from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import delta
 from ontologia.runtime.store import open_target
 from ontologia.spark.mapping import ORDER
-from ontologia.spark.parts import RowGroups
-from ontologia.spark.sorting import identity_chunks
-from ontologia.spark.staging import COUNTS, PATIENT, one_each, resolved, stored_range, tally
+from ontologia.spark.parts import Parts, RowGroups
+from ontologia.spark.places import AttemptFolder
+from ontologia.spark.sorting import Sorter, sorted_files
+from ontologia.spark.staging import COUNTS, PATIENT, one_each, resolved, stored_count, stored_range, tally
 from ontologia.spark.writing import StagedShare, WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SORT_MEMORY = "512MB"
+IN_MEMORY_BYTES = 32 << 20
+"""Staged rows are compressed: so much of them is a few times as much in memory."""
 
 Check = Callable[[RowwiseRepository], bool]
 
@@ -86,50 +88,58 @@ def _append(
     catalog.check({schema.ref: schema})
     known = catalog.layouts.get(schema.ref)
     layout = transaction.activate(schema) if known is None else known
-    groups = RowGroups(lambda rows: transaction.append(layout, rows))
-    for chunk in _sorted(plan, files):
-        wanted = one_each(chunk, schema.ref, plan.on_duplicate)
-        if plan.intake.order_by is not None:
-            wanted = wanted.drop_columns([ORDER])
-        current = None if known is None else _current(repository, transaction, plan, wanted)
-        changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
-        tally(counts, changed, wanted.num_rows)
-        groups.add(changed.drop_columns(["operation"]))
-    groups.finish()
+    stored = stored_count(repository, catalog, schema.ref)
+    in_memory = sum(file.stat().st_size for file in files) <= IN_MEMORY_BYTES
+    with _output(repository, transaction, layout, in_memory=in_memory) as write:
+        for chunk in _sorted(plan, files, in_memory=in_memory):
+            wanted = one_each(chunk, schema.ref, plan.on_duplicate)
+            if plan.intake.order_by is not None:
+                wanted = wanted.drop_columns([ORDER])
+            current = None
+            if known is not None and stored is not None and counts["read"] * 8 >= stored:
+                current = stored_range(repository, schema, wanted, LATEST, catalog, dense=True)
+            elif known is not None:
+                current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
+            changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
+            tally(counts, changed, wanted.num_rows)
+            write(changed.drop_columns(["operation"]))
 
 
-def _current(repository: RowwiseRepository, transaction: Transaction, plan: WritePlan, wanted: pa.Table) -> pa.Table:
-    """The stored rows of a chunk. Over files only its range of keys is read; a table finds keys by its index."""
-    if isinstance(repository, S3Repository):
-        return stored_range(repository, plan.schema, wanted, LATEST, transaction.catalog)
-    return transaction.current(plan.schema, wanted.select(list(plan.schema.ref.identity)))
+@contextmanager
+def _output(
+    repository: RowwiseRepository, transaction: Transaction, layout: TypeLayout, *, in_memory: bool
+) -> Iterator[Callable[[pa.Table], None]]:
+    """Where rows go. Many of them become parts of a commit on object storage, which do not stay in memory."""
+    if in_memory or not isinstance(transaction, ParquetTransaction) or not isinstance(repository, S3Repository):
+        groups = RowGroups(lambda rows: transaction.append(layout, rows))
+        yield groups.add
+        groups.finish()
+        return
+    place = AttemptFolder(transaction)
+    uri, document = repository.objects.uri, repository.has_document
+    with Parts(uri, place.folder(layout), layout, transaction.commit_id, document=document) as parts:
+        yield parts.add
+        place.take(layout, parts.finish())
 
 
-def _sorted(plan: WritePlan, files: Sequence[Path]) -> Iterator[pa.Table]:
+def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Iterator[pa.Table]:
     """All staged rows in the order of identity, in chunks that never part two rows of one."""
-    import duckdb
+    import pyarrow.parquet as pq
 
     schema = plan.schema
-    ordered = plan.intake.order_by is not None
     kinds = {field.name: field.type for field in arrow_schema(schema.ref.kind, schema.columns)}
     names = [name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
-    keys = ", ".join(f'"{name}"' for name in schema.ref.identity) + (f', "{ORDER}" NULLS FIRST' if ordered else "")
-    shown = ", ".join('"' + name.replace('"', '""') + '"' for name in [*names, *([ORDER] if ordered else [])])
-    with tempfile.TemporaryDirectory(prefix="ontologia-sort-") as spill:
-        connection = duckdb.connect(":memory:", config={"memory_limit": SORT_MEMORY, "temp_directory": spill})
-        try:
-            connection.execute("SET TimeZone = 'UTC'")
-            statement = f"SELECT {shown} FROM read_parquet($files, union_by_name = true) ORDER BY {keys}"
-            connection.execute(statement, {"files": [str(file) for file in files]})
-            reader = connection.to_arrow_reader(ROW_GROUP_ROWS)
-            for chunk in identity_chunks(iter(reader), schema.ref.identity):
-                yield _typed(chunk, kinds)
-        except duckdb.Error as problem:
-            raise StorageBackendError(
-                f"staged rows cannot be sorted: {problem}", context={"operation": "write", "url": plan.staging}
-            ) from problem
-        finally:
-            connection.close()
+    with Sorter(schema.ref.identity) as sorter:
+        if plan.intake.order_by is not None:
+            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, f', "{ORDER}" NULLS FIRST')
+        elif in_memory:
+            for file in files:
+                sorter.add(pq.read_table(file, columns=names))
+            chunks = sorter.chunks()
+        else:
+            chunks = sorted_files(files, names, schema.ref.identity)
+        for chunk in chunks:
+            yield _typed(chunk, kinds)
 
 
 def _typed(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:
