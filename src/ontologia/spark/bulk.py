@@ -29,8 +29,9 @@ from ontologia.spark.parts import Parts
 from ontologia.spark.ranges import BATCH_ROWS, quick_batches, ranged
 from ontologia.spark.reading import native_paths, stored_rows
 from ontologia.spark.snapshots import SnapshotTask, rows_within, snapshot_of_range, snapshot_of_rows
+from ontologia.spark.sorting import gathered
 from ontologia.spark.splits import ROWS_PER_SPLIT, KeyRange, cuts_of_files, files_of, key_ranges
-from ontologia.spark.staging import ROWS_SORTED, gathered
+from ontologia.spark.staging import ROWS_SORTED
 
 if TYPE_CHECKING:
     import pyarrow as pa

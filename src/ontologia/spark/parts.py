@@ -15,12 +15,12 @@ from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
 from ontologia.engines.parquet.records import Part
 from ontologia.objects import open_objects
+from ontologia.spark.sorting import ROW_GROUP_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_BYTES = 256 << 20
-ROW_GROUP_BYTES = 64 << 20
 
 
 class RowGroups:

@@ -23,10 +23,9 @@ from ontologia.engines.parquet.wanted import Footer
 from ontologia.engines.parquet.writer import parquet_writer
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.spark.parts import PART_BYTES, RowGroups, put_part
-from ontologia.spark.sorting import Sorter
+from ontologia.spark.sorting import Sorter, gathered
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import KeyRange
-from ontologia.spark.staging import gathered
 
 if TYPE_CHECKING:
     import pyarrow as pa

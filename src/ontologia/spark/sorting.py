@@ -14,7 +14,7 @@ from ontologia.errors import StorageBackendError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HELD_BYTES = 128 << 20
+HELD_BYTES, ROW_GROUP_BYTES = 128 << 20, 64 << 20
 SORT_MEMORY = "512MB"
 
 
@@ -91,25 +91,36 @@ def sorted_files(
             connection.close()
 
 
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as tables of about a row group: Spark hands them over in small pieces."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
 def identity_chunks(batches: Iterable[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
     """Tables of about a row group, from sorted rows, never cut between rows of one identity."""
     import pyarrow as pa
 
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows < ROW_GROUP_ROWS:
-            continue
-        table = pa.Table.from_batches(held)
+    rest: pa.Table | None = None
+    for gathering in gathered(batches):
+        table = gathering if rest is None else pa.concat_tables([rest, gathering])
         keys = identity_key(table, identity)
         cut = table.num_rows - 1
         while cut > 0 and keys[cut - 1].as_py() == keys[cut].as_py():
             cut -= 1
         if cut:
             yield table.slice(0, cut)
-        held = table.slice(cut).to_batches()
-        rows = table.num_rows - cut
-    if held and rows:
-        yield pa.Table.from_batches(held)
+        rest = table.slice(cut)
+    if rest is not None and rest.num_rows:
+        yield rest

@@ -6,14 +6,13 @@ store, and parts lie side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
@@ -28,7 +27,7 @@ from ontologia.spark.parts import Parts
 from ontologia.spark.quarantine import Rejected, set_aside
 from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.reading import planned, uri_of
-from ontologia.spark.sorting import Sorter, identity_chunks
+from ontologia.spark.sorting import Sorter, gathered, identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import first_key
 
@@ -222,22 +221,6 @@ class _Share:
         repository = repository_at(self.task.target)
         window = Window("as_of", self.task.head)
         return stored_range(repository, self.task.schema, wanted, window, dense=self.task.dense)
-
-
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches as tables of about a row group: Spark hands them over in small pieces."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= ROW_GROUP_ROWS:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held)
 
 
 def stored_range(

@@ -29,12 +29,13 @@ from ontologia.runtime.store import open_target
 from ontologia.spark.incoming import Intake, intake
 from ontologia.spark.quarantine import Rejected, quarantine_of, set_aside
 from ontologia.spark.reading import resolve, uri_of
-from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, gathered, staging_of
+from ontologia.spark.sorting import gathered
+from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, staging_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_PER_PART = 8 * ROW_GROUP_ROWS
+ROWS_PER_PART, BYTES_PER_PART = 8 * ROW_GROUP_ROWS, 64 << 20
 WRITE_OPTIONS = ("path", "type", "kind", "models", "onConflict", "onInvalid", "orderBy")
 META = "meta."
 
@@ -207,7 +208,7 @@ class _Parts:
             self._writer = pq.ParquetWriter(self._buffer, rows.schema, compression="zstd")
         self._writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
         self._rows += rows.num_rows
-        if self._rows >= ROWS_PER_PART:
+        if self._rows >= ROWS_PER_PART or self._buffer.tell() >= BYTES_PER_PART:
             self.finish()
 
     def finish(self) -> tuple[str, ...]:
