@@ -27,6 +27,7 @@ COMMITS = 1_000
 ROWS_PER_COMMIT = 1_000
 VERSIONS = 5
 WHERE = "status = 'paid' AND quantity > 10"
+WORKER_BYTES = 1_000 * 1_000_000
 SCANNED = "status string, quantity bigint, price double"
 
 
@@ -47,8 +48,10 @@ def pipeline(folder: Path) -> Iterator[Case]:
     spark = spark_session("benchmarks", master="local[2]", config={"spark.ui.enabled": "false"})
     try:
         yield from loading(spark, folder)
+        yield writing(spark, folder)
         yield from latest_state(spark, folder)
         yield compaction(spark, folder)
+        check_memory(spark)
     finally:
         spark.stop()
 
@@ -123,7 +126,7 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
         by_hand,
         fresh_ours=_in_turn(lambda rows: (rows, new_store(first_store)), small, source),
         fresh_peer=_in_turn(lambda rows: (rows,), small, source),
-        runs=1,
+        runs=3,
     )
     shutil.rmtree(plain)
     yield from scanning(spark, first_store)
@@ -132,7 +135,7 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
     def reload(rows: Any) -> None:
         report = load(spark, rows, second_store.as_uri())
         changed = report.types["Order"]
-        if (changed.inserted, changed.updated) != (0, rows.count() // 100):
+        if (changed.inserted, changed.updated, changed.unchanged) != (0, changed.read // 100, changed.read * 99 // 100):
             raise RuntimeError(f"one row in a hundred has changed, and the load reports {changed}")
 
     few_again = in_files(spark, folder, "few-again", ROWS // 100, changed="number % 100 = 0")
@@ -145,9 +148,30 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
         lambda rows, uri: load(spark, rows, uri),
         fresh_ours=_in_turn(lambda rows: (rows,), few_again, again),
         fresh_peer=_in_turn(lambda rows: (rows, new_store(second_store)), small, source),
-        runs=1,
+        runs=3,
     )
     shutil.rmtree(second_store)
+
+
+def writing(spark: Any, folder: Path) -> Case:
+    """Spark's own way to write, which compares on the driver, beside the pipeline, which does so on executors."""
+    source, place = in_files(spark, folder, "tenth", ROWS // 10), folder / "written"
+
+    def ours(uri: str) -> None:
+        writer = source.write.format("ontologia").option("models", "benchmarks.spark:Order")
+        writer.mode("append").save(uri)
+
+    return Case(
+        f"write {ROWS // 10:,} rows",
+        'df.write.format("ontologia")',
+        "Pipeline",
+        None,
+        ours,
+        lambda uri: load(spark, source, uri),
+        fresh_ours=lambda: (new_store(place),),
+        fresh_peer=lambda: (new_store(place),),
+        runs=3,
+    )
 
 
 def scanning(spark: Any, store: Path) -> Iterator[Case]:
@@ -265,6 +289,24 @@ def compaction(spark: Any, folder: Path) -> Case:
         fresh_ours=fresh,
         runs=2,
     )
+
+
+def check_memory(spark: Any) -> None:
+    """The most memory that any worker took for any of the above: it must not grow with the rows of a load."""
+
+    def peak(batches: Any) -> Any:
+        import resource
+
+        import pyarrow as pa
+
+        for batch in batches:
+            used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+            yield pa.RecordBatch.from_pydict({"used": [used] * batch.num_rows})
+
+    used = max(row.used for row in spark.range(0, 8, 1, 8).mapInArrow(peak, "used bigint").collect())
+    print(f"  peak of a worker: {used / 1e6:.0f} MB", file=sys.stderr)
+    if used > WORKER_BYTES:
+        raise SystemExit(f"a worker took {used / 1e6:.0f} MB")
 
 
 def _in_turn(make: Callable[[Any], tuple[Any, ...]], warm: Any, then: Any) -> Callable[[], tuple[Any, ...]]:

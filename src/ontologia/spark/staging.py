@@ -17,7 +17,7 @@ from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
@@ -207,10 +207,11 @@ class _Share:
         wanted = one_each(table, ref, task.on_duplicate)
         if task.on_duplicate == "last":
             wanted = wanted.drop_columns([ORDER])
-        if task.key_is_field:
-            wanted = wanted.append_column(task.schema.by_name[task.schema.primary_key or ""].physical, wanted.column(0))
         changed = resolved(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
         tally(self.counts, changed, wanted.num_rows)
+        if task.key_is_field:
+            key = task.schema.by_name[task.schema.primary_key or ""].physical
+            changed = changed.append_column(key, changed.column("entity_key"))
         if not task.dry_run:
             self.parts.add(changed.drop_columns(["operation"]))
 
@@ -232,15 +233,17 @@ def stored_range(
     *,
     dense: bool = False,
 ) -> pa.Table:
-    """The rows of these identities. They come sorted, so the engine need look only between the first and the last.
+    """The rows of these identities, with the columns that are to be compared.
 
-    Where most rows in between are wanted, all of them are read: the comparison matches them anyway.
+    They come sorted, so the engine need look only between the first and the last. Where many rows in between are
+    wanted, all of them are read: the comparison matches them anyway.
     """
     keys = wanted.select(list(schema.ref.identity))
     key, ordered = first_key(schema), keys.column(0)
     between = (key >= ordered[0].as_py(), key <= ordered[-1].as_py())
     schemas = {schema.ref: schema}
-    plan = Plan(schema.ref, schemas, window, between, keyed=not dense, stored=True, unordered=True)
+    only = (COMMIT_ID, *wanted.column_names)
+    plan = Plan(schema.ref, schemas, window, between, keyed=not dense, stored=True, only=only, unordered=True)
     return repository.table(plan, None if dense else keys, catalog)
 
 
