@@ -14,8 +14,9 @@ from spark_shop import Buys, Customer, Everything, Knows, commit, new_store, ses
 from ontologia import OntologiaError, StorageBackendError, ValidationError
 from ontologia.query.plan import Window
 from ontologia.spark import read, splits
-from ontologia.spark.source import OntologiaReader, Wanted, split, translated
+from ontologia.spark.source import FilesPartition, OntologiaReader, Wanted, split, translated
 from ontologia.spark.splits import KeyRange
+from ontologia.spark.types import result_struct
 
 NAMES = ["id", "name", "age", "tags", "note"]
 WINDOWS = [{}, {"as_of": 3}, {"as_of": 0}, {"history": True}, {"since": 3}]
@@ -237,3 +238,26 @@ def test_a_read_is_cut_at_the_row_groups_of_its_files(spark, folder, monkeypatch
     monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 10)
     parts = split(folder, Customer.__declaration__.schema, Window("as_of", 4))
     assert [part.keys for part in parts] == [KeyRange(None, "c20"), KeyRange("c20", None)]
+
+
+def test_files_that_need_no_merging_are_read_as_they_are(folder, monkeypatch):
+    monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 4)
+    schema = Customer.__declaration__.schema
+    for number in range(3):
+        commit(folder, *(Customer(id=f"c{place}", name=f"n{number}", age=number) for place in range(3)))
+
+    def shares(window, head=3):
+        return [partition.files for partition in split(folder, schema, window, head) if hasattr(partition, "files")]
+
+    assert shares(Window("as_of", 3)) == []  # three commits may each have a row of one customer
+    assert [len(share.files) for share in shares(Window("as_of", 1))] == [1]
+    assert [len(share.files) for share in shares(Window("history"))] == [2, 1]
+    assert [len(share.files) for share in shares(Window("history"), head=2)] == [2]
+    with session(folder) as opened:
+        opened.repository.compact(apply=True)
+        (share,) = shares(Window("as_of", 3))
+        reader = OntologiaReader(Wanted(folder, schema, Window("as_of", 3), 3), result_struct(schema, versions=False))
+        found = [row for batch in reader.read(FilesPartition(share)) for row in batch.to_pylist()]
+    assert sorted((row["id"], row["age"]) for row in found) == [("c0", 2), ("c1", 2), ("c2", 2)]
+    monkeypatch.setattr(splits, "MOST_ROWS", 8)
+    assert shares(Window("as_of", 3)) == []  # the snapshot is too large for one task

@@ -23,6 +23,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ontologia.engines.base import output_schema
+from ontologia.engines.parquet.duck import BATCH_ROWS
+from ontologia.engines.parquet.planning import Scan
+from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
@@ -31,7 +35,7 @@ from ontologia.query.plan import Plan, Window
 from ontologia.runtime.store import open_target
 from ontologia.spark import reading
 from ontologia.spark.changes import OPERATION, change_rows, change_struct, operation_column, up_to
-from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, key_ranges
+from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, file_shares, key_ranges
 from ontologia.spark.types import result_struct, stored_struct
 
 if TYPE_CHECKING:
@@ -178,15 +182,23 @@ def _truth(name: str, text: str) -> bool:
 
 
 class KeyRangePartition(InputPartition):
-    """One task's share."""
+    """One task's share: the rows of a range of keys."""
 
     def __init__(self, keys: KeyRange) -> None:
         super().__init__(keys)
         self.keys = keys
 
 
+class FilesPartition(InputPartition):
+    """One task's share: the rows of some files."""
+
+    def __init__(self, files: Scan) -> None:
+        super().__init__(files)
+        self.files = files
+
+
 class OntologiaReader(DataSourceReader):
-    """Plans ranges of keys on the driver, reads them on executors."""
+    """Plans shares on the driver, files or ranges of keys, and reads them on executors."""
 
     def __init__(self, wanted: Wanted, schema: StructType) -> None:
         self.wanted = wanted
@@ -208,26 +220,47 @@ class OntologiaReader(DataSourceReader):
                 self.filters.append(predicate)
 
     def partitions(self) -> Sequence[InputPartition]:
-        return split(self.wanted.uri, self.wanted.schema, self.wanted.window)
+        wanted = self.wanted
+        return split(wanted.uri, wanted.schema, wanted.window, None if wanted.changes else wanted.head)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, KeyRangePartition)
         wanted, repository = self.wanted, repository_at(self.wanted.uri)
-        if wanted.changes:
-            table = change_rows(repository, wanted.schema, partition.keys, wanted.window.commit or 0, wanted.head)
+        if isinstance(partition, FilesPartition):
+            assert isinstance(repository, S3Repository)
+            tables = rows_of_files(repository, self._plan(), partition.files)
         else:
-            table = self._rows(repository, partition.keys)
-        yield from shown(wanted, table, self.names)
+            assert isinstance(partition, KeyRangePartition)
+            tables = iter([self._rows(repository, partition.keys)])
+        for table in tables:
+            yield from shown(wanted, table, self.names)
 
     def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
+        wanted, window = self.wanted, self.wanted.window
+        if wanted.changes:
+            return change_rows(repository, wanted.schema, keys, window.commit or 0, wanted.head)
+        table = repository.table(self._plan(*keys.predicates(wanted.schema)))
+        return table if window.deduplicated else up_to(table, wanted.head)
+
+    def _plan(self, *where: Predicate) -> Plan:
         schema, window = self.wanted.schema, self.wanted.window
-        where = (*self.filters, *keys.predicates(schema))
         only = tuple(map(self.wanted.physical, self.names))
         if not window.deduplicated:
             only += (COMMIT_ID,)
-        plan = Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, only=only, unordered=True)
-        table = repository.table(plan)
-        return table if window.deduplicated else up_to(table, self.wanted.head)
+        where = (*self.filters, *where)
+        return Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, only=only, unordered=True)
+
+
+def rows_of_files(repository: S3Repository, plan: Plan, files: Scan) -> Iterator[pa.Table]:
+    """The answer to a plan from these files alone, a batch at a time."""
+    import pyarrow as pa
+
+    with repository.reading.places(files.files) as places:
+        relation = FilesRelation(plan.source, files, places)
+        statement = repository._statement(plan, {plan.source: relation})
+        schema = output_schema(statement)
+        with repository.duck.cursor() as cursor:
+            for batch in cursor.execute(statement.sql, statement.parameters(plan)).to_arrow_reader(BATCH_ROWS):
+                yield pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
 
 
 class _Pushing:
@@ -246,8 +279,8 @@ class _Pushing:
         return self.reader.push(filters)
 
 
-def split(uri: str, schema: TypeSchema, window: Window) -> list[InputPartition]:
-    """The rows of a window in ranges of keys, one for each task."""
+def split(uri: str, schema: TypeSchema, window: Window, head: int | None = None) -> list[InputPartition]:
+    """The rows of a window, up to a head if it is given, in shares: files as they are, where that can be."""
     with open_target(uri, None) as repository:
         catalog = repository.catalog()
         layout = catalog.layouts.get(schema.ref)
@@ -255,6 +288,9 @@ def split(uri: str, schema: TypeSchema, window: Window) -> list[InputPartition]:
             return [KeyRangePartition(KeyRange())]
         if isinstance(repository, S3Repository):
             files = reading.planned(repository, catalog, layout, window)
+            shares = None if head is None else file_shares(files, window, head)
+            if shares is not None:
+                return [FilesPartition(share) for share in shares]
             cuts = cuts_of_files(repository, files.files, schema.ref.identity[0])
         else:
             cuts = cuts_of_table(repository, catalog, layout, window)

@@ -6,13 +6,14 @@ Files are sorted by identity, and their statistics say where; merging the tail h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
+from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.records import IndexEntry
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.parquet.wanted import Footer
@@ -24,7 +25,7 @@ from ontologia.query.plan import Plan, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_PER_SPLIT = 500_000
+ROWS_PER_SPLIT, MOST_ROWS = 500_000, 2_000_000
 SAMPLED_FILES, SAMPLED_KEYS = 64, 64
 
 
@@ -134,6 +135,35 @@ def _starts(repository: S3Repository, file: DataFile, key: str) -> list[tuple[st
         for number, group in enumerate(groups)
         if group.low is not None
     ]
+
+
+def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:
+    """Files that can be read apart from each other, in shares; None where rows of one identity lie in several entries.
+
+    Nothing has to be looked for by its key then. A file that is large for one task is cut by keys all the same.
+    """
+    entries = [entry for entry in files.files if entry.min_commit_id <= head]
+    found = [(entry, file) for entry in entries for file in files_of(entry)]
+    is_apart = not window.deduplicated or len(entries) == 1
+    if not found or not is_apart or any(file.rows is None or file.rows > MOST_ROWS for _, file in found):
+        return None
+    shares: list[dict[IndexEntry, list[DataFile]]] = []
+    room = 0
+    for entry, file in found:
+        if room <= 0:
+            shares.append({})
+            room = ROWS_PER_SPLIT
+        shares[-1].setdefault(entry, []).append(file)
+        room -= file.rows or 0
+    return [_share(files, share, files.upper if window.deduplicated else head) for share in shares]
+
+
+def _share(files: Scan, share: Mapping[IndexEntry, Sequence[DataFile]], upper: int | None) -> Scan:
+    chosen = {entry: {file.path for file in some} for entry, some in share.items()}
+    entries = [
+        replace(entry, parts=tuple(part for part in entry.parts if part.path in chosen[entry])) for entry in chosen
+    ]
+    return Scan(None, tuple(entries), upper) if files.snapshot is None else Scan(entries[0], (), upper)
 
 
 def cuts_of_table(repository: RowwiseRepository, catalog: Catalog, layout: TypeLayout, window: Window) -> list[str]:
