@@ -32,6 +32,7 @@ from ontologia.spark.snapshots import SnapshotTask, rows_within, snapshot_of_ran
 from ontologia.spark.sorting import gathered
 from ontologia.spark.splits import ROWS_PER_SPLIT, KeyRange, cuts_of_files, files_of, key_ranges
 from ontologia.spark.staging import ROWS_SORTED
+from ontologia.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,6 +208,7 @@ def messages(parts: Sequence[Part], error: str | None = None) -> Iterator[pa.Rec
 
     schema = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("error", pa.string())])
     rows: list[dict[str, Any]] = [{"path": part.path, "size": part.size, "rows": part.row_count} for part in parts]
+    settle()
     yield pa.RecordBatch.from_pylist(rows if error is None else [{"error": error}], schema=schema)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-SAMPLED = 5_000
+SAMPLED, SAMPLED_SHARE, SAMPLED_PER_TASK = 5_000, 0.002, 50
 FEW_ROWS = 50_000
 """So many rows are worth a task of their own."""
 BATCH_ROWS = 4_096
@@ -36,22 +36,26 @@ def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int, identit
 
     `identities` are those of the rows, for rows of which Spark cannot read some columns alone.
     """
-    count, sample = sampled(rows if identities is None else identities, identity)
+    keys = (rows if identities is None else identities).select(*(f"`{name}`" for name in identity))
+    count, sample = sampled(keys, SAMPLED_SHARE)
     tasks = max(-(-count // rows_per_task), min(_parallelism(rows.sparkSession), count // FEW_ROWS), 1)
+    if tasks > 1 and len(sample) < SAMPLED_PER_TASK * tasks:
+        _, sample = sampled(keys)
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
 
 
-def sampled(rows: DataFrame, identity: Sequence[str]) -> tuple[int, list[tuple[str, ...]]]:
-    """How many rows there are, and the identities of some of them, in order."""
+def sampled(keys: DataFrame, share: float = 1.0) -> tuple[int, list[tuple[str, ...]]]:
+    """How many rows there are, and the identities of a share of them, but not of too many, in order."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
     seen = Observation()
-    keys = rows.select(*(f"`{name}`" for name in identity)).observe(seen, sql.count(sql.lit(1)).alias("count"))
-    found = [tuple(row) for row in keys.orderBy(sql.rand(seed=1)).limit(SAMPLED).collect()]
-    count = len(found) if len(found) < SAMPLED else int(seen.get["count"])  # of no rows nothing is observed
-    return count, sorted(key for key in found if None not in key)
+    first = sql.monotonically_increasing_id() % 2**33 == 0  # in its partition: where there are rows, some are drawn
+    drawn = keys.observe(seen, sql.count(sql.lit(1)).alias("count")).where((sql.rand(seed=1) < share) | first)
+    found = drawn.orderBy(sql.rand(seed=2)).limit(SAMPLED).collect()
+    count = int(seen.get["count"]) if found else 0  # of no rows nothing is observed
+    return count, sorted(tuple(row) for row in found if None not in row)
 
 
 def _parallelism(spark: SparkSession) -> int:

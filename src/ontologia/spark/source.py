@@ -37,6 +37,7 @@ from ontologia.spark import reading
 from ontologia.spark.changes import OPERATION, change_rows, change_struct, operation_column, up_to
 from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, file_shares, key_ranges
 from ontologia.spark.types import result_struct, stored_struct
+from ontologia.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,6 +234,7 @@ class OntologiaReader(DataSourceReader):
             tables = iter([self._rows(repository, partition.keys)])
         for table in tables:
             yield from shown(wanted, table, self.names)
+        settle()
 
     def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
         wanted, window = self.wanted, self.wanted.window

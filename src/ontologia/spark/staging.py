@@ -30,6 +30,7 @@ from ontologia.spark.reading import planned, uri_of
 from ontologia.spark.sorting import Sorter, gathered, identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import first_key
+from ontologia.spark.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,6 +135,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             messages = [{"error": str(problem), **share.counts}]
     types = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64(), "error": pa.string()}
     schema = pa.schema([*types.items(), *((name, pa.int64()) for name in COUNTS)])
+    settle()
     yield pa.RecordBatch.from_pylist(messages, schema=schema)
 
 
