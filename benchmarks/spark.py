@@ -26,6 +26,7 @@ ROWS = int(os.environ.get("ONTOLOGIA_BENCH_ROWS", "10_000_000"))
 COMMITS = 1_000
 ROWS_PER_COMMIT = 1_000
 VERSIONS = 5
+SOURCE_FILES = 8
 WHERE = "status = 'paid' AND quantity > 10"
 WORKER_BYTES = 1_000 * 1_000_000
 SCANNED = "status string, quantity bigint, price double"
@@ -82,9 +83,9 @@ def orders(spark: Any, count: int, *, changed: str = "false") -> Any:
 
 
 def in_files(spark: Any, folder: Path, name: str, count: int, **settings: Any) -> Any:
-    """Orders as a source that lies in files."""
+    """Orders as a source that lies in files: in no order, and enough files to keep all cores busy to the end."""
     path = str(folder / name)
-    orders(spark, count, **settings).write.parquet(path)
+    orders(spark, count, **settings).repartition(SOURCE_FILES).write.parquet(path)
     return spark.read.parquet(path)
 
 

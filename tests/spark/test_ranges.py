@@ -13,7 +13,11 @@ from pyspark.sql import functions as sql
 from spark_shop import Customer, commit, customers, session
 
 from ontologia.engines.base import TypeLayout
+from ontologia.engines.parquet import commit as committing
+from ontologia.engines.parquet import compaction
 from ontologia.objects import open_objects
+from ontologia.query.plan import LATEST
+from ontologia.runtime.store import open_target
 from ontologia.spark import Pipeline, parts, ranges, staging
 from ontologia.spark.parts import Parts
 from ontologia.spark.pipeline import TypeReport
@@ -104,6 +108,30 @@ def test_a_load_into_a_known_type_compares_range_by_range_and_writes_what_differ
         read=100, inserted=1, updated=1, unchanged=98, files=report.types["Customer"].files
     )
     assert (customers(folder)["c093"], len(customers(folder))) == (("n", 1000), 101)
+
+
+@pytest.mark.parametrize("state", ["one commit", "compacted", "compacted, and a commit after it"])
+def test_a_dense_comparison_reads_files_as_they_are_and_finds_what_the_engine_finds(folder, state, monkeypatch):
+    monkeypatch.setattr(compaction, "SNAPSHOT_GROUP_ROWS", 7)
+    monkeypatch.setattr(committing, "ROW_GROUP_ROWS", 7)
+    commit(folder, *(Customer(id=f"c{number:03}", name="n", age=number) for number in range(60)))
+    if state != "one commit":
+        commit(folder, *(Customer(id=f"c{number:03}", name="new", age=number) for number in range(0, 60, 3)))
+        with open_target(folder, None) as repository:
+            repository.compact(apply=True)
+    if state == "compacted, and a commit after it":
+        commit(folder, Customer(id="c007", name="newest", age=1))
+    schema = Customer.__declaration__.schema
+    wanted = pa.table({name: [f"c{number:03}" for number in range(5, 50, 2)] for name in ("entity_key", "name")})
+    with open_target(folder, None) as repository:
+        sparse = staging.stored_range(repository, schema, wanted, LATEST)
+        if state != "compacted, and a commit after it":
+            monkeypatch.setattr(type(repository), "table", lambda *_: pytest.fail("asked the engine"))
+        dense = staging.stored_range(repository, schema, wanted, LATEST, dense=True)
+    keys = dense.column("entity_key").to_pylist()
+    assert sorted(keys) == [f"c{number:03}" for number in range(5, 50)]
+    kept = dense.filter(pa.compute.is_in(dense.column("entity_key"), wanted.column("entity_key")))
+    assert kept.sort_by("entity_key").to_pydict() == sparse.sort_by("entity_key").to_pydict()
 
 
 def test_duplicates_in_a_load_into_a_known_type_are_an_error(spark, folder):

@@ -1,7 +1,7 @@
 """How rows are spread over tasks: by ranges of identity, cut where a sample of them says.
 
-Spark's own ranges would compute every column of the source for the sample. Here it reads identities alone, and the
-same pass counts the rows, so that the number of tasks fits them.
+Spark's own ranges would compute every column of the source for the sample. Here it reads identities alone, and tells
+about how many rows there are, so that the number of tasks fits them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNLIMITED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Ranged:
-    """Rows in as many partitions as fit them, each a range of identities; and how many rows there are."""
+    """Rows in as many partitions as fit them, each a range of identities; and about how many rows there are."""
 
     rows: DataFrame
     count: int
@@ -37,24 +37,29 @@ def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int, identit
     `identities` are those of the rows, for rows of which Spark cannot read some columns alone.
     """
     keys = (rows if identities is None else identities).select(*(f"`{name}`" for name in identity))
+    most = _parallelism(rows.sparkSession)
+
+    def tasks_for(count: int) -> int:
+        return max(-(-count // rows_per_task), min(most, count // FEW_ROWS), 1)
+
     count, sample = sampled(keys, SAMPLED_SHARE)
-    tasks = max(-(-count // rows_per_task), min(_parallelism(rows.sparkSession), count // FEW_ROWS), 1)
-    if tasks > 1 and len(sample) < SAMPLED_PER_TASK * tasks:
-        _, sample = sampled(keys)
+    if tasks_for(count) > 1 and len(sample) < SAMPLED_PER_TASK * tasks_for(count):
+        count, sample = sampled(keys, 1.0)
+    tasks = tasks_for(count)
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
 
 
-def sampled(keys: DataFrame, share: float = 1.0) -> tuple[int, list[tuple[str, ...]]]:
-    """How many rows there are, and the identities of a share of them, but not of too many, in order."""
+def sampled(keys: DataFrame, share: float) -> tuple[int, list[tuple[str, ...]]]:
+    """About how many rows there are, from a share of them, and the identities of some, in order."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
     seen = Observation()
     first = sql.monotonically_increasing_id() % 2**33 == 0  # in its partition: where there are rows, some are drawn
-    drawn = keys.observe(seen, sql.count(sql.lit(1)).alias("count")).where((sql.rand(seed=1) < share) | first)
+    drawn = keys.where((sql.rand(seed=1) < share) | first).observe(seen, sql.count(sql.lit(1)).alias("drawn"))
     found = drawn.orderBy(sql.rand(seed=2)).limit(SAMPLED).collect()
-    count = int(seen.get["count"]) if found else 0  # of no rows nothing is observed
+    count = int(seen.get["drawn"] / share) if found else 0  # of no rows nothing is observed
     return count, sorted(tuple(row) for row in found if None not in row)
 
 

@@ -7,7 +7,7 @@ bounded, however long a history is.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,15 +17,13 @@ from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
 from ontologia.engines.parquet.compaction import SNAPSHOT_GROUP_ROWS
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.relation import SUPERSEDED_BY
-from ontologia.engines.parquet.remote import Reading
 from ontologia.engines.parquet.repository import S3Repository
-from ontologia.engines.parquet.wanted import Footer
 from ontologia.engines.parquet.writer import parquet_writer
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.spark.parts import PART_BYTES, RowGroups, put_part
 from ontologia.spark.sorting import Sorter, gathered
 from ontologia.spark.source import repository_at
-from ontologia.spark.splits import KeyRange
+from ontologia.spark.splits import KeyRange, rows_between
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,24 +79,11 @@ def rows_within(task: SnapshotTask, keys: KeyRange) -> Iterator[pa.Table]:
     """The rows of a range in all files, some files at a time, since a store answers several requests at once."""
     repository = repository_at(task.uri)
     assert isinstance(repository, S3Repository)
-    reading, names = repository.reading, task.stored_schema.names
+    reading, names, first = repository.reading, task.stored_schema.names, task.schema.ref.identity[0]
     for start in range(0, len(task.files), FILES_AT_ONCE):
         files = task.files[start : start + FILES_AT_ONCE]
-        for tables in repository.objects.map(lambda file: _within(reading, file, names, keys, task), files):
+        for tables in repository.objects.map(lambda file: rows_between(reading, file, names, keys, first), files):
             yield from tables
-
-
-def _within(
-    reading: Reading, file: tuple[str, int | None], names: Sequence[str], keys: KeyRange, task: SnapshotTask
-) -> list[pa.Table]:
-    import pyarrow.parquet as pq
-
-    first = task.schema.ref.identity[0]
-    with reading.opened(*file) as source, pq.ParquetFile(source) as reader:
-        groups = Footer.of(reader.metadata, first).groups
-        touched = [number for number, group in enumerate(groups) if keys.meets(group.low, group.high)]
-        tables = [reader.read_row_group(number, names, use_threads=False) for number in touched]
-    return [keys.cut(table.select(names), first) for table in tables]
 
 
 def sliced(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ontologia.engines.identity import identity_key, is_ordered
+from ontologia.engines.identity import identity_key, ordered
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
 from ontologia.errors import StorageBackendError
 
@@ -55,13 +55,8 @@ class Sorter:
         if not self._held and not self._files:
             return
         if not self._files:
-            rows = pa.concat_tables(self._held).combine_chunks()  # sorting many chunks takes several times as long
-            self._held = []
-            yield (
-                rows
-                if is_ordered(rows, self.identity)
-                else rows.sort_by([(name, "ascending") for name in self.identity])
-            )
+            held, self._held = pa.concat_tables(self._held), []
+            yield ordered(held, self.identity)
             return
         if self._held:
             self._spill()

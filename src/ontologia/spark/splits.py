@@ -15,6 +15,7 @@ from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
 from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.records import IndexEntry
+from ontologia.engines.parquet.remote import Reading
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.parquet.wanted import Footer
 from ontologia.engines.rowwise import RowwiseRepository
@@ -50,6 +51,11 @@ class KeyRange:
         """Whether keys between these two, or unknown ones, may lie in the range."""
         before = self.end is not None and low is not None and low >= self.end.encode()
         return not before and not (self.first is not None and high is not None and high < self.first.encode())
+
+    def covers(self, low: bytes | None, high: bytes | None) -> bool:
+        """Whether all keys between these two lie in the range."""
+        starts = self.first is None or (low is not None and low >= self.first.encode())
+        return starts and (self.end is None or (high is not None and high < self.end.encode()))
 
     def cut(self, rows: pa.Table, key: str) -> pa.Table:
         """The rows that lie in the range."""
@@ -135,6 +141,21 @@ def _starts(repository: S3Repository, file: DataFile, key: str) -> list[tuple[st
         for number, group in enumerate(groups)
         if group.low is not None
     ]
+
+
+def rows_between(
+    reading: Reading, file: tuple[str, int | None], names: Sequence[str], keys: KeyRange, key: str
+) -> list[pa.Table]:
+    """The rows of a range of keys in one file, read from the row groups that may have them."""
+    import pyarrow.parquet as pq
+
+    with reading.opened(*file) as source, pq.ParquetFile(source) as reader:
+        found = []
+        for number, group in enumerate(Footer.of(reader.metadata, key).groups):
+            if keys.meets(group.low, group.high):
+                rows = reader.read_row_group(number, list(names), use_threads=False).select(names)
+                found.append(rows if keys.covers(group.low, group.high) else keys.cut(rows, key))
+    return found
 
 
 def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
-from ontologia.engines.identity import is_ordered
+from ontologia.engines.identity import ordered
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.bodies import encoded, now
 from ontologia.engines.parquet.log import HeadVersion
@@ -269,8 +269,7 @@ class RowFile:
         import pyarrow as pa
 
         ref = self.layout.ref
-        if not is_ordered(rows, ref.identity):
-            rows = rows.sort_by([(name, "ascending") for name in ref.identity])
+        rows = ordered(rows, ref.identity)
         constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
         columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
         columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}

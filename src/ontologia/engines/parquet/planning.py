@@ -110,7 +110,7 @@ def scan(entries: Sequence[IndexEntry], window: Window, head: Head) -> Scan:
     if snapshot is not None and kept[0] is not snapshot:
         snapshot = None  # something lies before it, so that it is no base to build on
     tail = tuple(entry for entry in kept if entry is not snapshot)
-    return Scan(snapshot, tail, bound if beyond or window.mode == "as_of" else None)
+    return Scan(snapshot, tail, bound if beyond else None)
 
 
 def renewed(index: TypeIndex, ref: TypeRef, head_commit_id: int, entries: Sequence[IndexEntry]) -> TypeIndex:
