@@ -82,7 +82,7 @@ def rows_within(task: SnapshotTask, keys: KeyRange) -> Iterator[pa.Table]:
     reading, names, first = repository.reading, task.stored_schema.names, task.schema.ref.identity[0]
     for start in range(0, len(task.files), FILES_AT_ONCE):
         files = task.files[start : start + FILES_AT_ONCE]
-        for tables in repository.objects.map(lambda file: rows_between(reading, file, names, keys, first), files):
+        for tables in repository.objects.map(lambda file: list(rows_between(reading, file, names, keys, first)), files):
             yield from tables
 
 

@@ -35,7 +35,7 @@ from ontologia.query.plan import Plan, Window
 from ontologia.runtime.store import open_target
 from ontologia.spark import reading
 from ontologia.spark.changes import OPERATION, change_rows, change_struct, operation_column, up_to
-from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, file_shares, key_ranges
+from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, file_shares, key_ranges, unmerged
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import settle
 
@@ -225,16 +225,26 @@ class OntologiaReader(DataSourceReader):
         return split(wanted.uri, wanted.schema, wanted.window, None if wanted.changes else wanted.head)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        wanted, repository = self.wanted, repository_at(self.wanted.uri)
+        repository = repository_at(self.wanted.uri)
         if isinstance(partition, FilesPartition):
             assert isinstance(repository, S3Repository)
-            tables = rows_of_files(repository, self._plan(), partition.files)
+            tables = self._as_stored(repository, partition.files) or rows_of_files(
+                repository, self._plan(), partition.files
+            )
         else:
             assert isinstance(partition, KeyRangePartition)
             tables = iter([self._rows(repository, partition.keys)])
         for table in tables:
-            yield from shown(wanted, table, self.names)
+            yield from shown(self.wanted, table, self.names)
         settle()
+
+    def _as_stored(self, repository: S3Repository, files: Scan) -> Iterator[pa.Table] | None:
+        """All rows of files without asking the engine, which is quicker where there is nothing to ask."""
+        wanted = self.wanted
+        if self.filters or not wanted.window.deduplicated:
+            return None
+        names = list(map(wanted.physical, self.names))
+        return unmerged(repository, files, names, KeyRange(), wanted.schema.ref.identity[0])
 
     def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
         wanted, window = self.wanted, self.wanted.window
@@ -301,7 +311,9 @@ def split(uri: str, schema: TypeSchema, window: Window, head: int | None = None)
 
 def shown(wanted: Wanted, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Stored rows under the names and in the order that Spark was promised."""
-    chosen = table.select([wanted.physical(name) for name in names]).rename_columns(list(names))
+    import pyarrow as pa
+
+    chosen = pa.table([table.column(wanted.physical(name)) for name in names], names=list(names))
     yield from chosen.to_batches(max_chunksize=131_072)
 
 

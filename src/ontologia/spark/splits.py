@@ -6,7 +6,7 @@ Files are sorted by identity, and their statistics say where; merging the tail h
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
 from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.records import IndexEntry
+from ontologia.engines.parquet.relation import SUPERSEDED_BY
 from ontologia.engines.parquet.remote import Reading
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.parquet.wanted import Footer
@@ -143,19 +144,41 @@ def _starts(repository: S3Repository, file: DataFile, key: str) -> list[tuple[st
     ]
 
 
+def unmerged(
+    repository: S3Repository, files: Scan, names: Sequence[str], keys: KeyRange, key: str
+) -> Iterator[pa.Table] | None:
+    """The rows in force in a range, as files have them; None unless one commit or one snapshot has them all."""
+    if len(files.files) != 1 or files.upper is not None:
+        return None
+    (entry,) = files.files
+    if files.snapshot is None:
+        return (rows for file in entry.files for rows in rows_between(repository.reading, file, names, keys, key))
+    return _in_force(repository.reading, entry, names, keys, key)
+
+
+def _in_force(
+    reading: Reading, snapshot: IndexEntry, names: Sequence[str], keys: KeyRange, key: str
+) -> Iterator[pa.Table]:
+    import pyarrow.compute as pc
+
+    for file in snapshot.files:
+        for rows in rows_between(reading, file, (*names, SUPERSEDED_BY), keys, key):
+            yield rows.filter(pc.is_null(rows.column(SUPERSEDED_BY))).select(names)
+
+
 def rows_between(
     reading: Reading, file: tuple[str, int | None], names: Sequence[str], keys: KeyRange, key: str
-) -> list[pa.Table]:
-    """The rows of a range of keys in one file, read from the row groups that may have them."""
+) -> Iterator[pa.Table]:
+    """The rows of a range of keys in one file, from the row groups that may have them."""
     import pyarrow.parquet as pq
 
     with reading.opened(*file) as source, pq.ParquetFile(source) as reader:
-        found = []
         for number, group in enumerate(Footer.of(reader.metadata, key).groups):
-            if keys.meets(group.low, group.high):
-                rows = reader.read_row_group(number, list(names), use_threads=False).select(names)
-                found.append(rows if keys.covers(group.low, group.high) else keys.cut(rows, key))
-    return found
+            if keys.covers(group.low, group.high):
+                yield reader.read_row_group(number, list(names), use_threads=False).select(names)
+            elif keys.meets(group.low, group.high):
+                rows = reader.read_row_group(number, list({key, *names}), use_threads=False)
+                yield keys.cut(rows, key).select(names)
 
 
 def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:

@@ -6,16 +6,14 @@ store, and parts lie side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
-from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.records import Part
-from ontologia.engines.parquet.relation import SUPERSEDED_BY
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
@@ -31,7 +29,7 @@ from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.reading import planned, uri_of
 from ontologia.spark.sorting import Sorter, gathered, identity_chunks
 from ontologia.spark.source import repository_at
-from ontologia.spark.splits import KeyRange, first_key, rows_between
+from ontologia.spark.splits import KeyRange, first_key, unmerged
 from ontologia.spark.workers import settle
 
 if TYPE_CHECKING:
@@ -242,6 +240,8 @@ def stored_range(
     They come sorted, so the engine need look only between the first and the last. Where many rows in between are
     wanted, all of them are read: the comparison matches them anyway.
     """
+    import pyarrow as pa
+
     keys = wanted.select(list(schema.ref.identity))
     key, ordered = first_key(schema), keys.column(0)
     first, last = ordered[0].as_py(), ordered[-1].as_py()
@@ -249,29 +249,13 @@ def stored_range(
     if dense and isinstance(repository, S3Repository):
         catalog = catalog or repository.catalog()
         files = planned(repository, catalog, catalog.layouts[schema.ref], window)
-        rows = _unmerged(repository, files, only, KeyRange(first, f"{last}\0"), key.name)
-        if rows is not None:
-            return rows
+        found = list(unmerged(repository, files, only, KeyRange(first, f"{last}\0"), key.name) or ())
+        if found:
+            return pa.concat_tables(found)
     between = (key >= first, key <= last)
     schemas = {schema.ref: schema}
     plan = Plan(schema.ref, schemas, window, between, keyed=not dense, stored=True, only=only, unordered=True)
     return repository.table(plan, None if dense else keys, catalog)
-
-
-def _unmerged(repository: S3Repository, files: Scan, names: Sequence[str], keys: KeyRange, key: str) -> pa.Table | None:
-    """The rows of a range, where one commit or one snapshot has them all, so that nothing has to be merged."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if len(files.files) != 1 or files.upper is not None:
-        return None
-    (entry,) = files.files
-    wanted = names if files.snapshot is None else (*names, SUPERSEDED_BY)
-    found = [rows_between(repository.reading, file, wanted, keys, key) for file in entry.files]
-    if not any(found):
-        return None
-    rows = pa.concat_tables(table for tables in found for table in tables)
-    return rows if files.snapshot is None else rows.filter(pc.is_null(rows.column(SUPERSEDED_BY))).select(names)
 
 
 def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
