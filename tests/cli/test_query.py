@@ -137,7 +137,9 @@ def test_a_declared_type_without_rows_is_empty(onto, initialized, name):
         ((*QUERY, "--order-by", "nothing"), 1, "no field 'nothing'"),
         ((*QUERY, "--order-by", "age:down"), 2, "FIELD:desc"),
         ((*QUERY, "--limit", "-1"), 2, "--limit"),
-        ((*QUERY, "--as-of", "x"), 2, "--as-of"),
+        ((*QUERY, "--as-of", "x"), 2, "takes a commit or a time such as 2026-01-31T12:00, not 'x'"),
+        ((*QUERY, "--as-of=-1"), 2, "takes a commit or a time"),
+        ((*QUERY, "--as-of", "2026-13-01"), 2, "takes a commit or a time"),
         ((*QUERY, "--as-of", "1", "--with-history"), 2, "exclude"),
         ((*QUERY, "--engine", "abacus"), 2, "--engine"),
         (("query", "entities", "Nobody"), 1, "Customer, Product"),
@@ -169,3 +171,17 @@ def test_a_relation_that_does_not_touch_the_type_is_named(onto, filled, tmp_path
 
 def test_classes_that_differ_from_the_store_are_a_mismatch(onto, shop):
     onto(*QUERY, *shop.flags, "--models", "myapp.next_models").failed(3, "tier")
+
+
+def test_a_time_stands_for_the_last_commit_made_by_then(onto, shop):
+    moments = {entry["id"]: entry["created_at"] for entry in onto("commits", *shop.flags, "--json").json["commits"]}
+    first, last = moments[min(moments)], moments[max(moments)]
+    newest = onto(*QUERY, *shop.flags, "--json").rows
+    assert onto(*QUERY, *shop.flags, "--as-of", last, "--json").rows == newest
+    assert (
+        onto(*QUERY, *shop.flags, "--as-of", first, "--json").rows
+        == onto(
+            *QUERY, *shop.flags, "--as-of", str(max(commit for commit in moments if moments[commit] <= first)), "--json"
+        ).rows
+    )
+    assert onto(*QUERY, *shop.flags, "--as-of", "1999-12-31", "--json").rows == []

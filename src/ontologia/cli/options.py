@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from ontologia.runtime.store import Store
 
 GLOBAL = "Global options"
 
 
 def _global(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=GLOBAL, show_default=False, **more)
+
+
+def commit_or_time(text: str) -> int | datetime:
+    """A commit, or a time such as 2026-01-31 or 2026-01-31T12:00+01:00, in UTC unless it says otherwise."""
+    try:
+        return int(text) if text.isdecimal() else datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"takes a commit or a time such as 2026-01-31T12:00, not {text!r}") from None
+
+
+def commit_of(store: Store, as_of: int | datetime | None) -> int | None:
+    """The commit that `--as-of` means."""
+    return store.commit_at(as_of) if isinstance(as_of, datetime) else as_of
 
 
 # Accepted before and after the command: `onto --db a.db info` and `onto info --db a.db`.
@@ -69,7 +86,12 @@ TypeFilter = Annotated[
 ]
 OneType = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only this type.")]
 KindOption = Annotated[Literal["entity", "relation"] | None, typer.Option("--kind", help="What sort of type it is.")]
-AsOf = Annotated[int | None, typer.Option("--as-of", min=0, metavar="N", help="The state right after commit N.")]
+AsOf = Annotated[
+    Any,  # typer takes no union here; it is what the parser gives
+    typer.Option(
+        "--as-of", parser=commit_or_time, metavar="N|TIME", help="The state right after commit N, or at a time."
+    ),
+]
 HistorySince = Annotated[
     int | None, typer.Option("--history-since", min=0, metavar="N", help="Every version written after commit N.")
 ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ontologia.cli import filters
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine
+from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine, commit_of
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
@@ -108,8 +109,8 @@ def traverse(
     """Paths from entities of one type over relations. Filters are about where the paths start."""
     if not via:
         raise UsageError("--via is needed: the relation to follow, once for each step")
-    window = _window(as_of, with_history, history_since)
     with run.store(run.model_names(models)) as store, run.output.progress("asking"):
+        window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef("entity", type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, limit, offset)
         hops = asked.hops(via)
@@ -150,7 +151,7 @@ def _rows(
     type_name: str,
     models: list[str] | None,
     filter: list[str] | None,
-    as_of: int | None,
+    as_of: int | datetime | None,
     with_history: bool,
     history_since: int | None,
     order_by: list[str] | None,
@@ -158,8 +159,8 @@ def _rows(
     offset: int | None,
     engine: str | None,
 ) -> None:
-    window = _window(as_of, with_history, history_since)
     with run.store(run.model_names(models)) as store, run.output.progress("asking"):
+        window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef(kind, type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, limit, offset)
         (records,), diagnostics = asked.parts(plan, [plan.source])
@@ -195,13 +196,13 @@ def _said(diagnostic: dict[str, Any]) -> str:
     return json.dumps(diagnostic, default=str)
 
 
-def _window(as_of: int | None, with_history: bool, history_since: int | None) -> Window:
+def _window(store: Store, as_of: int | datetime | None, with_history: bool, history_since: int | None) -> Window:
     from ontologia.query.plan import Window
 
     if sum((as_of is not None, with_history, history_since is not None)) > 1:
         raise UsageError("--as-of, --with-history and --history-since exclude each other")
     if as_of is not None:
-        return Window("as_of", as_of)
+        return Window("as_of", commit_of(store, as_of))
     if history_since is not None:
         return Window("since", history_since)
     return Window("history") if with_history else Window()

@@ -12,7 +12,17 @@ import typer
 
 from ontologia.cli import exits
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, AsOf, CommitMeta, DryRun, HistorySince, Models, TypeFilter, WorkEngine
+from ontologia.cli.options import (
+    Apply,
+    AsOf,
+    CommitMeta,
+    DryRun,
+    HistorySince,
+    Models,
+    TypeFilter,
+    WorkEngine,
+    commit_of,
+)
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, metadata
 
@@ -48,12 +58,12 @@ def export(
         raise UsageError(f"--output {output} is there already and not an empty folder: choose another one")
     options: dict[str, Any] = {
         "types": type_names,
-        "as_of": as_of,
         "history_since": history_since,
         "with_metadata": with_metadata,
         "format": format,
     }
     with run.store(by_pages=True) as store:
+        options["as_of"] = commit_of(store, as_of)
         report = _exported(run, store, folder, options, engine)
     facts = {
         "directory": str(report.directory),

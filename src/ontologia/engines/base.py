@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import SchemaOutdatedError, ValidationError
-from ontologia.model import TypeRef, TypeSchema, diff
+from ontologia.model import TypeRef, TypeSchema, diff, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
@@ -199,6 +200,11 @@ class Engine(ABC):
     @abstractmethod
     def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
         """The log, newest first."""
+
+    def commit_at(self, moment: datetime) -> int:
+        """The last commit made at or before a time, by the clocks of its writers; 0 when there is none."""
+        limit = to_utc(moment)
+        return next((commit.id for commit in self.commits() if datetime.fromisoformat(commit.created_at) <= limit), 0)
 
     @abstractmethod
     def get_commit(self, commit_id: int) -> dict[str, Any] | None: ...

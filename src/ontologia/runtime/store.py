@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
@@ -51,6 +52,10 @@ class Store:
 
     def get_commit(self, commit_id: int) -> dict[str, Any] | None:
         return self.repository.get_commit(commit_id)
+
+    def commit_at(self, moment: datetime) -> int:
+        """The last commit made at or before a time, for `as_of` and the like; 0 when there is none."""
+        return self.repository.commit_at(moment)
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         """What a commit wrote: kind, type_name, identity, operation."""

@@ -19,7 +19,7 @@ from ontologia.engines.parquet.records import IndexEntry
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, Declaration, Kind, TypeRef, TypeSchema, commit_column, to_utc
+from ontologia.model import COMMIT_ID, Declaration, Kind, TypeRef, TypeSchema, commit_column
 from ontologia.query.plan import LATEST, Window
 from ontologia.runtime.store import open_target
 from ontologia.spark import s3a
@@ -135,21 +135,12 @@ def window_of(
     if sum(said) > 1:
         raise ValidationError("choose one of as_of, timestamp_as_of, history and since")
     if timestamp_as_of is not None:
-        return Window("as_of", commit_at(repository, timestamp_as_of))
+        return Window("as_of", repository.commit_at(timestamp_as_of))
     if as_of is not None:
         return Window("as_of", max(as_of, 0))
     if since is not None:
         return Window("since", max(since, 0))
     return Window("history") if history else LATEST
-
-
-def commit_at(repository: RowwiseRepository, moment: datetime) -> int:
-    """The last commit made at or before a time; 0 when there is none."""
-    limit = to_utc(moment)
-    for commit in repository.commits():
-        if datetime.fromisoformat(commit.created_at) <= limit:
-            return commit.id
-    return 0
 
 
 def stored_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -34,6 +34,16 @@ class LogConformance(ConformanceSuite):
         assert entry is not None
         assert datetime.fromisoformat(entry["created_at"]).tzinfo is not None
         assert entry["runtime_id"] == shop_log.repository.runtime_id
+
+    def test_a_time_means_the_last_commit_made_by_then(self, shop_log: Session) -> None:
+        made = {entry["id"]: datetime.fromisoformat(entry["created_at"]) for entry in shop_log.list_commits()}
+        for commit_id, moment in made.items():
+            newest = max(other for other, when in made.items() if when <= moment)  # two may be of one moment
+            assert shop_log.commit_at(moment) == newest >= commit_id
+        elsewhere = made[4].astimezone(timezone(timedelta(hours=5)))
+        assert shop_log.commit_at(elsewhere) == 4
+        assert shop_log.commit_at(made[4].replace(tzinfo=None) + timedelta(days=1)) == 4
+        assert shop_log.commit_at(made[1] - timedelta(seconds=1)) == 0
 
     def test_one_commit_is_what_the_list_says_of_it(self, shop_log: Session) -> None:
         assert shop_log.get_commit(3) == shop_log.list_commits()[1]

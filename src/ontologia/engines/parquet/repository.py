@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ontologia.config import OntologiaConfig
@@ -38,7 +39,7 @@ from ontologia.engines.parquet.tails import Tails
 from ontologia.engines.parquet.vacuum import VacuumReport
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import TypeRef, TypeSchema, to_utc
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
@@ -249,6 +250,11 @@ class S3Repository(RowwiseRepository):
                 break
             found.append(_commit(manifest))
         return found
+
+    def commit_at(self, moment: datetime) -> int:
+        limit = to_utc(moment)
+        chain = self.log.chain(self.log.head().head)  # read as far back as the commit lies
+        return next((found.commit_id for _, found in chain if datetime.fromisoformat(found.created_at) <= limit), 0)
 
     def get_commit(self, commit_id: int) -> dict[str, Any] | None:
         found = self.log.find(self.log.head().head, commit_id)
