@@ -134,7 +134,7 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
             chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, f', "{ORDER}" NULLS FIRST')
         elif in_memory:
             for file in files:
-                sorter.add(pq.read_table(file, columns=names))
+                sorter.add(pq.read_table(file, columns=names, partitioning=None))
             chunks = sorter.chunks()
         else:
             chunks = sorted_files(files, names, schema.ref.identity)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from ontologia.engines.identity import identity_key, ordered
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
+from ontologia.engines.parquet.duck import AS_STORED
 from ontologia.errors import StorageBackendError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def sorted_files(
         connection = duckdb.connect(":memory:", config={"memory_limit": SORT_MEMORY, "temp_directory": spill})
         try:
             connection.execute("SET TimeZone = 'UTC'")
-            statement = f"SELECT {shown} FROM read_parquet($files, union_by_name = true) ORDER BY {keys}{then}"
+            statement = f"SELECT {shown} FROM read_parquet($files, {AS_STORED}) ORDER BY {keys}{then}"
             connection.execute(statement, {"files": [str(file) for file in files]})
             yield from identity_chunks(connection.to_arrow_reader(ROW_GROUP_ROWS), identity)
         except duckdb.Error as problem:

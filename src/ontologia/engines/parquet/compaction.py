@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet import indexes, paths
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
+from ontologia.engines.parquet.duck import AS_STORED
 from ontologia.engines.parquet.log import IndexVersion
 from ontologia.engines.parquet.planning import coverage, current_entries, renewed
 from ontologia.engines.parquet.records import Head, IndexEntry, Part
@@ -187,7 +188,7 @@ def _batches(
     superseded = f"lead({COMMIT_ID}) OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID})"
     sql = (
         f"SELECT {columns}, {SUPERSEDED_BY} FROM ("
-        f"SELECT {columns}, {superseded} AS {SUPERSEDED_BY} FROM read_parquet($files, union_by_name = true)) "
+        f"SELECT {columns}, {superseded} AS {SUPERSEDED_BY} FROM read_parquet($files, {AS_STORED})) "
         f"WHERE {SUPERSEDED_BY} IS {'' if current else 'NOT '}NULL ORDER BY {identity}, {COMMIT_ID}"
     )
     with repository.duck.cursor() as cursor:

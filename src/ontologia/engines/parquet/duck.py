@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 BATCH_ROWS = 131_072
+AS_STORED = "union_by_name = true, hive_partitioning = false"
+"""How files are read: columns by name, and none from the name of a folder such as `country=DE`."""
 MEMORY_PER_THREAD = 256_000_000 * 0.9
 
 

@@ -107,7 +107,8 @@ class FilesRelation(Relation):
     def _select(self, names: Sequence[str], entries: Sequence[IndexEntry]) -> exp.Select:
         files = exp.Array(expressions=[exp.Literal.string(place) for place in self._places(entries)])
         by_name = exp.EQ(this=exp.column("union_by_name"), expression=exp.true())
-        read = exp.Anonymous(this="read_parquet", expressions=[files, by_name])
+        as_stored = exp.EQ(this=exp.column("hive_partitioning"), expression=exp.false())
+        read = exp.Anonymous(this="read_parquet", expressions=[files, by_name, as_stored])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
         return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(source)
 

@@ -26,7 +26,7 @@ from ontologia.engines.base import (
 from ontologia.engines.parquet import compaction, indexes, paths, vacuum
 from ontologia.engines.parquet.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.parquet.compaction import CompactionReport
-from ontologia.engines.parquet.duck import Duck
+from ontologia.engines.parquet.duck import AS_STORED, Duck
 from ontologia.engines.parquet.indexes import IndexReport, RepairReport
 from ontologia.engines.parquet.log import IndexVersion, Log
 from ontologia.engines.parquet.lookup import Lookup
@@ -287,9 +287,9 @@ class S3Repository(RowwiseRepository):
                 "commit": own.min_commit_id,
             }
             rows = cursor.execute(
-                f"""SELECT {names}, coalesce(known, false) FROM read_parquet($own)
+                f"""SELECT {names}, coalesce(known, false) FROM read_parquet($own, {AS_STORED})
                     LEFT JOIN (SELECT DISTINCT {names}, true AS known
-                               FROM read_parquet($earlier, union_by_name = true) WHERE commit_id < $commit)
+                               FROM read_parquet($earlier, {AS_STORED}) WHERE commit_id < $commit)
                     USING ({names}) ORDER BY {names}""",
                 values,
             ).fetchall()

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet.duck import Duck
+from ontologia.engines.parquet.duck import AS_STORED, Duck
 from ontologia.engines.parquet.records import IndexEntry
 from ontologia.engines.parquet.remote import Reading
 from ontologia.model import COMMIT_ID, TypeRef
@@ -58,7 +58,7 @@ class Tails:
         with self._reading.places(new) as places, self._duck.cursor() as cursor:
             files = [places[path] for entry in new for path, _ in entry.files]
             newest = (
-                f"SELECT {columns} FROM read_parquet($files, union_by_name = true) "
+                f"SELECT {columns} FROM read_parquet($files, {AS_STORED}) "
                 f"QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
             )
             cursor.execute(f"CREATE TABLE {name} AS {newest}", {"files": files})
