@@ -22,7 +22,22 @@ SYSTEM = [
     "_rowid_",
     "superseded_by",
 ]
-OWN = ["meta", "model_dump", "self", "values", "name", "keys", "t", "s", "n", "c0", "window", "limit", "touched_keys"]
+OWN = [
+    "meta",
+    "model_dump",
+    "self",
+    "values",
+    "name",
+    "keys",
+    "t",
+    "s",
+    "n",
+    "c0",
+    "window",
+    "limit",
+    "touched_keys",
+    "operation",
+]
 INJECTIONS = [
     "x'; DROP TABLE commits; --",
     'x"; DROP TABLE commits; --',

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.base import Engine, Transaction
 from ontologia.errors import BatchSizeExceededError
 from ontologia.model import TypeRef, TypeSchema
-from ontologia.runtime.delta import delta
+from ontologia.runtime.delta import OPERATION, delta
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,4 +68,4 @@ def _append(transaction: Transaction, schema: TypeSchema, change: pa.Table) -> N
     elif not set(schema.indexed) <= set(layout.schema.indexed):
         transaction.record(schema, layout.schema_version_id)
         transaction.ensure_indexes(layout, schema)
-    transaction.append(layout, change.drop_columns(["operation"]))
+    transaction.append(layout, change.drop_columns([OPERATION]))

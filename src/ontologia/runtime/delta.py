@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INSERT, UPDATE = "insert", "update_version"
+OPERATION = "operation?"
+"""The column that says which of the two a row is; no field can be called so."""
 
 
 def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -> pa.Table:
-    """The wanted rows that are new or changed, with their `operation`; unchanged rows are left out.
+    """The wanted rows that are new or changed, with their operation; unchanged rows are left out.
 
     Rows are compared by value: null equals null, NaN equals NaN. `wanted` has each identity once.
     """
@@ -22,7 +24,7 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
     import pyarrow.compute as pc
 
     if current is None or current.num_rows == 0:
-        return wanted.append_column("operation", pa.array([INSERT] * wanted.num_rows, pa.string()))
+        return wanted.append_column(OPERATION, pa.array([INSERT] * wanted.num_rows, pa.string()))
     keys, stored_keys = identity_key(wanted, identity), identity_key(current, identity)
     if keys.equals(stored_keys):  # a load that was loaded before: nothing has to be searched for
         known, stored = pa.chunked_array([pa.repeat(True, wanted.num_rows)]), current
@@ -34,7 +36,7 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
         if name not in identity:
             unchanged = pc.and_(unchanged, _same(wanted.column(name), stored.column(name)))
     operation = pc.if_else(known, UPDATE, INSERT)
-    return wanted.append_column("operation", operation).filter(pc.invert(unchanged))
+    return wanted.append_column(OPERATION, operation).filter(pc.invert(unchanged))
 
 
 def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:

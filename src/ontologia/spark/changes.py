@@ -15,7 +15,7 @@ from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.plan import Plan, Window
-from ontologia.runtime.delta import INSERT, UPDATE, identity_key
+from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
 from ontologia.spark.splits import KeyRange
 from ontologia.spark.types import result_struct
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-OPERATION = "operation"
-
 
 def operation_column(schema: TypeSchema) -> str:
     """What the operation is called beside the fields of a type."""
-    return f"__{OPERATION}" if OPERATION in schema.by_name else OPERATION
+    return "__operation" if "operation" in schema.by_name else "operation"
 
 
 def change_struct(schema: TypeSchema) -> StructType:

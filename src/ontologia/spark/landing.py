@@ -20,7 +20,7 @@ from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.objects import ObjectNotFound, Objects, open_objects
 from ontologia.query.plan import LATEST
-from ontologia.runtime.delta import delta
+from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.store import open_target
 from ontologia.spark.mapping import ORDER
 from ontologia.spark.parts import Parts, RowGroups
@@ -102,7 +102,7 @@ def _append(
                 current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
             changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
             tally(counts, changed, wanted.num_rows)
-            write(changed.drop_columns(["operation"]))
+            write(changed.drop_columns([OPERATION]))
 
 
 @contextmanager

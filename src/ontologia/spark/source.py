@@ -32,9 +32,10 @@ from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeSchema, commit_column
 from ontologia.query.plan import Plan, Window
+from ontologia.runtime.delta import OPERATION
 from ontologia.runtime.store import open_target
 from ontologia.spark import reading
-from ontologia.spark.changes import OPERATION, change_rows, change_struct, operation_column, up_to
+from ontologia.spark.changes import change_rows, change_struct, operation_column, up_to
 from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, file_shares, key_ranges, unmerged
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import settle

@@ -20,7 +20,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST, Plan, Window
-from ontologia.runtime.delta import INSERT, UPDATE, delta, identity_key
+from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, delta, identity_key
 from ontologia.spark.checking import Check
 from ontologia.spark.mapping import ORDER, REASON, SOURCE
 from ontologia.spark.parts import Parts
@@ -215,7 +215,7 @@ class _Share:
             key = task.schema.by_name[task.schema.primary_key or ""].physical
             changed = changed.append_column(key, changed.column("entity_key"))
         if not task.dry_run:
-            self.parts.add(changed.drop_columns(["operation"]))
+            self.parts.add(changed.drop_columns([OPERATION]))
 
     def _current(self, wanted: pa.Table) -> pa.Table | None:
         """What the store has of these identities: one read of their range."""
@@ -262,7 +262,7 @@ def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
     """Count what the delta rule found."""
     import pyarrow.compute as pc
 
-    inserted = pc.sum(pc.equal(changed.column("operation"), INSERT)).as_py() or 0
+    inserted = pc.sum(pc.equal(changed.column(OPERATION), INSERT)).as_py() or 0
     counts["inserted"] += inserted
     counts["updated"] += changed.num_rows - inserted
     counts["unchanged"] += wanted - changed.num_rows
@@ -274,7 +274,7 @@ def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Tab
 
     if on_conflict == "upsert":
         return changed
-    existing = pc.equal(changed.column("operation"), UPDATE)
+    existing = pc.equal(changed.column(OPERATION), UPDATE)
     if on_conflict == "skip":
         return changed.filter(pc.invert(existing))
     conflicts = changed.filter(existing)

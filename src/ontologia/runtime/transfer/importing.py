@@ -14,7 +14,7 @@ from ontologia.engines.base import Catalog, Engine, Transaction, TypeLayout, use
 from ontologia.errors import ImportConflictError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.plan import Plan
-from ontologia.runtime.delta import INSERT, delta
+from ontologia.runtime.delta import INSERT, OPERATION, delta
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition, Rules
 from ontologia.runtime.transfer.exporting import Progress
@@ -141,7 +141,7 @@ def merged(found: TypeImport, rows: pa.Table, stored: pa.Table | None, rules: Ru
 
     reason = rules.about_rows(found.ref, rows, stored)
     changes = delta(rows, stored, found.ref.identity)
-    is_new = pc.equal(changes.column("operation"), INSERT)
+    is_new = pc.equal(changes.column(OPERATION), INSERT)
     inserted = pc.sum(is_new).as_py() or 0
     found.inserted += inserted
     found.unchanged += rows.num_rows - changes.num_rows
@@ -150,7 +150,7 @@ def merged(found: TypeImport, rows: pa.Table, stored: pa.Table | None, rules: Ru
         changes = changes.filter(is_new)
     else:
         found.updated += changes.num_rows - inserted
-    return changes.drop_columns(["operation"]), reason
+    return changes.drop_columns([OPERATION]), reason
 
 
 def layout_for(transaction: Transaction, schema: TypeSchema) -> TypeLayout:
