@@ -1,7 +1,9 @@
 """Migrations: preview, token, upgraders and their chain, and failures that name what failed and change nothing."""
 
 import sys
+from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from ontologia import (
@@ -14,6 +16,7 @@ from ontologia import (
     Relation,
     load_upgraders,
 )
+from ontologia.runtime import migration
 
 
 class V1(Entity, name="Person"):
@@ -401,3 +404,14 @@ def test_loaded_upgraders_are_used_when_none_are_given(path, module):
 def test_a_module_that_does_not_exist_is_a_migration_error():
     with pytest.raises(MigrationError, match="no_such_module"):
         load_upgraders("no_such_module")
+
+
+def test_an_upgrader_sees_instants_in_utc_whatever_zone_they_were_read_in():
+    class Visit(Entity):
+        id: Field[str] = Field(primary_key=True)
+        at: Field[datetime]
+
+    late = datetime(2026, 1, 1, 23, 30, tzinfo=UTC)
+    table = pa.table({"entity_key": ["v"], "id": ["v"], "at": pa.array([late], pa.timestamp("us", "Europe/Berlin"))})
+    ((_, row),) = migration._stored_rows(Visit.__declaration__.schema, table)
+    assert row["at"].isoformat() == "2026-01-01T23:30:00+00:00"

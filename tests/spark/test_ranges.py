@@ -10,19 +10,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as sql
+from pyspark.sql.datasource import EqualTo
 from spark_shop import Customer, commit, customers, session
 
+from ontologia import Entity, Field
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet import commit as committing
 from ontologia.engines.parquet import compaction
 from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.store import open_target
-from ontologia.spark import Pipeline, parts, ranges, staging
+from ontologia.spark import Pipeline, landing, parts, ranges, sorting, staging
+from ontologia.spark.mapping import ORDER
 from ontologia.spark.parts import Parts
 from ontologia.spark.pipeline import TypeReport
 from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.sorting import Sorter
+from ontologia.spark.source import Wanted, repository_at, translated
 
 IDENTITY = ("left_key", "right_key", "instance_key")
 
@@ -141,3 +145,47 @@ def test_duplicates_in_a_load_into_a_known_type_are_an_error(spark, folder):
         Pipeline(spark, folder).load(frame, into=Customer).commit()
     with session(folder) as opened:
         assert opened.query().entities(Customer).count() == 1
+
+
+def test_rows_without_a_key_are_handed_on_chunk_by_chunk(monkeypatch):
+    monkeypatch.setattr(sorting, "ROW_GROUP_ROWS", 10)
+    rows = pa.table({"entity_key": pa.nulls(95, pa.string())}).to_batches(max_chunksize=5)
+    assert max(chunk.num_rows for chunk in sorting.identity_chunks(rows, ["entity_key"])) <= 10
+
+
+def test_the_last_row_by_a_text_is_that_of_the_largest_number(tmp_path):
+    file = tmp_path / "staged.parquet"
+    pq.write_table(pa.table({"entity_key": ["a"] * 4, ORDER: ["10", "9", None, "x"]}), file)
+    (chunk,) = sorting.sorted_files([file], ["entity_key", ORDER], ["entity_key"], landing._later(file))
+    assert chunk.column(ORDER).to_pylist() == [None, "x", "9", "10"]
+
+
+def test_a_file_that_took_the_place_of_another_is_opened_anew(tmp_path):
+    path = str(tmp_path / "onto.db")
+    commit(path, Customer(id="c1", name="old", age=1))
+    assert repository_at(path).get_head_commit_id() == 1
+    for suffix in ("", "-wal", "-shm"):
+        Path(path + suffix).unlink(missing_ok=True)
+    commit(path, Customer(id="c1", name="new", age=1))
+    commit(path, Customer(id="c1", name="newer", age=1))
+    assert repository_at(path).get_head_commit_id() == 2
+
+
+def test_a_filter_on_a_field_called_like_the_identity_is_about_the_field():
+    class Odd(Entity):
+        id: Field[str] = Field(primary_key=True)
+        entity_key: Field[str]
+
+    schema = Odd.__declaration__.schema
+    asked = translated(Wanted("uri", schema, LATEST, 1), EqualTo(("entity_key",), "v"))
+    (condition,) = asked.conditions()
+    assert condition.operand.column == schema.by_name["entity_key"]
+
+
+def test_a_sample_tells_about_how_many_rows_there_are(spark):
+    rows = spark.range(0, 200_000, 1, 40).selectExpr("format_string('k%06d', id) AS entity_key")
+    count, sample = ranges.sampled(rows, 0.01)
+    assert 180_000 < count < 220_000
+    assert 1_800 < len(sample) < 2_300
+    assert sample == sorted(sample)
+    assert ranges.sampled(rows.where("id < 30"), 0.01)[0] <= 100

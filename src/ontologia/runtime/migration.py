@@ -252,7 +252,7 @@ def _stored_rows(schema: TypeSchema, table: pa.Table) -> Iterator[tuple[tuple[st
     keys = zip(*(table.column(name).to_pylist() for name in schema.ref.identity), strict=True)
     columns = []
     for column in schema.columns:
-        values = table.column(column.physical).to_pylist()
+        values = table.column(column.physical).cast(column.arrow_type).to_pylist()  # instants in UTC, whoever read them
         if column.scalar is None:
             values = [None if text is None else json.loads(text) for text in values]
         columns.append(values)

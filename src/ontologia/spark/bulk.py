@@ -5,8 +5,7 @@ The rules, tokens, leases and commits are those of the embedded path; only who r
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from ontologia.engines.base import Transaction, TypeLayout
 from ontologia.engines.parquet import compaction
 from ontologia.engines.parquet.commit import ParquetTransaction
 from ontologia.engines.parquet.compaction import CompactionReport, Job, Written
-from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import MigrationError, ValidationError
@@ -25,20 +23,21 @@ from ontologia.runtime.migration import MigrationPreview, MigrationResult, Step
 from ontologia.runtime.store import Store
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 from ontologia.spark.failures import explained
-from ontologia.spark.parts import Parts
+from ontologia.spark.parts import PART, Parts, parts_of, told
+from ontologia.spark.places import AttemptFolder
 from ontologia.spark.ranges import BATCH_ROWS, quick_batches, ranged
 from ontologia.spark.reading import native_paths, stored_rows
 from ontologia.spark.snapshots import SnapshotTask, rows_within, snapshot_of_range, snapshot_of_rows
 from ontologia.spark.sorting import gathered
 from ontologia.spark.splits import ROWS_PER_SPLIT, KeyRange, cuts_of_files, files_of, key_ranges
 from ontologia.spark.staging import ROWS_SORTED
-from ontologia.spark.workers import settle
+from ontologia.spark.workers import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-PARTS = "path string, size bigint, rows bigint, error string"
+WROTE = Message({**PART, "error": "string"})
 MOST_ROWS_AGAIN, MOST_FILES_AGAIN = 8_000_000, 100_000
 FILES_PER_TASK = 16
 
@@ -63,7 +62,7 @@ def _snapshot(spark: SparkSession, repository: S3Repository, job: Job, path: str
     task = SnapshotTask(repository.objects.uri, f"{path}/", job.layout.schema, repository.has_document, files)
     with explained(f"compacting {job.layout.ref}"):
         found = _by_shuffle(spark, repository, job, task) if _is_wide(job) else _by_range(spark, repository, job, task)
-    parts = tuple(_parts(found))
+    parts = tuple(parts_of(found))
     return Written(sum(part.row_count for part in parts), sum(part.size for part in parts), parts)
 
 
@@ -81,9 +80,9 @@ def _by_range(spark: SparkSession, repository: S3Repository, job: Job, task: Sna
 
     def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            yield from messages(snapshot_of_range(task, ranges[number]))
+            yield WROTE.batch(told(snapshot_of_range(task, ranges[number])))
 
-    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(written, PARTS).collect()
+    return spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(written, WROTE.ddl).collect()
 
 
 def _by_shuffle(spark: SparkSession, repository: S3Repository, job: Job, task: SnapshotTask) -> list[Any]:
@@ -93,10 +92,10 @@ def _by_shuffle(spark: SparkSession, repository: S3Repository, job: Job, task: S
     ordered = spread.sortWithinPartitions(*(f"`{name}`" for name in (*identity, COMMIT_ID)))
 
     def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from messages(snapshot_of_rows(task, batches))
+        yield WROTE.batch(told(snapshot_of_rows(task, batches)))
 
     with quick_batches(spark, ordered):
-        return ordered.mapInArrow(written, PARTS).collect()
+        return ordered.mapInArrow(written, WROTE.ddl).collect()
 
 
 def _all_rows(spark: SparkSession, repository: S3Repository, job: Job, task: SnapshotTask) -> DataFrame:
@@ -166,9 +165,10 @@ def _rewrite(
         raise ValidationError("a migration on Spark is for object storage; sqlite migrates in its own transaction")
     rows = stored_rows(spark, repository, transaction.catalog, step.layout.schema, LATEST)
     layout = transaction.activate(step.declaration.schema, step.target)
+    place = AttemptFolder(transaction)
     task = UpgradeTask(
         repository.objects.uri,
-        transaction.staging(layout),
+        place.folder(layout),
         step,
         layout,
         transaction.commit_id,
@@ -179,14 +179,12 @@ def _rewrite(
         spread = ranged(rows, layout.ref.identity, ROWS_SORTED).rows
         ordered = spread.sortWithinPartitions(*(f"`{name}`" for name in layout.ref.identity))
         with quick_batches(spark, ordered):
-            found = ordered.mapInArrow(lambda batches: _upgrade_part(task, batches), PARTS).collect()
+            found = ordered.mapInArrow(lambda batches: _upgrade_part(task, batches), WROTE.ddl).collect()
     failed = next((row.error for row in found if row.error is not None), None)
     if failed is not None:
         raise MigrationError(failed)
-    parts = _parts(found)
-    if parts:
-        digest = hashlib.sha256("".join(sorted(part.path for part in parts)).encode()).hexdigest()
-        transaction.adopt(layout, parts, digest)
+    parts = parts_of(found)
+    place.take(layout, parts)
     return sum(part.row_count for part in parts)
 
 
@@ -197,20 +195,6 @@ def _upgrade_part(task: UpgradeTask, batches: Iterator[pa.RecordBatch]) -> Itera
         try:
             for table in gathered(batches):
                 parts.add(migration.upgraded_rows(task.step, version, table, task.upgraders))
-            yield from messages(parts.finish())
+            yield WROTE.batch(told(parts.finish()))
         except MigrationError as problem:
-            yield from messages([], str(problem))
-
-
-def messages(parts: Sequence[Part], error: str | None = None) -> Iterator[pa.RecordBatch]:
-    """What a task reports: the parts it wrote, or the row that stops the work."""
-    import pyarrow as pa
-
-    schema = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("error", pa.string())])
-    rows: list[dict[str, Any]] = [{"path": part.path, "size": part.size, "rows": part.row_count} for part in parts]
-    settle()
-    yield pa.RecordBatch.from_pylist(rows if error is None else [{"error": error}], schema=schema)
-
-
-def _parts(found: Sequence[Any]) -> list[Part]:
-    return [Part(row.path, row["size"], row.rows) for row in found if row.path is not None]
+            yield WROTE.batch([{"error": str(problem)}])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet.commit import RowFile
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 from ontologia.objects import Objects, open_objects
@@ -21,10 +19,11 @@ from ontologia.runtime.transfer.files import Readers, Split, checked_records
 from ontologia.runtime.transfer.importing import TypeImport, merged
 from ontologia.runtime.transfer.records import Identity, RecordReader
 from ontologia.spark.mapping import ORDER
-from ontologia.spark.parts import RowGroups
+from ontologia.spark.parts import PART, Parts, told
 from ontologia.spark.sorting import identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.staging import one_each, stored_range
+from ontologia.spark.workers import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,31 +31,11 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 25_000
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What tasks report in rows: the columns, for Spark and for Arrow."""
-
-    fields: Mapping[str, str]
-
-    @property
-    def ddl(self) -> str:
-        return ", ".join(f"{name} {kind}" for name, kind in self.fields.items())
-
-    def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        kinds = {"string": pa.string(), "bigint": pa.int64()}
-        schema = pa.schema([(name, kinds[kind]) for name, kind in self.fields.items()])
-        return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
-
-
 COUNTS = ("seen", "inserted", "updated", "unchanged", "skipped")
 READ = Message(
     {"split": "bigint", "kind": "string", "type": "string", "path": "string", "rows": "bigint", "error": "string"}
 )
-MERGED = Message(
-    {"path": "string", "size": "bigint", "rows": "bigint", "refused": "string", **dict.fromkeys(COUNTS, "bigint")}
-)
+MERGED = Message({**PART, "refused": "string", **dict.fromkeys(COUNTS, "bigint")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,28 +133,22 @@ class _Rows:
 
 
 def merge_part(task: MergeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compare one range of keys with the store, and write what differs as one part."""
+    """Compare one range of keys with the store, and write what differs."""
     schema, ref = task.layout.schema, task.layout.ref
     found, seen, refused = TypeImport(ref), 0, None
-    file = RowFile(task.layout, task.head + 1, document=task.document)
-    groups = RowGroups(file.add)
-    for chunk in identity_chunks(batches, ref.identity):
-        rows = one_each(chunk, ref, "last").drop_columns([ORDER])
-        seen += rows.num_rows
-        stored = None
-        if task.known:
-            stored = stored_range(repository_at(task.target), schema, rows, Window("as_of", task.head))
-        changes, reason = merged(found, rows, stored, task.rules)
-        refused = refused or reason
-        if not task.dry_run:
-            if refused is not None:
-                break
-            groups.add(changes)
-    message: dict[str, Any] = {"refused": refused, "seen": seen}
-    message |= {name: getattr(found, name) for name in COUNTS if name != "seen"}
-    groups.finish()
-    if file.count and refused is None:
-        body, path = file.finish(), f"{task.folder}part-{uuid.uuid4().hex}.parquet"
-        open_objects(task.staging).put(path, body)
-        message |= {"path": path, "size": len(body), "rows": file.count}
-    yield MERGED.batch([message])
+    with Parts(task.staging, task.folder, task.layout, task.head + 1, document=task.document) as parts:
+        for chunk in identity_chunks(batches, ref.identity):
+            rows = one_each(chunk, ref, "last").drop_columns([ORDER])
+            seen += rows.num_rows
+            stored = None
+            if task.known:
+                stored = stored_range(repository_at(task.target), schema, rows, Window("as_of", task.head))
+            changes, reason = merged(found, rows, stored, task.rules)
+            refused = refused or reason
+            if not task.dry_run:
+                if refused is not None:
+                    break
+                parts.add(changes)
+        written = [] if refused is not None else parts.finish()
+    counts = {"refused": refused, "seen": seen} | {name: getattr(found, name) for name in COUNTS if name != "seen"}
+    yield MERGED.batch([counts, *told(written)])

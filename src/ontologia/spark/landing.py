@@ -131,7 +131,7 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
     names = [name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
     with Sorter(schema.ref.identity) as sorter:
         if plan.intake.order_by is not None:
-            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, f', "{ORDER}" NULLS FIRST')
+            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, _later(files[0]))
         elif in_memory:
             for file in files:
                 sorter.add(pq.read_table(file, columns=names, partitioning=None))
@@ -140,6 +140,16 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
             chunks = sorted_files(files, names, schema.ref.identity)
         for chunk in chunks:
             yield _typed(chunk, kinds)
+
+
+def _later(file: Path) -> str:
+    """What decides which row of an identity is the last: as in a mapping, text that reads as a number counts as one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kind = pq.read_schema(file).field(ORDER).type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return (f', TRY_CAST("{ORDER}" AS DOUBLE) NULLS FIRST' if is_text else "") + f', "{ORDER}" NULLS FIRST'
 
 
 def _typed(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:

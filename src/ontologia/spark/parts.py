@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, RowFile
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_BYTES = 256 << 20
+PART = {"path": "string", "size": "bigint", "rows": "bigint"}
+"""How a task tells the driver of a part."""
 
 
 class RowGroups:
@@ -112,3 +114,13 @@ class Parts:
         self._groups.finish()
         self._put()
         return self._done
+
+
+def told(parts: Iterable[Part]) -> list[dict[str, Any]]:
+    """Parts as rows of a message."""
+    return [{"path": part.path, "size": part.size, "rows": part.row_count} for part in parts]
+
+
+def parts_of(messages: Iterable[Any]) -> list[Part]:
+    """The parts that messages tell of."""
+    return [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]

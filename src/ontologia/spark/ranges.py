@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-SAMPLED, SAMPLED_SHARE, SAMPLED_PER_TASK = 5_000, 0.002, 50
+SAMPLED, SAMPLED_PER_TASK = 20_000, 100
 FEW_ROWS = 50_000
 """So many rows are worth a task of their own."""
+DRAWN = "__drawn"
 BATCH_ROWS = 4_096
 UNLIMITED = 2**31 - 1
 
@@ -31,21 +32,11 @@ class Ranged:
     count: int
 
 
-def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int, identities: DataFrame | None = None) -> Ranged:
-    """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy.
-
-    `identities` are those of the rows, for rows of which Spark cannot read some columns alone.
-    """
-    keys = (rows if identities is None else identities).select(*(f"`{name}`" for name in identity))
-    most = _parallelism(rows.sparkSession)
-
-    def tasks_for(count: int) -> int:
-        return max(-(-count // rows_per_task), min(most, count // FEW_ROWS), 1)
-
-    count, sample = sampled(keys, SAMPLED_SHARE)
-    if tasks_for(count) > 1 and len(sample) < SAMPLED_PER_TASK * tasks_for(count):
-        count, sample = sampled(keys, 1.0)
-    tasks = tasks_for(count)
+def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Ranged:
+    """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy."""
+    share = min(SAMPLED_PER_TASK / min(rows_per_task, FEW_ROWS), 1.0)
+    count, sample = sampled(rows.select(*(f"`{name}`" for name in identity)), share)
+    tasks = max(-(-count // rows_per_task), min(_parallelism(rows.sparkSession), count // FEW_ROWS), 1)
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
 
@@ -57,10 +48,11 @@ def sampled(keys: DataFrame, share: float) -> tuple[int, list[tuple[str, ...]]]:
 
     seen = Observation()
     first = sql.monotonically_increasing_id() % 2**33 == 0  # in its partition: where there are rows, some are drawn
-    drawn = keys.where((sql.rand(seed=1) < share) | first).observe(seen, sql.count(sql.lit(1)).alias("drawn"))
-    found = drawn.orderBy(sql.rand(seed=2)).limit(SAMPLED).collect()
-    count = int(seen.get["drawn"] / share) if found else 0  # of no rows nothing is observed
-    return count, sorted(tuple(row) for row in found if None not in row)
+    drawn = keys.withColumn(DRAWN, sql.rand(seed=1) < share).where(sql.col(DRAWN) | first)
+    counted = drawn.observe(seen, sql.count_if(DRAWN).alias(DRAWN)).drop(DRAWN)
+    found = [tuple(row) for row in counted.orderBy(sql.rand(seed=2)).limit(SAMPLED).collect()]
+    count = max(int(seen.get[DRAWN] / share), len(found)) if found else 0  # of no rows nothing is observed
+    return count, sorted(key for key in found if None not in key)
 
 
 def _parallelism(spark: SparkSession) -> int:

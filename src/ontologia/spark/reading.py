@@ -16,6 +16,7 @@ from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.dispatch import parse_storage_target
 from ontologia.engines.parquet.planning import Scan, scan
 from ontologia.engines.parquet.records import IndexEntry
+from ontologia.engines.parquet.relation import SUPERSEDED_BY
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
@@ -28,7 +29,6 @@ from ontologia.spark.types import result_struct, stored_struct
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SUPERSEDED_BY = "superseded_by"
 FORMAT = "ontologia"
 
 

@@ -113,7 +113,8 @@ def identity_chunks(batches: Iterable[pa.RecordBatch], identity: Sequence[str]) 
         table = gathering if rest is None else pa.concat_tables([rest, gathering])
         keys = identity_key(table, identity)
         cut = table.num_rows - 1
-        while cut > 0 and keys[cut - 1].as_py() == keys[cut].as_py():
+        last = keys[cut].as_py()
+        while cut > 0 and last is not None and keys[cut - 1].as_py() == last:
             cut -= 1
         if cut:
             yield table.slice(0, cut)

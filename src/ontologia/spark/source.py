@@ -6,6 +6,7 @@ and hand over Arrow batches.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,9 +81,14 @@ class Wanted:
         return name if column is None else column.physical
 
 
-@lru_cache(maxsize=16)
 def repository_at(uri: str) -> RowwiseRepository:
-    """One open repository per store in a worker process, which lives for many tasks."""
+    """One open repository per store in a worker process, which lives for many tasks: longer than a file may."""
+    found = None if "://" in uri or not os.path.exists(uri) else os.stat(uri)
+    return _opened(uri, None if found is None else (found.st_dev, found.st_ino))
+
+
+@lru_cache(maxsize=16)
+def _opened(uri: str, file: tuple[int, int] | None) -> RowwiseRepository:
     return open_target(uri, None)
 
 
@@ -357,7 +363,7 @@ def translated(wanted: Wanted, filter_: Any) -> Predicate | None:
 
 def _field(wanted: Wanted, name: str) -> FieldExpr[Any] | None:
     schema = wanted.schema
-    if name in schema.ref.identity:
+    if name in schema.ref.identity and (wanted.stored or schema.ref.kind == "relation"):
         return FieldExpr(schema.ref, name, None)
     if wanted.physical(name) == COMMIT_ID:
         return None

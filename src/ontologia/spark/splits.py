@@ -151,34 +151,42 @@ def unmerged(
     if len(files.files) != 1 or files.upper is not None:
         return None
     (entry,) = files.files
-    if files.snapshot is None:
-        return (rows for file in entry.files for rows in rows_between(repository.reading, file, names, keys, key))
-    return _in_force(repository.reading, entry, names, keys, key)
-
-
-def _in_force(
-    reading: Reading, snapshot: IndexEntry, names: Sequence[str], keys: KeyRange, key: str
-) -> Iterator[pa.Table]:
-    import pyarrow.compute as pc
-
-    for file in snapshot.files:
-        for rows in rows_between(reading, file, (*names, SUPERSEDED_BY), keys, key):
-            yield rows.filter(pc.is_null(rows.column(SUPERSEDED_BY))).select(names)
+    settled = files.snapshot is not None
+    return (
+        rows
+        for file in entry.files
+        for rows in rows_between(repository.reading, file, names, keys, key, settled=settled)
+    )
 
 
 def rows_between(
-    reading: Reading, file: tuple[str, int | None], names: Sequence[str], keys: KeyRange, key: str
+    reading: Reading,
+    file: tuple[str, int | None],
+    names: Sequence[str],
+    keys: KeyRange,
+    key: str,
+    *,
+    settled: bool = False,
 ) -> Iterator[pa.Table]:
-    """The rows of a range of keys in one file, from the row groups that may have them."""
+    """The rows of a range of keys in one file, from the row groups that may have them.
+
+    A `settled` file knows which of its rows were superseded; those are left out.
+    """
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    columns = {*names, SUPERSEDED_BY} if settled else {*names}
     with reading.opened(*file) as source, pq.ParquetFile(source) as reader:
         for number, group in enumerate(Footer.of(reader.metadata, key).groups):
-            if keys.covers(group.low, group.high):
-                yield reader.read_row_group(number, list(names), use_threads=False).select(names)
-            elif keys.meets(group.low, group.high):
-                rows = reader.read_row_group(number, list({key, *names}), use_threads=False)
-                yield keys.cut(rows, key).select(names)
+            if not keys.meets(group.low, group.high) or (settled and group.superseded):
+                continue
+            is_cut = not keys.covers(group.low, group.high)
+            rows = reader.read_row_group(number, list(columns | {key} if is_cut else columns), use_threads=False)
+            if is_cut:
+                rows = keys.cut(rows, key)
+            if settled:
+                rows = rows.filter(pc.is_null(rows.column(SUPERSEDED_BY)))
+            yield rows.select(names)
 
 
 def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:

@@ -23,14 +23,14 @@ from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, delta, identity_key
 from ontologia.spark.checking import Check
 from ontologia.spark.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.parts import Parts
+from ontologia.spark.parts import PART, Parts, told
 from ontologia.spark.quarantine import Rejected, set_aside
 from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.reading import planned, uri_of
 from ontologia.spark.sorting import Sorter, gathered, identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.splits import KeyRange, first_key, unmerged
-from ontologia.spark.workers import settle
+from ontologia.spark.workers import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ OnConflict = Literal["abort", "skip", "upsert"]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected")
 PATIENT = OntologiaConfig(lock_timeout_ms=60_000, s3_lock_timeout_ms=60_000)
 """A job that has to start again costs more than a wait, also for the lease of a writer that died to run out."""
-MESSAGE = "path string, size bigint, rows bigint, error string, " + ", ".join(f"{name} bigint" for name in COUNTS)
+STAGED = Message({**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint")})
 ROWS_SORTED, ROWS_COMPARED = 1_000_000, 500_000
 """How many rows a task takes: those that Spark sorts pass through, those that are compared are held."""
 REJECTED_HELD = 50_000
@@ -116,27 +116,19 @@ def staged(spark: SparkSession, rows: DataFrame, task: StageTask, stored: int | 
         ready = ready.sortWithinPartitions(*(f"`{name}`" for name in (*identity, ORDER) if name in rows.columns))
     task = replace(task, dense=stored is not None and found.count * 8 >= stored)
     with quick_batches(spark, ready):
-        return ready.mapInArrow(lambda batches: stage(task, batches), MESSAGE).collect()
+        return ready.mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()
 
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run one share, and report its counts and its parts. A row that stops the run is reported too, not raised."""
-    import pyarrow as pa
-
     with ExitStack() as stack:
         share = _Share(task, stack)
         try:
             parts = share.run(batches)
-            messages = [
-                share.counts,
-                *({"path": part.path, "size": part.size, "rows": part.row_count} for part in parts),
-            ]
+            messages = [share.counts, *told(parts)]
         except ValidationError as problem:
             messages = [{"error": str(problem), **share.counts}]
-    types = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64(), "error": pa.string()}
-    schema = pa.schema([*types.items(), *((name, pa.int64()) for name in COUNTS)])
-    settle()
-    yield pa.RecordBatch.from_pylist(messages, schema=schema)
+    yield STAGED.batch(messages)
 
 
 class _Share:

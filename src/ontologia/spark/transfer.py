@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, Transaction, TypeLayout
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, StorageBackendError, ValidationError
@@ -38,16 +37,17 @@ from ontologia.spark.import_tasks import (
     MERGED,
     READ,
     MergeTask,
-    Message,
     ReadTask,
     merge_part,
     read_splits,
     staged_schema,
 )
 from ontologia.spark.mapping import ORDER
+from ontologia.spark.parts import parts_of
 from ontologia.spark.places import check_reach, place_of
 from ontologia.spark.reading import stored_rows, uri_of
 from ontologia.spark.staging import staging_of
+from ontologia.spark.workers import Message
 from ontologia.spark.writing import remove_if_empty
 
 if TYPE_CHECKING:
@@ -247,10 +247,10 @@ class _OnSpark:
             )
             messages = self._merged(item, task)
             refuse(next((row.refused for row in messages if row.refused is not None), None))
-            parts = [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]
+            parts = parts_of(messages)
             if transaction is not None and place is not None and parts:
                 place.take(layout_for(transaction, item.schema) if known else layout, parts)
-        counts = {name: sum(row[name] for row in messages) for name in COUNTS}
+        counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
         return TypeImport(ref, rows=item.rows, repeated=item.rows - counts.pop("seen"), **counts)
 
     def _merged(self, item: StagedParts, task: MergeTask) -> list[Any]:

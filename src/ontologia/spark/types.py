@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ontologia.engines.parquet.relation import SUPERSEDED_BY
 from ontologia.model import COMMIT_ID, TypeSchema, commit_column
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
     fields.append(StructField(COMMIT_ID, LongType()))
     fields += [StructField(column.physical, spark_type(column.spark_type)) for column in schema.columns]
     if settled:
-        fields.append(StructField("superseded_by", LongType()))
+        fields.append(StructField(SUPERSEDED_BY, LongType()))
     return StructType(fields)
 
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -200,10 +201,10 @@ class _Held:
         finally:
             self.lock.release()
 
-    def __del__(self) -> None:
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # at the end of a process modules may be gone
         if self.connection is None:
             return
-        if self.process == os.getpid():
+        if self.process == getpid():
             self.connection.close()
         else:
             _inherited.append(self.connection)
