@@ -200,3 +200,18 @@ def test_superseded_rows_of_a_part_come_after_the_current_ones(folder):
     found = pq.read_table(open_objects(folder).local_path(part.path))
     assert found.column("superseded_by").to_pylist() == [None, None, None, 2, 4]
     assert found.column("entity_key").to_pylist() == ["a", "b", "c", "a", "b"]
+
+
+def test_a_class_that_executors_cannot_import_is_named(spark, folder):
+    class Local(Entity, name="Customer"):
+        id: Field[str] = Field(primary_key=True)
+        names: Field[list[str]]
+        age: Field[int]
+
+    commit(folder, Customer(id="c1", name="Ann", age=1))
+    with (
+        Ontology(storage_uri=folder, entity_types=[Local], relation_types=[]) as onto,
+        pytest.raises(ValidationError, match=r"cannot import .*Local from .*: put the class into a module of its own"),
+    ):
+        migrate(spark, onto, dry_run=False, force=True, upgraders=STEPS)
+    assert head(folder) == 1

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, datasource
 from spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
 
-from ontologia import OntologiaError, StorageBackendError, ValidationError
+from ontologia import OntologiaError, StorageBackendError, ValidationError, left
 from ontologia.query.plan import Window
 from ontologia.spark import read, splits
 from ontologia.spark.source import FilesPartition, OntologiaReader, Wanted, split, translated
@@ -261,3 +261,35 @@ def test_files_that_need_no_merging_are_read_as_they_are(folder, monkeypatch):
     assert sorted((row["id"], row["age"]) for row in found) == [("c0", 2), ("c1", 2), ("c2", 2)]
     monkeypatch.setattr(splits, "MOST_ROWS", 8)
     assert shares(Window("as_of", 3)) == []  # the snapshot is too large for one task
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("id string, nope int", "has no column 'nope'; it has id, name, age, tags, note"),
+        ("age int", "Customer.age is bigint, not int: read it so, and cast"),
+    ],
+)
+def test_a_schema_that_the_type_has_not_is_refused(spark, folder, schema, said):
+    commit(folder, Customer(id="c1", name="Ann", age=1))
+    with pytest.raises(Exception, match=said):
+        spark.read.format("ontologia").option("type", "Customer").schema(schema).load(folder).collect()
+
+
+def test_a_query_leaves_no_views_behind(spark, folder):
+    commit(folder, Customer(id="c1", name="Ann", age=1), Knows(left_key="c1", right_key="c1", since=1))
+    before = spark.catalog.listTables()
+    with session(folder) as opened:
+        assert opened.query().relations(Knows).where(left(Knows).age == 1).to_spark(spark).count() == 1
+    assert spark.catalog.listTables() == before
+
+
+def test_a_folder_named_like_a_partition_changes_no_value(spark, tmp_path):
+    uri = new_store((tmp_path / "name=Bob" / "age=7").as_uri())
+    commit(uri, Customer(id="c1", name="Ann", age=1))
+    for rows in (read(spark, uri, Customer), loaded(spark, uri, "Customer")):
+        assert [(row.name, row.age) for row in rows.collect()] == [("Ann", 1)]
+    later = spark.createDataFrame([("c1", "Cy", 2, 2), ("c1", "Di", 3, 1)], "id string, name string, age int, at int")
+    writer = later.write.format("ontologia").option("models", "spark_shop:Customer").option("orderBy", "at")
+    writer.mode("append").save(uri)
+    assert [(row.name, row.age) for row in read(spark, uri, Customer).collect()] == [("Cy", 2)]

@@ -16,7 +16,7 @@ from ontologia.engines.parquet.compaction import CompactionReport, Job, Written
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import MigrationError, ValidationError
-from ontologia.model import COMMIT_ID
+from ontologia.model import COMMIT_ID, Declaration
 from ontologia.query.plan import LATEST
 from ontologia.runtime import migration
 from ontologia.runtime.migration import MigrationPreview, MigrationResult, Step
@@ -145,6 +145,15 @@ def migrate(
     )
 
 
+def _check_importable(declaration: Declaration) -> None:
+    """Executors make objects of a class, so they have to find it as the driver did."""
+    cls = declaration.cls
+    if cls.__module__ == "__main__" or "<locals>" in cls.__qualname__:
+        raise ValidationError(
+            f"executors cannot import {cls.__qualname__} from {cls.__module__}: put the class into a module of its own"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class UpgradeTask:
     """What an executor needs to carry rows to their new version."""
@@ -163,6 +172,7 @@ def _rewrite(
 ) -> int:
     if not isinstance(transaction, ParquetTransaction) or not isinstance(repository, S3Repository):
         raise ValidationError("a migration on Spark is for object storage; sqlite migrates in its own transaction")
+    _check_importable(step.declaration)
     rows = stored_rows(spark, repository, transaction.catalog, step.layout.schema, LATEST)
     layout = transaction.activate(step.declaration.schema, step.target)
     place = AttemptFolder(transaction)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK = DIALECTS["spark"]
+_naming = threading.Lock()
 
 
 class ViewRelation(Relation):
@@ -77,17 +79,36 @@ class SparkSource:
     def frame(self, plan: Plan, keys: pa.Table | None, catalog: Catalog) -> tuple[DataFrame, Statement]:
         """The result as a DataFrame, its columns named c0, c1, … All types are read at one head."""
         catalog.check(plan.schemas)
+        views: dict[str, DataFrame] = {}
         relations: dict[TypeRef, Relation] = {}
         for ref, schema in plan.schemas.items():
             view = f"ontologia_{uuid.uuid4().hex}"
-            stored_rows(self.spark, self.repository, catalog, schema, plan.window).createOrReplaceTempView(view)
+            views[view] = stored_rows(self.spark, self.repository, catalog, schema, plan.window)
             relations[ref] = ViewRelation(ref, view)
         if keys is not None:
-            self.spark.createDataFrame(keys).createOrReplaceTempView(KEYS)
+            views[KEYS] = self.spark.createDataFrame(keys)
         statement = compile(plan, relations, SPARK)
-        found = self.spark.sql(statement.sql, args=statement.parameters(plan))
+        with _named(self.spark, views):
+            found = self.spark.sql(statement.sql, args=statement.parameters(plan))
         typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))
         return found.select(*typed).toDF(*(f"c{place}" for place in range(len(statement.outputs)))), statement
+
+
+@contextmanager
+def _named(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Give DataFrames the names that a statement has for them, while Spark looks them up.
+
+    A Connect session looks them up only when the statement runs, so there they keep their names.
+    """
+    with _naming:
+        for name, frame in views.items():
+            frame.createOrReplaceTempView(name)
+        try:
+            yield
+        finally:
+            if getattr(spark, "_sc", None) is not None:
+                for name in views:
+                    spark.catalog.dropTempView(name)
 
 
 def to_spark(spark: SparkSession, repository: Any, plan: Plan) -> DataFrame:

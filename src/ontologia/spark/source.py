@@ -103,7 +103,15 @@ class OntologiaSource(DataSource):
         return self._wanted().struct
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return OntologiaReader(self._wanted(), schema)
+        wanted = self._wanted()
+        has = {field.name: field.dataType for field in wanted.struct}
+        for field in schema:
+            if field.name not in has:
+                raise ValidationError(f"{wanted.schema.ref} has no column {field.name!r}; it has {', '.join(has)}")
+            if field.dataType != has[field.name]:
+                found, asked = has[field.name].simpleString(), field.dataType.simpleString()
+                raise ValidationError(f"{wanted.schema.ref}.{field.name} is {found}, not {asked}: read it so, and cast")
+        return OntologiaReader(wanted, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ontologia.spark.writing import META, WRITE_OPTIONS, OntologiaWriter, plan_write
