@@ -108,7 +108,7 @@ class Check:
 
 
 def checks_of(declaration: Declaration) -> dict[str, Check]:
-    """The checks of a class's fields, by their stored names."""
+    """The checks of a class's fields, by their stored names, and of an instance key that says more than a text."""
     annotations, validators = declaration.annotations(), declaration.row_validators()
     found = {
         column.physical: Check(
@@ -117,7 +117,15 @@ def checks_of(declaration: Declaration) -> dict[str, Check]:
         for column in declaration.schema.columns
         if column.physical in validators
     }
+    name = declaration.instance_key
+    if name is not None and limits_of(annotations[name]) != ():
+        found["instance_key"] = Check(declaration.value_adapter(name).validator)
     return {physical: check for physical, check in found.items() if check.limits != ()}
+
+
+def instance_column(name: str) -> Column:
+    """An instance key as a column: it is stored as identity, and checked as a field is."""
+    return Column(name, "instance_key", "str", False, {"kind": "primitive", "name": "str"})
 
 
 def limits_of(annotation: Any) -> tuple[Limit, ...] | None:

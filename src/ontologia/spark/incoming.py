@@ -7,7 +7,7 @@ does not fit gets a reason, and the writer decides what to do with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
@@ -18,8 +18,8 @@ from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, TypeSchema, encode_json
 from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
 from ontologia.model.validation import value_adapter
-from ontologia.spark.checking import Check, checks_of
-from ontologia.spark.mapping import DAYS, MICROSECONDS, ORDER
+from ontologia.spark.checking import Check, checks_of, instance_column
+from ontologia.spark.mapping import BLANKS, DAYS, MICROSECONDS, ORDER, must_be_filled
 from ontologia.spark.quarantine import Rejected
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ class Intake:
         import pyarrow as pa
 
         found = _Checked(self, given)
-        columns = found.identity() | found.fields()
+        fields = found.fields()
+        columns = found.identity(fields) | fields
         if self.order_by is not None:
-            columns[ORDER] = given.column(self.order_by)
+            columns[ORDER] = found.given.column(self.order_by)
         table = pa.table(columns)
         if not found.reasons:
             return table, []
@@ -129,7 +130,7 @@ def _defaults(
     for name in missing:
         column = schema.by_name.get(name)
         options = None if declaration is None else declaration.options.get(name)
-        if column is not None and options is not None and not options.required:
+        if column is not None and options is not None and not must_be_filled(options):
             value = options.make_default()
             defaults[name] = value if column.scalar is not None or value is None else encode_json(value)
         elif column is not None and options is None and accepts_none(column.spec):
@@ -195,8 +196,21 @@ class _Checked:
 
     def __init__(self, plan: Intake, given: pa.Table) -> None:
         self.plan = plan
-        self.given = given
         self.reasons: dict[int, str] = {}
+        self.given = self._readable(given)
+
+    def _readable(self, given: pa.Table) -> pa.Table:
+        """The table with texts that can be read. Rows with others are flagged."""
+        import pyarrow as pa
+
+        for place, name in enumerate(given.column_names):
+            try:
+                given.column(place).validate(full=True)
+            except pa.ArrowInvalid:
+                wrong = unreadable(given.column(place))
+                self._flag(wrong, f"{name}: has text that is not valid UTF-8")
+                given = given.set_column(place, name, mended(given.column(place), wrong))
+        return given
 
     def rejected(self) -> list[Rejected]:
         rows = sorted(self.reasons)
@@ -206,11 +220,11 @@ class _Checked:
             for row, source in zip(rows, sources, strict=True)
         ]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys as text; that of an entity as the checks have left it."""
         schema = self.plan.schema
         if schema.ref.kind == "entity":
-            key = self.given.column(self.plan.columns[schema.primary_key or ""])
-            return {"entity_key": self._present(schema.primary_key or "", key_texts(key))}
+            return {"entity_key": key_texts(fields[schema.by_name[schema.primary_key or ""].physical])}
         found = {}
         for name in ("left_key", "right_key"):
             found[name] = self._present(name, key_texts(self.given.column(self.plan.columns[name])))
@@ -227,11 +241,11 @@ class _Checked:
         given = self.given.column(source)
         if name is None:
             keys = pc.fill_null(key_texts(given), "")
-            self._flag(pc.not_equal(keys, ""), lambda _: f"{self.plan.schema.ref} has no instance key")
+            self._flag(pc.not_equal(keys, ""), f"{self.plan.schema.ref} has no instance key")
             return keys
         keys = self._present(name, key_texts(given))
-        self._flag(pc.equal(pc.utf8_trim_whitespace(keys), ""), lambda _: f"{name}: a key must not be blank")
-        return keys
+        self._flag(pc.equal(pc.utf8_trim(keys, characters=BLANKS), ""), f"{name}: a key must not be blank")
+        return self._validated(instance_column(name), keys)
 
     def fields(self) -> dict[str, Any]:
         import pyarrow as pa
@@ -242,11 +256,11 @@ class _Checked:
             source = self.plan.columns.get(column.name)
             if source is None:
                 value = pa.scalar(self.plan.defaults[column.name], column.arrow_type)
-                found[column.physical] = pa.repeat(value, self.given.num_rows)
-                continue
-            values = self._values(column, self.given.column(source))
-            if column.name in required:
-                self._present(column.name, values)
+                values = pa.chunked_array([pa.repeat(value, self.given.num_rows)])
+            else:
+                values = self._values(column, self.given.column(source))
+                if column.name in required:
+                    self._present(column.name, values)
             found[column.physical] = self._validated(column, values)
         return found
 
@@ -269,7 +283,7 @@ class _Checked:
 
         numbers = values.cast(kind)
         outside = pc.or_(pc.less(numbers, limits[0]), pc.greater(numbers, limits[1]))
-        self._flag(outside, lambda _: f"{column.name}: outside the years 1 to 9999")
+        self._flag(outside, f"{column.name}: outside the years 1 to 9999")
 
     def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
         import pyarrow as pa
@@ -298,14 +312,39 @@ class _Checked:
         import pyarrow.compute as pc
 
         if values.null_count:
-            self._flag(pc.is_null(values), lambda _: f"{name}: must have a value")
+            self._flag(pc.is_null(values), f"{name}: must have a value")
         return values
 
-    def _flag(self, wrong: pa.ChunkedArray, reason: Callable[[int], str]) -> None:
+    def _flag(self, wrong: pa.ChunkedArray, reason: str) -> None:
         import pyarrow.compute as pc
 
         for row in pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist():
-            self.reasons.setdefault(row, reason(row))
+            self.reasons.setdefault(row, reason)
+
+
+def unreadable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which values have text that is not UTF-8. They are looked at one by one: only where some are known to."""
+    import pyarrow as pa
+
+    def is_wrong(row: int) -> bool:
+        try:
+            values.take([row]).validate(full=True)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    return pa.chunked_array([[is_wrong(row) for row in range(len(values))]], pa.bool_())
+
+
+def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that can be shown: text with a sign for what cannot be read, and nothing in place of a nested value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return pc.if_else(wrong, pa.scalar(None, values.type), values)
+    texts = [text and text.decode(errors="replace") for text in values.cast(pa.large_binary()).to_pylist()]
+    return pa.chunked_array([texts], values.type)
 
 
 def key_texts(keys: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
+from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import accepts_none
-from ontologia.spark.checking import checks_of
+from ontologia.spark.checking import Check, checks_of, instance_column
 from ontologia.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -25,7 +26,23 @@ REASON, SOURCE, ORDER = "__reason", "__source", "__order"
 # The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
 DAYS = (-719_162, 2_932_896)
 MICROSECONDS = (DAYS[0] * 86_400_000_000, (DAYS[1] + 1) * 86_400_000_000 - 1)
-Expression = "str | SparkColumn"
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What Python takes for white space: a key of nothing else is blank."""
+ZONELESS = r"^\s*[+-]?\d+(-\d+){0,2}([T ][\d:.]*)?\s*$"
+SAID_AS_JSON = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'",
+}
+"""Nested values in the words of `encode_json`."""
+
+
+class Given(NamedTuple):
+    """What the source has for a field or a key, and its type there."""
+
+    value: SparkColumn
+    kind: DataType
 
 
 def mapped(
@@ -35,52 +52,67 @@ def mapped(
     *,
     order_by: Any = None,
 ) -> DataFrame:
-    """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order.
-
-    The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
-    reason, and one with a value that executors have to look at.
-    """
+    """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as sql
 
     chosen = _chosen(source, declaration, expressions)
-    order = sql.lit(None).cast("string") if order_by is None else _ordered(source, _expression(order_by))
     try:
-        picked = source.select(
-            *(column.alias(name) for name, column in chosen.items()),
+        order = sql.lit(None).cast("string") if order_by is None else _ordered(source, _expression(order_by))
+        picked = source.select(  # by place: Spark takes names that differ in case alone for one
+            *(column.alias(f"__{place}") for place, column in enumerate(chosen.values())),
             order.alias(ORDER),
-            sql.to_json(sql.struct(*(f"`{name}`" for name in source.columns))).alias(SOURCE),
+            sql.to_json(sql.struct("*")).alias(SOURCE),
         )
-        types = {field.name: field.dataType for field in picked.schema}
+        fields = zip(chosen, picked.schema, strict=False)
+        given = {name: Given(sql.col(field.name), field.dataType) for name, field in fields}
+        return picked.select(*_row(declaration, given), sql.col(ORDER))
     except AnalysisException as refusal:
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
-    columns, problems, suspects = [], [], []
-    for name, text, problem in _identity(declaration, types):
-        columns.append(text.alias(name))
-        problems.append(problem)
+
+
+def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColumn]:
+    """The columns of a row, its reason and its source.
+
+    The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
+    reason, and one with a value that executors have to look at.
+    """
+    from pyspark.sql import functions as sql
+
     checks = checks_of(declaration)
+    values: dict[str, SparkColumn] = {}
+    problems, suspects = [], []
     for column in declaration.schema.columns:
         check = checks.get(column.physical)
-        if column.name not in chosen:  # the declared default
-            columns.append(_default(declaration, column).alias(column.physical))
+        if column.name not in given:  # the declared default
+            values[column.name] = _default(declaration, column)
             if check is not None and check.refuses(column, _default_value(declaration, column)):
                 suspects.append(sql.lit(True))
             continue
-        value, problem = _converted(column, types[column.name])
-        given = sql.col(f"`{column.name}`")
-        if not _takes_none(column) and declaration.options[column.name].required:
-            problem = _first(_missing(column.name, given), problem)
+        found = given[column.name]
+        value, problem = _converted(column, found)
+        if not _takes_none(column) and must_be_filled(declaration.options[column.name]):
+            problem = _first(_missing(column.name, found.value), problem)
         elif not _takes_none(column):  # an empty cell says nothing, so the default holds
-            value = sql.when(given.isNull(), _default(declaration, column)).otherwise(value)
-        columns.append(value.alias(column.physical))
+            value = sql.when(found.value.isNull(), _default(declaration, column)).otherwise(value)
+        values[column.name] = value
         problems.append(problem)
         if check is not None:
             suspects.append(check.suspects(column, value))
-    said = [problem for problem in problems if problem is not None]
+    identity = _identity(declaration, given, values, checks)
+    said = [problem for problem in (*(problem for _, _, problem in identity), *problems) if problem is not None]
     wrong = reduce(operator.or_, (problem.isNotNull() for problem in said), sql.lit(False))
-    origin = sql.when(reduce(operator.or_, suspects, wrong), sql.col(SOURCE))
-    reason = sql.when(wrong, sql.concat_ws("; ", *said))
-    return picked.select(*columns, reason.alias(REASON), origin.alias(SOURCE), sql.col(ORDER))
+    return [
+        *(text.alias(name) for name, text, _ in identity),
+        *(values[column.name].alias(column.physical) for column in declaration.schema.columns),
+        sql.when(wrong, sql.concat_ws("; ", *said)).alias(REASON),
+        sql.when(reduce(operator.or_, suspects, wrong), sql.col(SOURCE)).alias(SOURCE),
+    ]
+
+
+def must_be_filled(options: FieldOptions) -> bool:
+    """Whether each row must say a value. So it is with a key that a factory makes: it would make one for all rows."""
+    return options.required or (options.primary_key and options.default_factory is not None)
 
 
 def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
@@ -98,7 +130,7 @@ def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[st
             chosen[name] = _expression(expressions[name])
         elif name in source.columns:
             chosen[name] = sql.col(f"`{name}`")
-        elif name in keys or declaration.options[name].required:
+        elif name in keys or must_be_filled(declaration.options[name]):
             missing.append(name)
     if missing:
         have = ", ".join(source.columns)
@@ -130,76 +162,197 @@ def _line(refusal: Exception) -> str:
 
 
 def _identity(
-    declaration: Declaration, types: Mapping[str, DataType]
+    declaration: Declaration,
+    given: Mapping[str, Given],
+    values: Mapping[str, SparkColumn],
+    checks: Mapping[str, Check],
 ) -> list[tuple[str, SparkColumn, SparkColumn | None]]:
     """The identity columns as text, each with the reason why a row has none."""
     from pyspark.sql import functions as sql
 
     if declaration.ref.kind == "entity":
         key = declaration.schema.by_name[declaration.primary_key or ""]
-        value, _ = _converted(key, types[key.name])
-        stored = spark_type(key.spark_type)
-        return [("entity_key", _key_text(key.name, value, stored), None)]
-    found: list[tuple[str, SparkColumn, SparkColumn | None]] = []
-    for name in ("left_key", "right_key"):
-        end = sql.col(f"`{name}`")
-        found.append((name, _key_text(name, end, types[name]), _missing(name, end)))
-    if declaration.instance_key is None:
-        found.append(("instance_key", sql.lit(""), None))
-    else:
-        given = declaration.instance_key
-        instance = _key_text(given, sql.col(f"`{given}`"), types[given])
-        blank = sql.when(sql.trim(instance) == "", sql.lit(f"{given}: a key must not be blank"))
-        found.append(("instance_key", instance, sql.coalesce(_missing(given, instance), blank)))
-    return found
+        value, problem = values[key.name], None
+        check = checks.get(key.physical)
+        if check is not None and check.limits is None:
+            value, problem = _settled(key, check, value)
+        return [("entity_key", _key_text(key.name, Given(value, spark_type(key.spark_type))), problem)]
+    found = [(name, *_end(name, given[name])) for name in ("left_key", "right_key")]
+    name = declaration.instance_key
+    if name is None:
+        return [*found, ("instance_key", sql.lit(""), None)]
+    text, problem = _end(name, given[name])
+    blank = sql.when(sql.btrim(text, sql.lit(BLANKS)) == "", sql.lit(f"{name}: a key must not be blank"))
+    problem = sql.coalesce(problem, blank)
+    if "instance_key" in checks:
+        text, refused = _settled(instance_column(name), checks["instance_key"], text)
+        problem = sql.coalesce(problem, refused)
+    return [*found, ("instance_key", text, problem)]
 
 
-def _key_text(name: str, value: SparkColumn, found: DataType) -> SparkColumn:
+def _end(name: str, given: Given) -> tuple[SparkColumn, SparkColumn]:
+    """A key that is no field, as text, and the reason where it is none."""
+    text = _key_text(name, given)
+    return text, _first(_missing(name, given.value), _not_utf8(name, given))
+
+
+def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
+    """A key as its validator leaves it, and the reason where it refuses: rows must meet by the key they end up with."""
+    import pyarrow as pa
+    from pyspark.sql import functions as sql
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def settle(values: pa.Array) -> pa.Array:
+        found, problems = check.of(key, pa.chunked_array([values.cast(key.arrow_type)]))
+        reasons = pa.array([problems.get(row) for row in range(len(values))], pa.string())
+        return pa.StructArray.from_arrays([found.combine_chunks(), reasons], ["key", "reason"])
+
+    readable = sql.try_validate_utf8(value) if key.scalar == "str" else value
+    settle.__annotations__ = {"values": pa.Array, "return": pa.Array}  # by which Spark knows what to hand it
+    call: Any = arrow_udf
+    found = call(settle, f"key {key.spark_type}, reason string")(readable)
+    return found["key"], found["reason"]
+
+
+def _key_text(name: str, given: Given) -> SparkColumn:
     """A key as the text it is stored under, as `key_text` has it."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
-    if isinstance(found, (types.TimestampType, types.TimestampNTZType)):
-        # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
-        seconds = sql.unix_micros(value.cast("timestamp")).cast("decimal(24,0)") / 1_000_000
-        since = sql.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
-        text = (sql.lit("1970-01-01").cast("timestamp_ntz") + since).cast("string")
+    value, kind = given
+    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
+        if isinstance(kind, types.TimestampType):
+            # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
+            seconds = sql.unix_micros(value).cast("decimal(24,0)") / 1_000_000
+            value = _epoch() + sql.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
+        text = value.cast("string")
         fraction = sql.rpad(sql.split_part(text, sql.lit("."), sql.lit(2)), 6, "0")
         whole = sql.translate(sql.substring(text, 1, 19), " ", "T")
         return sql.concat(whole, sql.lit("."), fraction, sql.lit("+00:00"))
-    if not isinstance(found, (types.StringType, types.IntegralType, types.DateType)):
+    if not isinstance(kind, (types.StringType, types.IntegralType, types.DateType)):
         raise ValidationError(
-            f"{name} is a key: text, a whole number, a date or a time, and the source "
-            f"has {found.simpleString()}: map it"
+            f"{name} is a key: text, a whole number, a date or a time, and the source has {kind.simpleString()}: map it"
         )
     return value.cast("string")
 
 
-def _converted(column: Column, found: DataType) -> tuple[SparkColumn, SparkColumn | None]:
+def _converted(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None]:
     """A source value as a field's value, and the reason where it is none; no reason where it always is one."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
-    given = sql.col(f"`{column.name}`")
-    nested = isinstance(found, (types.StructType, types.ArrayType, types.MapType))
     if column.scalar is None:
-        text = sql.to_json(given) if nested else given.cast("string")
-        if not isinstance(found, types.StringType):
-            return text, None
-        return text, sql.when(given.isNotNull() & sql.try_parse_json(text).isNull(), _said(column, given, "JSON"))
-    if nested:
-        raise ValidationError(
-            f"{column.name} is {column.describe()}, and the source has {found.simpleString()}: map it"
-        )
+        return _json(column, given)
+    source, kind = given
+    if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
+        raise ValidationError(f"{column.name} is {column.describe()}, and the source has {kind.simpleString()}: map it")
     target = spark_type(column.spark_type)
-    is_same = found == target or (isinstance(found, types.IntegralType) and column.scalar == "int")
-    value = given.try_cast(target)
-    lost = [] if is_same else [given.isNotNull() & value.isNull()]
-    if column.scalar == "int" and isinstance(found, (types.FractionalType, types.DecimalType)):
-        lost.append(given != sql.floor(given))  # a cast would cut the fraction off
+    if column.scalar == "str":
+        return source.cast(target), _not_utf8(column.name, given)
+    is_same = kind == target or (isinstance(kind, types.IntegralType) and column.scalar == "int")
+    value = _instant(given) if column.scalar == "datetime" else source.try_cast(target)
+    lost = [] if is_same else [source.isNotNull() & value.isNull()]
+    if column.scalar == "int" and isinstance(kind, (types.FractionalType, types.DecimalType)):
+        lost.append(source != sql.floor(source))  # a cast would cut the fraction off
     if column.scalar in ("date", "datetime"):
         lost.append(~value.between(*_calendar(column.scalar)))
-    return value, sql.when(reduce(operator.or_, lost), _said(column, given, column.scalar)) if lost else None
+    return value, sql.when(reduce(operator.or_, lost), _said(column.name, given, column.scalar)) if lost else None
+
+
+def _instant(given: Given) -> SparkColumn:
+    """A time as an instant. One without a zone is in UTC, whatever the zone of Spark's session is."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    source, kind = given
+    if not isinstance(kind, (types.StringType, types.DateType, types.TimestampNTZType)):
+        return source.try_cast("timestamp")
+    local = source.try_cast("timestamp_ntz")
+    seconds = (local - _epoch()).cast("interval second").cast("decimal(20,6)")
+    in_utc = sql.timestamp_seconds(seconds)
+    if not isinstance(kind, types.StringType):
+        return in_utc
+    zoned = sql.when(local.isNotNull(), source.try_cast("timestamp"))  # a time without a day is none
+    return sql.when(source.rlike(ZONELESS), in_utc).otherwise(zoned)
+
+
+def _epoch() -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.lit("1970-01-01").cast("timestamp_ntz")
+
+
+def _json(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None]:
+    """A structured value as JSON text, which executors check and bring to its canonical form."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    source, kind = given
+    if isinstance(kind, types.StringType):
+        wrong = ~sql.is_valid_utf8(source) | sql.try_parse_json(source).isNull()
+        return source, sql.when(source.isNotNull() & wrong, _said(column.name, given, "JSON"))
+    value = _sayable(source, kind)
+    if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
+        garbled = sql.when(_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
+        return sql.to_json(value, SAID_AS_JSON), garbled if '"string"' in kind.json() else None
+    alone = sql.to_json(sql.array(value), SAID_AS_JSON)  # Spark writes no scalar as JSON
+    return sql.when(source.isNotNull(), sql.substr(alone, sql.lit(2), sql.length(alone) - 2)), None
+
+
+def _sayable(value: SparkColumn, kind: DataType) -> SparkColumn:
+    """A value that `to_json` says in our words: bytes in hex, and the keys of a map as keys are stored."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if _is_sayable(kind):
+        return value
+    match kind:
+        case types.BinaryType():
+            return sql.lower(sql.hex(value))
+        case types.ArrayType():
+            return sql.transform(value, lambda item: _sayable(item, kind.elementType))
+        case types.MapType():
+            keyed = sql.transform_keys(
+                value, lambda key, _: _key_text("what leads to a value", Given(key, kind.keyType))
+            )
+            return sql.transform_values(keyed, lambda _, item: _sayable(item, kind.valueType))
+        case types.StructType():
+            members = (_sayable(value[field.name], field.dataType).alias(field.name) for field in kind)
+            return sql.when(value.isNotNull(), sql.struct(*members))
+    return value
+
+
+def _is_sayable(kind: DataType) -> bool:
+    from pyspark.sql import types
+
+    match kind:
+        case types.ArrayType():
+            return _is_sayable(kind.elementType)
+        case types.MapType():
+            plain = (types.StringType, types.IntegralType, types.BooleanType)
+            return isinstance(kind.keyType, plain) and _is_sayable(kind.valueType)
+        case types.StructType():
+            return all(_is_sayable(field.dataType) for field in kind)
+    return not isinstance(kind, types.BinaryType)
+
+
+def _garbled(value: SparkColumn, kind: DataType) -> SparkColumn:
+    """Whether there is text in a value that is not UTF-8."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    match kind:
+        case types.StringType():
+            return ~sql.is_valid_utf8(value)
+        case types.ArrayType():
+            return sql.exists(value, lambda item: _garbled(item, kind.elementType))
+        case types.MapType():
+            keys, values = types.ArrayType(kind.keyType), types.ArrayType(kind.valueType)
+            return _garbled(sql.map_keys(value), keys) | _garbled(sql.map_values(value), values)
+        case types.StructType():
+            members = (_garbled(value[field.name], field.dataType) for field in kind)
+            return reduce(operator.or_, members, sql.lit(False))
+    return sql.lit(False)
 
 
 def _calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
@@ -229,10 +382,21 @@ def _missing(name: str, given: SparkColumn) -> SparkColumn:
     return sql.when(given.isNull(), sql.lit(f"{name}: must have a value"))
 
 
-def _said(column: Column, given: SparkColumn, expected: str) -> SparkColumn:
+def _not_utf8(name: str, given: Given) -> SparkColumn | None:
+    """The reason where text is none; what is no text in the source always becomes some."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if not isinstance(given.kind, (types.StringType, types.BinaryType)):
+        return None
+    return sql.when(~sql.is_valid_utf8(given.value.cast("string")), _said(name, given, "UTF-8 text"))
+
+
+def _said(name: str, given: Given, expected: str) -> SparkColumn:
     from pyspark.sql import functions as sql
 
-    return sql.concat(sql.lit(f"{column.name}: cannot be read as {expected}: "), given.cast("string"))
+    shown = sql.make_valid_utf8(given.value.cast("string"))
+    return sql.concat(sql.lit(f"{name}: cannot be read as {expected}: "), shown)
 
 
 def _default(declaration: Declaration, column: Column) -> SparkColumn:
