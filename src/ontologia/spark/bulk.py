@@ -88,8 +88,7 @@ def _by_range(spark: SparkSession, repository: S3Repository, job: Job, task: Sna
 def _by_shuffle(spark: SparkSession, repository: S3Repository, job: Job, task: SnapshotTask) -> list[Any]:
     """Each file is read once, and Spark brings the rows of a range together."""
     identity = list(task.schema.ref.identity)
-    spread = ranged(_all_rows(spark, repository, job, task), identity, ROWS_SORTED).rows
-    ordered = spread.sortWithinPartitions(*(f"`{name}`" for name in (*identity, COMMIT_ID)))
+    ordered = ranged(_all_rows(spark, repository, job, task), identity, ROWS_SORTED).sorted_by(*identity, COMMIT_ID)
 
     def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield WROTE.batch(told(snapshot_of_rows(task, batches)))
@@ -186,8 +185,7 @@ def _rewrite(
         upgraders,
     )
     with explained(f"migrating {layout.ref}"):
-        spread = ranged(rows, layout.ref.identity, ROWS_SORTED).rows
-        ordered = spread.sortWithinPartitions(*(f"`{name}`" for name in layout.ref.identity))
+        ordered = ranged(rows, layout.ref.identity, ROWS_SORTED).sorted_by(*layout.ref.identity)
         with quick_batches(spark, ordered):
             found = ordered.mapInArrow(lambda batches: _upgrade_part(task, batches), WROTE.ddl).collect()
     failed = next((row.error for row in found if row.error is not None), None)

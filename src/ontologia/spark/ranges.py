@@ -31,6 +31,10 @@ class Ranged:
     rows: DataFrame
     count: int
 
+    def sorted_by(self, *names: str) -> DataFrame:
+        """The rows of each partition in the order of these columns."""
+        return self.rows.sortWithinPartitions(*(f"`{name}`" for name in names))
+
 
 def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Ranged:
     """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy."""

@@ -113,7 +113,7 @@ def staged(spark: SparkSession, rows: DataFrame, task: StageTask, stored: int | 
     found = ranged(rows, identity, ROWS_SORTED if task.presorted else ROWS_COMPARED)
     ready = found.rows
     if task.presorted:
-        ready = ready.sortWithinPartitions(*(f"`{name}`" for name in (*identity, ORDER) if name in rows.columns))
+        ready = found.sorted_by(*(name for name in (*identity, ORDER) if name in rows.columns))
     task = replace(task, dense=stored is not None and found.count * 8 >= stored)
     with quick_batches(spark, ready):
         return ready.mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()

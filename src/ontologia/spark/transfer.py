@@ -45,8 +45,9 @@ from ontologia.spark.import_tasks import (
 from ontologia.spark.mapping import ORDER
 from ontologia.spark.parts import parts_of
 from ontologia.spark.places import check_reach, place_of
+from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.reading import stored_rows, uri_of
-from ontologia.spark.staging import staging_of
+from ontologia.spark.staging import ROWS_SORTED, staging_of
 from ontologia.spark.workers import Message
 from ontologia.spark.writing import remove_if_empty
 
@@ -109,10 +110,11 @@ def _write_type(
     task = ExportTask(str((folder / place).absolute()), schema, job.format, job.with_metadata)
     Path(task.folder).mkdir(parents=True)
     rows = stored_rows(spark, repository, job.catalog, schema, job.window).where(f"`{COMMIT_ID}` <= {job.head}")
-    keys = [f"`{name}`" for name in (schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)])]
-    ordered = rows.repartitionByRange(*keys).sortWithinPartitions(*keys, f"`{COMMIT_ID}`")
+    keys = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
     with explained(f"exporting {layout.ref}"):
-        written = ordered.mapInArrow(lambda batches: _write_part(task, batches), WRITTEN.ddl).collect()
+        ordered = ranged(rows, keys, ROWS_SORTED).sorted_by(*keys, COMMIT_ID)
+        with quick_batches(spark, ordered):
+            written = ordered.mapInArrow(lambda batches: _write_part(task, batches), WRITTEN.ddl).collect()
     parts = {row.part: row.rows for row in written if row.rows}
     there = {path.name: path for path in Path(task.folder).iterdir()}
     if not parts.keys() <= there.keys():
@@ -254,10 +256,11 @@ class _OnSpark:
         return TypeImport(ref, rows=item.rows, repeated=item.rows - counts.pop("seen"), **counts)
 
     def _merged(self, item: StagedParts, task: MergeTask) -> list[Any]:
-        identity = [f"`{name}`" for name in item.schema.ref.identity]
-        ranged = self._rows(item).repartitionByRange(*identity).sortWithinPartitions(*identity, f"`{ORDER}`")
+        identity = item.schema.ref.identity
         with explained(f"importing {item.schema.ref}"):
-            return ranged.mapInArrow(lambda batches: merge_part(task, batches), MERGED.ddl).collect()
+            ordered = ranged(self._rows(item), identity, ROWS_SORTED).sorted_by(*identity, ORDER)
+            with quick_batches(self.spark, ordered):
+                return ordered.mapInArrow(lambda batches: merge_part(task, batches), MERGED.ddl).collect()
 
     def _rows(self, item: StagedParts) -> DataFrame:
         """Staged parts as a DataFrame, fetched through the object store wherever that is."""
