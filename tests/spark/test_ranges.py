@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
 from pyspark.sql import functions as sql
 from pyspark.sql.datasource import EqualTo
 from spark_shop import Customer, commit, customers, session
@@ -21,7 +23,7 @@ from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.store import open_target
 from ontologia.spark import Pipeline, landing, parts, ranges, sorting, staging
-from ontologia.spark.mapping import ORDER
+from ontologia.spark.mapping import ORDER, REASON, SOURCE
 from ontologia.spark.parts import Parts
 from ontologia.spark.pipeline import TypeReport
 from ontologia.spark.ranges import quick_batches, ranged
@@ -189,3 +191,30 @@ def test_a_sample_tells_about_how_many_rows_there_are(spark):
     assert 1_800 < len(sample) < 2_300
     assert sample == sorted(sample)
     assert ranges.sampled(rows.where("id < 30"), 0.01)[0] <= 100
+
+
+def test_a_task_that_is_tried_again_sets_its_rows_aside_once(folder, monkeypatch):
+    monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: SimpleNamespace(partitionId=lambda: 3)))
+    schema = Customer.__declaration__.schema
+    task = staging.StageTask(
+        target=folder,
+        head=0,
+        known=False,
+        layout=TypeLayout(schema.ref, schema, 1, 1),
+        commit_id=1,
+        document=False,
+        staging=folder,
+        folder="out/",
+        quarantine="quarantine/run/entity-Customer/",
+        on_invalid="quarantine",
+        on_duplicate="error",
+        on_conflict="upsert",
+        dry_run=False,
+    )
+    names = ["entity_key", "id", "name", "age", "tags", "note", REASON, SOURCE]
+    row = pa.RecordBatch.from_pylist([dict.fromkeys(names, "x") | {"age": 1}])
+    for _ in range(2):
+        (message,) = staging.stage(task, iter([row]))
+        assert message.to_pylist()[0]["rejected"] == 1
+    (aside,) = open_objects(folder).list("quarantine/")
+    assert aside.key.endswith("/00003-000.parquet")

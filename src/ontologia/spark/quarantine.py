@@ -30,8 +30,8 @@ def quarantine_of(run: str, ref: TypeRef | None = None) -> str:
     return folder if ref is None else f"{folder}{ref.kind}-{ref.name}/"
 
 
-def set_aside(objects: Objects, folder: str, rows: Sequence[Rejected]) -> str:
-    """Write rows to quarantine. Returns the path of their file."""
+def set_aside(objects: Objects, folder: str, rows: Sequence[Rejected], name: str | None = None) -> str:
+    """Write rows to quarantine. Returns the path of their file; one of the same name is replaced."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -39,6 +39,6 @@ def set_aside(objects: Objects, folder: str, rows: Sequence[Rejected]) -> str:
     table = pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
-    path = f"{folder}{uuid.uuid4().hex}.parquet"
+    path = f"{folder}{name or uuid.uuid4().hex}.parquet"
     objects.put(path, sink.getvalue())
     return path

@@ -136,6 +136,7 @@ class _Share:
         self.task = task
         self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
         self.rejected: list[Rejected] = []
+        self.files_aside = 0
         parts = Parts(task.staging, task.folder, task.layout, task.commit_id, document=task.document)
         self.parts = stack.enter_context(parts)
         self.sorter = stack.enter_context(Sorter(task.schema.ref.identity))
@@ -191,8 +192,14 @@ class _Share:
             self._set_aside()
 
     def _set_aside(self) -> None:
+        """Write the rows that do not fit, under a name that is the same when Spark tries the task again."""
+        from pyspark import TaskContext
+
         if self.rejected and not self.task.dry_run:
-            set_aside(open_objects(self.task.staging), self.task.quarantine, self.rejected)
+            context: Any = TaskContext.get()
+            name = f"{context.partitionId():05d}-{self.files_aside:03d}"
+            set_aside(open_objects(self.task.staging), self.task.quarantine, self.rejected, name)
+            self.files_aside += 1
         self.rejected = []
 
     def _compare(self, table: pa.Table) -> None:
