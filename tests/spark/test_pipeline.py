@@ -5,18 +5,42 @@ from __future__ import annotations
 import datetime as dt
 import json
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import StringConstraints
 from pyspark.sql import functions as sql
 from spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
-from ontologia import StorageBackendError, ValidationError
+from ontologia import Entity, Field, OntologiaConfig, Session, StorageBackendError, ValidationError
 from ontologia.model import key_text
 from ontologia.spark import Pipeline
 from ontologia.spark.mapping import mapped
 from ontologia.spark.pipeline import TypeReport
+from ontologia.spark.quarantine import QUARANTINE
 
 COLUMNS = "id string, name string, age int"
+
+
+class Tidy(Entity):
+    id: Field[Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]] = Field(primary_key=True)
+    size: Field[int]
+
+
+class Coded(Entity):
+    id: Field[Annotated[str, StringConstraints(pattern="^[a-z]$")]] = Field(primary_key=True)
+
+
+class Timed(Entity):
+    at: Field[dt.datetime] = Field(primary_key=True)
+    then: Field[dt.datetime]
+    many: Field[list[dt.datetime]]
+    some: Field[dict[str, int | None]]
+    raw: Field[dict[str, list[bytes]]]
+
+
+def session_of(uri, *types):
+    return Session(uri, entity_types=types, config=OntologiaConfig())
 
 
 @pytest.fixture
@@ -93,6 +117,73 @@ def test_rows_that_do_not_fit_abort_the_run_or_go_to_quarantine_with_reason_and_
         "name: must have a value",
     ]
     assert {"id": "c3", "name": "Cy", "age": "many"} in [json.loads(line["source"]) for line in lines]
+
+
+def test_text_that_is_not_utf8_is_set_aside_and_the_rest_can_be_read(spark, uri):
+    rows = "('c1', cast(unhex('ff41') AS string)), (cast(unhex('ff') AS string), 'Bob'), ('c3', 'Cy')"
+    frame = spark.sql(f"SELECT col1 AS id, col2 AS name, 1 AS age FROM VALUES {rows}")
+    with pytest.raises(ValidationError, match="cannot be read as UTF-8 text: \ufffd"):
+        Pipeline(spark, uri).load(frame, into=Customer).commit()
+    report = Pipeline(spark, uri, on_invalid="quarantine").load(frame, into=Customer).commit()
+    assert customers(uri) == {"c3": ("Cy", 1)}
+    aside = spark.read.parquet(f"{report.quarantine}entity-Customer").collect()
+    assert sorted((row.reason, json.loads(row.source)["id"]) for row in aside) == [
+        ("id: cannot be read as UTF-8 text: \ufffd", "\ufffd"),
+        ("name: cannot be read as UTF-8 text: \ufffdA", "c1"),
+    ]
+
+
+def test_a_key_that_its_validator_changes_is_one_identity(spark, uri):
+    with session_of(uri, Tidy) as opened:
+        opened.ensure([Tidy(id=" A ", size=1)])
+        opened.commit()
+    frame = spark.createDataFrame([("A ", 1), (" B", 2)], "id string, size int")
+    report = Pipeline(spark, uri).load(frame, into=Tidy).commit()
+    assert report.types["Tidy"] == TypeReport(read=2, inserted=1, unchanged=1, files=report.types["Tidy"].files)
+    with session_of(uri, Tidy) as opened:
+        found = opened.query().entities(Tidy).collect()
+    assert sorted((one.id, one.meta().key, one.size) for one in found) == [("a", "a", 1), ("b", "b", 2)]
+    twice = spark.createDataFrame([("C", 1), ("c", 2)], "id string, size int").repartition(2, "size")
+    with pytest.raises(ValidationError, match="entity Tidy 'c' occurs more than once"):
+        Pipeline(spark, uri).load(twice, into=Tidy).commit()
+
+
+def test_a_key_that_its_validator_refuses_is_a_row_that_does_not_fit(spark, folder):
+    frame = spark.createDataFrame([("a",), ("A",)], "id string")
+    report = Pipeline(spark, folder, on_invalid="quarantine").load(frame, into=Coded).commit()
+    assert report.types["Coded"] == TypeReport(read=2, inserted=1, rejected=1, files=1)
+    aside = spark.read.parquet(f"{report.quarantine}entity-Coded").collect()
+    assert [row.reason for row in aside] == ["id: String should match pattern '^[a-z]$'"]
+
+
+def test_times_and_nested_values_are_those_of_the_embedded_path_in_any_session(spark, folder):
+    moment = dt.datetime(2024, 3, 31, 2, 30, 0, 1, tzinfo=dt.UTC)  # an hour that this night has not in Berlin
+    row = {"some": {"a": 1, "b": None}, "raw": {"k": [b"\0\xff"]}}
+    with session_of(folder, Timed) as opened:
+        opened.ensure([Timed(at=moment, then=moment.replace(tzinfo=None), many=[moment], **row)])
+        opened.commit()
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        frame = spark.sql(
+            "SELECT timestamp_ntz'2024-03-31 02:30:00.000001' AS at, '2024-03-31 02:30:00.000001' AS then, "
+            "array(timestamp'2024-03-31 04:30:00.000001') AS many, named_struct('a', 1, 'b', null) AS some, "
+            "map('k', array(unhex('00ff'))) AS raw"
+        )
+        report = Pipeline(spark, folder).load(frame, into=Timed).commit()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert report.types["Timed"] == TypeReport(read=1, unchanged=1)
+
+
+def test_a_run_that_fails_leaves_the_quarantine_of_another_in_the_same_second(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("time.strftime", lambda *_: "20240101T000000")
+    uri = str(tmp_path / "onto.db")
+    frame = spark.createDataFrame([("c1", "Ann", 1), (None, "No key", 1)], COLUMNS)
+    Pipeline(spark, uri, on_invalid="quarantine").load(frame, into=Customer).commit()
+    with pytest.raises(ValidationError):
+        Pipeline(spark, uri).load(frame, into=Customer).commit()
+    assert len(list(Path(f"{uri}.staging/{QUARANTINE}").rglob("*.parquet"))) == 1
 
 
 def test_duplicates_are_an_error_or_the_last_by_an_order_column(spark, folder):
@@ -206,3 +297,44 @@ def test_what_cannot_be_loaded_is_refused_before_any_task_starts(spark, folder, 
         pipeline.load(frame, into=Customer, map={"age": "no_such_column"})
     with pytest.raises(ValidationError, match=r"cannot be mapped from this source: \[PARSE_SYNTAX_ERROR\]"):
         pipeline.load(frame, into=Customer, map={"age": "age +"})
+
+
+@pytest.mark.parametrize(
+    ("into", "given", "message"),
+    [
+        (Customer, {"left": "id"}, "entity Customer has no left: its identity is key"),
+        (Customer, {"instance_key": "id", "right": "id"}, "entity Customer has no right and no instance_key"),
+        (Knows, {"key": "id"}, "relation Knows has no key: its identity is left, right"),
+        (Knows, {"instance_key": "id"}, "relation Knows has no instance_key"),
+        (Customer, {"on_duplicate": "Last"}, "on_duplicate is one of error, last, not 'Last'"),
+        (Customer, {"on_duplicate": "last"}, "on_duplicate='last' needs order_by"),
+    ],
+)
+def test_what_a_type_does_not_have_and_choices_that_there_are_not_are_refused(spark, folder, into, given, message):
+    frame = spark.createDataFrame([("c1", "Ann", 1)], COLUMNS)
+    with pytest.raises(ValidationError, match=message):
+        Pipeline(spark, folder).load(frame, into=into, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"on_invalid": "Abort"}, "on_invalid is one of abort, quarantine, not 'Abort'"),
+        ({"on_conflict": "merge"}, "on_conflict is one of abort, skip, upsert, not 'merge'"),
+    ],
+)
+def test_a_pipeline_takes_only_the_choices_that_there_are(spark, folder, given, message):
+    with pytest.raises(ValidationError, match=message):
+        Pipeline(spark, folder, **given)
+
+
+def test_the_loads_of_one_type_agree_on_what_the_last_row_is(spark, folder):
+    frame = spark.createDataFrame([("c1", "Ann", 1)], COLUMNS)
+    pipeline = Pipeline(spark, folder).load(frame, into=Customer, order_by="age")
+    for other in ({}, {"order_by": "age", "on_duplicate": "error"}):
+        with pytest.raises(ValidationError, match="give all of them order_by and on_duplicate, or none"):
+            pipeline.load(frame, into=Customer, **other)
+    with pytest.raises(ValidationError, match="entity Customer is ordered by int and string: make them of one type"):
+        pipeline.load(frame, into=Customer, order_by="name")
+    pipeline.load(frame.selectExpr("id", "'New' AS name", "age"), into=Customer, order_by="age + 1L").commit()
+    assert customers(folder) == {"c1": ("New", 1)}

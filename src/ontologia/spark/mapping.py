@@ -215,7 +215,7 @@ def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn
 
 
 def _key_text(name: str, given: Given) -> SparkColumn:
-    """A key as the text it is stored under, as `key_text` has it."""
+    """A key as the text it is stored under, as `key_text` has it; none where it is no text that can be read."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
@@ -233,7 +233,8 @@ def _key_text(name: str, given: Given) -> SparkColumn:
         raise ValidationError(
             f"{name} is a key: text, a whole number, a date or a time, and the source has {kind.simpleString()}: map it"
         )
-    return value.cast("string")
+    text = value.cast("string")
+    return sql.try_validate_utf8(text) if isinstance(kind, types.StringType) else text
 
 
 def _converted(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None]:

@@ -7,11 +7,12 @@ that fails or is killed leaves nothing visible, and what it staged is vacuumed.
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, Transaction, TypeLayout, user_metadata
@@ -24,7 +25,7 @@ from ontologia.objects import open_objects
 from ontologia.runtime.store import open_target
 from ontologia.spark.checking import checks_of
 from ontologia.spark.failures import explained
-from ontologia.spark.mapping import mapped
+from ontologia.spark.mapping import ORDER, mapped
 from ontologia.spark.places import check_reach, place_of
 from ontologia.spark.quarantine import quarantine_of
 from ontologia.spark.reading import uri_of
@@ -43,6 +44,14 @@ from ontologia.spark.staging import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "on_invalid": get_args(OnInvalid),
+    "on_conflict": get_args(OnConflict),
+    "on_duplicate": get_args(OnDuplicate),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,8 @@ class _Load:
     declaration: Declaration
     rows: DataFrame
     on_duplicate: OnDuplicate
+    order: DataType | None
+    """The type of what `order_by` says."""
 
 
 @dataclass(slots=True)
@@ -94,6 +105,9 @@ class Pipeline:
     on_invalid: OnInvalid = "abort"
     on_conflict: OnConflict = "upsert"
     _loads: list[_Load] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_choices({"on_invalid": self.on_invalid, "on_conflict": self.on_conflict})
 
     def load(
         self,
@@ -118,16 +132,36 @@ class Pipeline:
         declaration = getattr(into, "__declaration__", None)
         if not isinstance(declaration, Declaration):
             raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
-        identity = {
-            declaration.primary_key: key,
-            "left_key": left,
-            "right_key": right,
-            declaration.instance_key: instance_key,
-        }
-        expressions = {**(map or {}), **{name: text for name, text in identity.items() if name and text is not None}}
-        rows = mapped(opened(self.spark, source, format, options), declaration, expressions, order_by=order_by)
-        self._loads.append(_Load(declaration, rows, on_duplicate or ("error" if order_by is None else "last")))
+        if on_duplicate is None:
+            on_duplicate = "error" if order_by is None else "last"
+        check_choices({"on_duplicate": on_duplicate})
+        if on_duplicate == "last" and order_by is None:
+            raise ValidationError("on_duplicate='last' needs order_by, which says what the last is")
+        identity = _identity(declaration, key=key, left=left, right=right, instance_key=instance_key)
+        rows = mapped(
+            opened(self.spark, source, format, options), declaration, {**(map or {}), **identity}, order_by=order_by
+        )
+        load = _Load(declaration, rows, on_duplicate, None if order_by is None else rows.schema[ORDER].dataType)
+        self._check_alike(load)
+        self._loads.append(load)
         return self
+
+    def _check_alike(self, load: _Load) -> None:
+        """Refuse a load whose rows cannot be put in order with those of another: a type's loads are one job."""
+        from pyspark.sql.types import NumericType
+
+        ref = load.declaration.ref
+        for other in self._loads:
+            if other.declaration.ref != ref:
+                continue
+            if (other.order is None) != (load.order is None) or other.on_duplicate != load.on_duplicate:
+                raise ValidationError(
+                    f"{ref} is loaded from several sources: give all of them order_by and on_duplicate, or none"
+                )
+            kinds = (other.order, load.order)
+            if other.order != load.order and not all(isinstance(kind, NumericType) for kind in kinds):
+                shown = " and ".join(_order_name(kind) for kind in kinds if kind is not None)
+                raise ValidationError(f"{ref} is ordered by {shown}: make them of one type")
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
         """Run all loads and publish them as one commit."""
@@ -139,7 +173,8 @@ class Pipeline:
             check_reach(self.spark, repository)
             schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
             repository.catalog().check(schemas)
-            run = _Run(self, repository, staging_of(repository), f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}")
+            name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(4)}"
+            run = _Run(self, repository, staging_of(repository), name)
             if dry_run:
                 reports, commit_id = run.preview(repository.catalog()), None
             else:
@@ -235,7 +270,7 @@ class _Run:
             folder=folder,
             quarantine=quarantine_of(self.name, layout.ref),
             on_invalid=self.pipeline.on_invalid,
-            on_duplicate="last" if all(load.on_duplicate == "last" for load in loads) else "error",
+            on_duplicate=loads[0].on_duplicate,
             on_conflict=self.pipeline.on_conflict,
             dry_run=dry_run,
             checks=checks_of(declaration),
@@ -254,6 +289,37 @@ class _Run:
         parts = [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]
         counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
         return parts, TypeReport(**counts, files=len(parts))
+
+
+def check_choices(given: Mapping[str, Any], where: str = "") -> None:
+    """Refuse what is none of the choices that there are."""
+    for name, choice in given.items():
+        if choice not in CHOICES[name]:
+            raise ValidationError(f"{where}{name} is one of {', '.join(CHOICES[name])}, not {choice!r}")
+
+
+def _identity(declaration: Declaration, **given: Any) -> dict[str, Any]:
+    """What fills the parts of an identity. A part that the type does not have is a mistake."""
+    is_entity = declaration.ref.kind == "entity"
+    parts = {
+        "key": declaration.primary_key,
+        "left": None if is_entity else "left_key",
+        "right": None if is_entity else "right_key",
+        "instance_key": declaration.instance_key,
+    }
+    said = {part: text for part, text in given.items() if text is not None}
+    unknown = [part for part in said if parts[part] is None]
+    if unknown:
+        has = ", ".join(part for part, name in parts.items() if name is not None)
+        raise ValidationError(f"{declaration.ref} has no {' and no '.join(unknown)}: its identity is {has}")
+    return {parts[part] or "": text for part, text in said.items()}
+
+
+def _order_name(kind: DataType) -> str:
+    """Text travels with the number it may be, as a pair."""
+    from pyspark.sql.types import StructType
+
+    return "string" if isinstance(kind, StructType) else kind.simpleString()
 
 
 def _named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:

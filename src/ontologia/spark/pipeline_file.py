@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration
-from ontologia.spark.pipeline import Pipeline
+from ontologia.spark.pipeline import CHOICES, Pipeline, check_choices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,11 +52,6 @@ _LOAD = {
     "options",
     "order_by",
     "on_duplicate",
-}
-_CHOICES = {
-    "on_invalid": ("abort", "quarantine"),
-    "on_conflict": ("abort", "skip", "upsert"),
-    "on_duplicate": ("error", "last"),
 }
 
 
@@ -101,9 +96,7 @@ class PipelineFile:
                 if not isinstance(load.get(needed), str):
                     raise ValidationError(f"{place}: [[load]] {number} needs {needed}")
         for table in (options, *loads):
-            for name in _CHOICES.keys() & table.keys():
-                if table[name] not in _CHOICES[name]:
-                    raise ValidationError(f"{place}: {name} is one of {', '.join(_CHOICES[name])}, not {table[name]!r}")
+            check_choices({name: table[name] for name in CHOICES if name in table}, f"{place}: ")
         models = target.get("models", [])
         names = [models] if isinstance(models, str) else list(models)
         texts = {
