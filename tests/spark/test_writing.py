@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from typing import Annotated
 
 import pyarrow as pa
 import pytest
+from pydantic import StringConstraints
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import _parse_datatype_string
 from spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
-from ontologia import ValidationError
+from ontologia import Entity, Field, OntologiaConfig, Relation, Session, ValidationError
 from ontologia.spark import landing, read
-from ontologia.spark.incoming import is_plain, json_texts
+from ontologia.spark.incoming import intake, is_plain, json_texts
 from ontologia.spark.landing import land
 from ontologia.spark.source import OntologiaSource
 from ontologia.spark.writing import plan_write, stage_share
 
 COLUMNS = "id string, name string, age int, tags array<string>"
+Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
+
+
+class Tidy(Entity):
+    id: Field[Tidied] = Field("NONE", primary_key=True)
+    size: Field[Annotated[str, StringConstraints(max_length=2)]] = "large"
+
+
+class Tied(Relation[Tidy, Tidy]):
+    at: Field[Tidied] = Field(instance_key=True)
+
+
+class Made(Entity):
+    id: Field[str] = Field(default_factory=lambda: "made", primary_key=True)
+    size: Field[int]
+
+
+def taken(cls, kinds, **columns):
+    """Columns as a writer takes them in: the rows, and the reasons against others."""
+    declaration = cls.__declaration__
+    plan = intake(_parse_datatype_string(kinds), declaration.schema, declaration, None)
+    rows, rejected = plan.take(pa.table(columns))
+    return rows.to_pylist(), [row.reason for row in rejected]
 
 
 def write(frame, uri, type_="Customer", **options):
@@ -142,6 +167,48 @@ def test_rows_that_do_not_fit_abort_or_are_set_aside_with_reason_and_source(spar
     aside = spark.read.option("recursiveFileLookup", "true").parquet(f"{shop}.staging/quarantine").collect()
     assert {row.reason for row in aside} == {"name: must have a value", "id: must have a value"}
     assert {json.loads(row.source)["name"] for row in aside} == {None, "No key"}
+
+
+def test_text_that_is_not_utf8_is_set_aside_and_the_rest_can_be_read(spark, tmp_path):
+    shop = filled(str(tmp_path / "onto.db"))
+    bad = "cast(unhex('ff41') AS string)"
+    rows = f"('c5', {bad}, array('a')), ({bad}, 'No key', array()), ('c6', 'Nest', array({bad})), ('c7', 'Good', array('a'))"
+    frame = spark.sql(f"SELECT col1 AS id, col2 AS name, 1 AS age, col3 AS tags FROM VALUES {rows}")
+    assert "has text that is not valid UTF-8. The source row is" in refused(frame, shop)
+    write(frame, shop, onInvalid="quarantine")
+    assert customers(shop) == {"c1": ("Ann", 30), "c2": ("Bob", 40), "c7": ("Good", 1)}
+    aside = spark.read.option("recursiveFileLookup", "true").parquet(f"{shop}.staging/quarantine").collect()
+    assert {(row.reason, json.loads(row.source)["id"]) for row in aside} == {
+        ("name: has text that is not valid UTF-8", "c5"),
+        ("id: has text that is not valid UTF-8", "\ufffdA"),
+        ("tags: has text that is not valid UTF-8", "c6"),
+    }
+
+
+def test_an_identity_is_the_key_as_its_validator_leaves_it(spark, folder):
+    frame = spark.createDataFrame([(" A ", "s"), ("b", "s")], "id string, size string")
+    write(frame, folder, "Tidy", models="test_writing:Tidy")
+    with Session(folder, entity_types=[Tidy], config=OntologiaConfig()) as opened:
+        found = opened.query().entities(Tidy).collect()
+    assert sorted((one.id, one.meta().key) for one in found) == [("a", "a"), ("b", "b")]
+    rows, _ = taken(
+        Tied, "left_key string, right_key string, at string", left_key=[" A "], right_key=["b"], at=["MON "]
+    )
+    assert rows == [{"left_key": " A ", "right_key": "b", "instance_key": "mon"}]
+
+
+def test_a_key_with_a_default_needs_no_column_and_a_default_is_checked():
+    assert taken(Tidy, "size string", size=["s"]) == ([{"entity_key": "none", "id": "none", "size": "s"}], [])
+    assert taken(Tidy, "id string", id=["a"]) == ([], ["size: String should have at most 2 characters"])
+    with pytest.raises(ValidationError, match="nothing fills id of entity Made"):
+        taken(Made, "size int", size=pa.array([1], pa.int32()))
+
+
+def test_an_instance_key_of_any_white_space_is_blank():
+    blank = ["", "\t", "\x1c\u3000", "\x85"]
+    ends = {"left_key": ["a"] * 4, "right_key": ["b"] * 4, "amount": [1.0] * 4}
+    found = taken(Buys, "left_key string, right_key string, at string, amount double", at=blank, **ends)
+    assert found == ([], ["at: a key must not be blank"] * 4)
 
 
 def test_constraints_and_structure_are_checked(spark, folder):
