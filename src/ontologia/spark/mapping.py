@@ -38,6 +38,13 @@ SAID_AS_JSON = {
 """Nested values in the words of `encode_json`."""
 
 
+class Problem(NamedTuple):
+    """When a row does not fit, and what is said of it: apart, because of most rows there is nothing to say."""
+
+    holds: SparkColumn
+    said: SparkColumn
+
+
 class Given(NamedTuple):
     """What the source has for a field or a key, and its type there."""
 
@@ -81,7 +88,8 @@ def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColu
 
     checks = checks_of(declaration)
     values: dict[str, SparkColumn] = {}
-    problems, suspects = [], []
+    problems: list[Problem] = []
+    suspects = []
     for column in declaration.schema.columns:
         check = checks.get(column.physical)
         if column.name not in given:  # the declared default
@@ -90,20 +98,20 @@ def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColu
                 suspects.append(sql.lit(True))
             continue
         found = given[column.name]
-        value, problem = _converted(column, found)
+        value, lost = _converted(column, found)
+        problems += lost
         if not _takes_none(column) and must_be_filled(declaration.options[column.name]):
-            problem = _first(_missing(column.name, found.value), problem)
+            problems.append(_missing(column.name, found.value))
         elif not _takes_none(column):  # an empty cell says nothing, so the default holds
             value = sql.when(found.value.isNull(), _default(declaration, column)).otherwise(value)
         values[column.name] = value
-        problems.append(problem)
         if check is not None:
             suspects.append(check.suspects(column, value))
-    identity = _identity(declaration, given, values, checks)
-    said = [problem for problem in (*(problem for _, _, problem in identity), *problems) if problem is not None]
-    wrong = reduce(operator.or_, (problem.isNotNull() for problem in said), sql.lit(False))
+    keys, unfit = _identity(declaration, given, values, checks)
+    wrong = reduce(operator.or_, (problem.holds for problem in (*unfit, *problems)), sql.lit(False))
+    said = [sql.when(problem.holds, problem.said) for problem in (*unfit, *problems)]
     return [
-        *(text.alias(name) for name, text, _ in identity),
+        *(text.alias(name) for name, text in keys.items()),
         *(values[column.name].alias(column.physical) for column in declaration.schema.columns),
         sql.when(wrong, sql.concat_ws("; ", *said)).alias(REASON),
         sql.when(reduce(operator.or_, suspects, wrong), sql.col(SOURCE)).alias(SOURCE),
@@ -166,37 +174,36 @@ def _identity(
     given: Mapping[str, Given],
     values: Mapping[str, SparkColumn],
     checks: Mapping[str, Check],
-) -> list[tuple[str, SparkColumn, SparkColumn | None]]:
-    """The identity columns as text, each with the reason why a row has none."""
+) -> tuple[dict[str, SparkColumn], list[Problem]]:
+    """The identity columns as text, and what may be wrong with them beyond what is wrong with a field."""
     from pyspark.sql import functions as sql
 
     if declaration.ref.kind == "entity":
         key = declaration.schema.by_name[declaration.primary_key or ""]
-        value, problem = values[key.name], None
+        value, problems = values[key.name], []
         check = checks.get(key.physical)
         if check is not None and check.limits is None:
-            value, problem = _settled(key, check, value)
-        return [("entity_key", _key_text(key.name, Given(value, spark_type(key.spark_type))), problem)]
-    found = [(name, *_end(name, given[name])) for name in ("left_key", "right_key")]
+            value, refused = _settled(key, check, value)
+            problems.append(refused)
+        return {"entity_key": _key_text(key.name, Given(value, spark_type(key.spark_type)))}, problems
     name = declaration.instance_key
+    ends = {"left_key": "left_key", "right_key": "right_key"} | ({} if name is None else {"instance_key": name})
+    keys = {end: _key_text(source, given[source]) for end, source in ends.items()}
+    problems = []
+    for source in ends.values():
+        problems += [_missing(source, given[source].value), *_not_utf8(source, given[source])]
     if name is None:
-        return [*found, ("instance_key", sql.lit(""), None)]
-    text, problem = _end(name, given[name])
-    blank = sql.when(sql.btrim(text, sql.lit(BLANKS)) == "", sql.lit(f"{name}: a key must not be blank"))
-    problem = sql.coalesce(problem, blank)
-    if "instance_key" in checks:
-        text, refused = _settled(instance_column(name), checks["instance_key"], text)
-        problem = sql.coalesce(problem, refused)
-    return [*found, ("instance_key", text, problem)]
+        keys["instance_key"] = sql.lit("")
+    elif "instance_key" in checks:
+        keys["instance_key"], refused = _settled(instance_column(name), checks["instance_key"], keys["instance_key"])
+        problems.append(refused)
+    else:
+        blank = sql.btrim(keys["instance_key"], sql.lit(BLANKS)) == ""
+        problems.append(Problem(blank, sql.lit(f"{name}: a key must not be blank")))
+    return keys, problems
 
 
-def _end(name: str, given: Given) -> tuple[SparkColumn, SparkColumn]:
-    """A key that is no field, as text, and the reason where it is none."""
-    text = _key_text(name, given)
-    return text, _first(_missing(name, given.value), _not_utf8(name, given))
-
-
-def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, SparkColumn]:
+def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:
     """A key as its validator leaves it, and the reason where it refuses: rows must meet by the key they end up with."""
     import pyarrow as pa
     from pyspark.sql import functions as sql
@@ -211,7 +218,7 @@ def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn
     settle.__annotations__ = {"values": pa.Array, "return": pa.Array}  # by which Spark knows what to hand it
     call: Any = arrow_udf
     found = call(settle, f"key {key.spark_type}, reason string")(readable)
-    return found["key"], found["reason"]
+    return found["key"], Problem(found["reason"].isNotNull(), found["reason"])
 
 
 def _key_text(name: str, given: Given) -> SparkColumn:
@@ -237,8 +244,8 @@ def _key_text(name: str, given: Given) -> SparkColumn:
     return sql.try_validate_utf8(text) if isinstance(kind, types.StringType) else text
 
 
-def _converted(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None]:
-    """A source value as a field's value, and the reason where it is none; no reason where it always is one."""
+def _converted(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
+    """A source value as a field's value, and how it may be none."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
@@ -257,7 +264,9 @@ def _converted(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn |
         lost.append(source != sql.floor(source))  # a cast would cut the fraction off
     if column.scalar in ("date", "datetime"):
         lost.append(~value.between(*_calendar(column.scalar)))
-    return value, sql.when(reduce(operator.or_, lost), _said(column.name, given, column.scalar)) if lost else None
+    if not lost:
+        return value, []
+    return value, [Problem(reduce(operator.or_, lost), _said(column.name, given, column.scalar))]
 
 
 def _instant(given: Given) -> SparkColumn:
@@ -283,7 +292,7 @@ def _epoch() -> SparkColumn:
     return sql.lit("1970-01-01").cast("timestamp_ntz")
 
 
-def _json(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None]:
+def _json(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
     """A structured value as JSON text, which executors check and bring to its canonical form."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
@@ -291,13 +300,13 @@ def _json(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None
     source, kind = given
     if isinstance(kind, types.StringType):
         wrong = ~sql.is_valid_utf8(source) | sql.try_parse_json(source).isNull()
-        return source, sql.when(source.isNotNull() & wrong, _said(column.name, given, "JSON"))
+        return source, [Problem(source.isNotNull() & wrong, _said(column.name, given, "JSON"))]
     value = _sayable(source, kind)
     if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
-        garbled = sql.when(_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
-        return sql.to_json(value, SAID_AS_JSON), garbled if '"string"' in kind.json() else None
+        garbled = Problem(_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
+        return sql.to_json(value, SAID_AS_JSON), [garbled] if '"string"' in kind.json() else []
     alone = sql.to_json(sql.array(value), SAID_AS_JSON)  # Spark writes no scalar as JSON
-    return sql.when(source.isNotNull(), sql.substr(alone, sql.lit(2), sql.length(alone) - 2)), None
+    return sql.when(source.isNotNull(), sql.substr(alone, sql.lit(2), sql.length(alone) - 2)), []
 
 
 def _sayable(value: SparkColumn, kind: DataType) -> SparkColumn:
@@ -367,30 +376,24 @@ def _calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
     return first, last
 
 
-def _first(problem: SparkColumn, other: SparkColumn | None) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
-    return problem if other is None else sql.coalesce(problem, other)
-
-
 def _takes_none(column: Column) -> bool:
     return accepts_none(column.spec) if column.scalar is None else column.nullable
 
 
-def _missing(name: str, given: SparkColumn) -> SparkColumn:
+def _missing(name: str, given: SparkColumn) -> Problem:
     from pyspark.sql import functions as sql
 
-    return sql.when(given.isNull(), sql.lit(f"{name}: must have a value"))
+    return Problem(given.isNull(), sql.lit(f"{name}: must have a value"))
 
 
-def _not_utf8(name: str, given: Given) -> SparkColumn | None:
-    """The reason where text is none; what is no text in the source always becomes some."""
+def _not_utf8(name: str, given: Given) -> list[Problem]:
+    """How text may be none; what is no text in the source always becomes some."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
     if not isinstance(given.kind, (types.StringType, types.BinaryType)):
-        return None
-    return sql.when(~sql.is_valid_utf8(given.value.cast("string")), _said(name, given, "UTF-8 text"))
+        return []
+    return [Problem(~sql.is_valid_utf8(given.value.cast("string")), _said(name, given, "UTF-8 text"))]
 
 
 def _said(name: str, given: Given, expected: str) -> SparkColumn:
