@@ -9,9 +9,9 @@ import pydantic
 import pytest
 from annotated_types import Ge, Gt, Interval, Len, MaxLen, MinLen, MultipleOf
 
-from ontologia import Entity, Field, ValidationError
+from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.spark import Pipeline
-from ontologia.spark.checking import Check, Limit, checks_of, limits_of
+from ontologia.spark.checking import Check, Limit, checks_of, instance_column, limits_of
 from ontologia.spark.mapping import mapped
 
 
@@ -22,6 +22,14 @@ class Sized(Entity):
     code: Field[Annotated[str, Len(2, 3)]] = "ab"
     even: Field[Annotated[int, MultipleOf(2)]] = 2
     tags: Field[list[str]] = Field(default_factory=list)
+
+
+class Joined(Relation[Sized, Sized]):
+    at: Field[Annotated[str, MaxLen(3)]] = Field(instance_key=True)
+
+
+class Linked(Relation[Sized, Sized]):
+    at: Field[str] = Field(instance_key=True)
 
 
 CHECKS = checks_of(Sized.__declaration__)
@@ -78,6 +86,13 @@ def test_where_only_the_validator_knows_it_sees_each_distinct_value_once():
     assert seen == ['["a"]', "[1]", '[ "a" ]']
     assert (found.to_pylist()[::2], list(problems)) == (['["a"]', '["a"]', None], [1, 3])
     assert checked("even", 2, 3)[1] == {1: "even: Input should be a multiple of 2"}
+
+
+def test_an_instance_key_has_a_check_where_it_says_more_than_a_text():
+    check = checks_of(Joined.__declaration__)["instance_key"]
+    _, problems = check.of(instance_column("at"), pa.chunked_array([["mon", "monday"]]))
+    assert problems == {1: "at: String should have at most 3 characters"}
+    assert checks_of(Linked.__declaration__) == {}
 
 
 def test_spark_marks_the_rows_that_the_validator_would_refuse(spark):
