@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import pytest
 from pydantic import StringConstraints
 from pyspark.sql import functions as sql
 from spark_shop import Buys, Customer, Everything, Knows
+from typing_extensions import TypedDict
 
 from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.model import encode_json, key_text
@@ -228,3 +229,27 @@ def test_columns_that_no_field_takes_may_have_any_names(spark):
 def test_an_order_that_the_source_does_not_have_is_refused(spark):
     with pytest.raises(ValidationError, match="no_such_column"):
         mapped(spark.range(1), Everything.__declaration__, {"number": "id"}, order_by="no_such_column")
+
+
+class Part(TypedDict):
+    size: int
+    colour: NotRequired[str]
+
+
+class Bought(TypedDict):
+    price: float | None
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+    parts: Field[list[Part]]
+    bought: Field[Bought | None] = None
+
+
+def test_a_member_that_is_null_is_kept_where_it_may_be_none_and_else_not_there(spark):
+    text = '{"id": "a", "parts": [{"size": 1}, {"size": 2, "colour": "red"}], "bought": {"price": null}}'
+    kinds = "id string, parts array<struct<size: bigint, colour: string>>, bought struct<price: double>"
+    source = spark.read.schema(kinds).json(spark.sparkContext.parallelize([text]))
+    (row,) = mapped(source, Thing.__declaration__, {}).collect()
+    assert json.loads(row.parts) == [{"size": 1}, {"size": 2, "colour": "red"}]
+    assert json.loads(row.bought) == {"price": None}

@@ -120,6 +120,21 @@ def accepts_none(spec: TypeSpec) -> bool:
     return any(member in (ANY, NONE) for member in (spec["members"] if spec["kind"] == "union" else [spec]))
 
 
+def has_none_inside(spec: TypeSpec) -> bool:
+    """Whether a member of a dict may be None, so that one that is None is another value than one that is not there."""
+    match spec["kind"]:
+        case "list":
+            return has_none_inside(spec["item"])
+        case "dict":
+            return accepts_none(spec["value"]) or has_none_inside(spec["value"])
+        case "union":
+            return any(has_none_inside(member) for member in spec["members"])
+        case "typed_dict":
+            types = [member["type"] for member in spec["fields"].values()]
+            return any(accepts_none(type_) or has_none_inside(type_) for type_ in types)
+    return bool(spec == ANY)
+
+
 def ambiguous(spec: TypeSpec) -> bool:
     """Whether two different values may have the same JSON, such as a date and a text in `str | date`, or in `Any`."""
     match spec["kind"]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
 from ontologia.model.fields import FieldOptions
-from ontologia.model.typespec import accepts_none
+from ontologia.model.typespec import accepts_none, has_none_inside
 from ontologia.spark.checking import Check, checks_of, instance_column
 from ontologia.spark.types import spark_type
 
@@ -30,7 +30,6 @@ BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python takes for white space: a key of nothing else is blank."""
 ZONELESS = r"^\s*[+-]?\d+(-\d+){0,2}([T ][\d:.]*)?\s*$"
 SAID_AS_JSON = {
-    "ignoreNullFields": "false",
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'",
@@ -304,7 +303,8 @@ def _json(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
     value = _sayable(source, kind)
     if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
         garbled = Problem(_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
-        return sql.to_json(value, SAID_AS_JSON), [garbled] if '"string"' in kind.json() else []
+        whole = {**SAID_AS_JSON, "ignoreNullFields": str(not has_none_inside(column.spec)).lower()}
+        return sql.to_json(value, whole), [garbled] if '"string"' in kind.json() else []
     alone = sql.to_json(sql.array(value), SAID_AS_JSON)  # Spark writes no scalar as JSON
     return sql.when(source.isNotNull(), sql.substr(alone, sql.lit(2), sql.length(alone) - 2)), []
 

@@ -26,6 +26,7 @@ from ontologia.runtime.store import open_target
 from ontologia.spark.checking import checks_of
 from ontologia.spark.failures import explained
 from ontologia.spark.mapping import ORDER, mapped
+from ontologia.spark.parts import parts_of
 from ontologia.spark.places import check_reach, place_of
 from ontologia.spark.quarantine import quarantine_of
 from ontologia.spark.reading import uri_of
@@ -286,7 +287,7 @@ class _Run:
         failed = next((row.error for row in messages if row.error is not None), None)
         if failed is not None:
             raise ValidationError(failed)
-        parts = [Part(row.path, row["size"], row.rows) for row in messages if row.path is not None]
+        parts = parts_of(messages)
         counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
         return parts, TypeReport(**counts, files=len(parts))
 
