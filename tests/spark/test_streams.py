@@ -12,6 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 from ontologia import Entity, Field, Session, ValidationError
+from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.changes import change_rows
 from ontologia.spark.source import OntologiaSource
@@ -88,7 +89,7 @@ def test_operations_are_those_of_the_log_across_compaction_and_migration(uri, af
         assert opened.commit() == 7
         repository = opened.repository
         rows = change_rows(repository, wider.__declaration__.schema, KeyRange(), after, upto + 1).to_pylist()
-        found = {(row["commit_id"], row["entity_key"], row["operation"]) for row in rows}
+        found = {(row["commit_id"], row["entity_key"], row[OPERATION]) for row in rows}
         logged = {
             (number, change["key"], change["operation"])
             for number in range(max(after + 1, 6), upto + 2)
