@@ -60,7 +60,10 @@ def conditions(draw: st.DrawFn, item: RandomType, side: str | None = None) -> tu
 
 
 def _place(draw: st.DrawFn, operand: FieldExpr[Any], side: str | None) -> FieldExpr[Any]:
-    how = draw(st.sampled_from(("whole", "path", "path") if side else ("whole", "path", "item", "inner item")))
+    ways = ("whole", "path", "path") if side else ("whole", "path", "item", "inner item")
+    if side and operand.column is not None and operand.column.spec["kind"] == "list":
+        ways = ("path", "path", "path")  # items of an endpoint's list cannot be asked for
+    how = draw(st.sampled_from(ways))
     if how in ("path", "inner item"):
         operand = operand.path(draw(st.sampled_from(STEPS)))
     if how in ("item", "inner item"):
