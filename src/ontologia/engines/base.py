@@ -204,7 +204,11 @@ class Engine(ABC):
     def commit_at(self, moment: datetime) -> int:
         """The last commit made at or before a time, by the clocks of its writers; 0 when there is none."""
         limit = to_utc(moment)
-        return next((commit.id for commit in self.commits() if datetime.fromisoformat(commit.created_at) <= limit), 0)
+        return next((commit.id for commit in self.walk() if datetime.fromisoformat(commit.created_at) <= limit), 0)
+
+    def walk(self) -> Iterator[Commit]:
+        """The log, newest first, read as far back as it is asked for."""
+        return iter(self.commits())
 
     @abstractmethod
     def get_commit(self, commit_id: int) -> dict[str, Any] | None: ...

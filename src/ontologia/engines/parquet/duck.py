@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 BATCH_ROWS = 131_072
-AS_STORED = "union_by_name = true, hive_partitioning = false"
+READ_OPTIONS = {"union_by_name": True, "hive_partitioning": False}
 """How files are read: columns by name, and none from the name of a folder such as `country=DE`."""
+AS_STORED = ", ".join(f"{name} = {str(value).lower()}" for name, value in READ_OPTIONS.items())
 MEMORY_PER_THREAD = 256_000_000 * 0.9
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from ontologia.engines.parquet.duck import READ_OPTIONS
 from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.records import IndexEntry
 from ontologia.model import COMMIT_ID, Column, TypeRef
@@ -106,9 +107,8 @@ class FilesRelation(Relation):
 
     def _select(self, names: Sequence[str], entries: Sequence[IndexEntry]) -> exp.Select:
         files = exp.Array(expressions=[exp.Literal.string(place) for place in self._places(entries)])
-        by_name = exp.EQ(this=exp.column("union_by_name"), expression=exp.true())
-        as_stored = exp.EQ(this=exp.column("hive_partitioning"), expression=exp.false())
-        read = exp.Anonymous(this="read_parquet", expressions=[files, by_name, as_stored])
+        how = [exp.EQ(this=exp.column(name), expression=exp.convert(value)) for name, value in READ_OPTIONS.items()]
+        read = exp.Anonymous(this="read_parquet", expressions=[files, *how])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
         return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(source)
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ontologia.config import OntologiaConfig
@@ -39,7 +39,7 @@ from ontologia.engines.parquet.tails import Tails
 from ontologia.engines.parquet.vacuum import VacuumReport
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
-from ontologia.model import TypeRef, TypeSchema, to_utc
+from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
@@ -244,17 +244,10 @@ class S3Repository(RowwiseRepository):
     # --- the log ---
 
     def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
-        found: list[Commit] = []
-        for _, manifest in self.log.chain(self.log.head().head, since or 0):
-            if limit is not None and len(found) >= limit:
-                break
-            found.append(_commit(manifest))
-        return found
+        return list(islice(self.walk(since or 0), limit if limit is None else max(limit, 0)))
 
-    def commit_at(self, moment: datetime) -> int:
-        limit = to_utc(moment)
-        chain = self.log.chain(self.log.head().head)  # read as far back as the commit lies
-        return next((found.commit_id for _, found in chain if datetime.fromisoformat(found.created_at) <= limit), 0)
+    def walk(self, since: int = 0) -> Iterator[Commit]:
+        return (_commit(manifest) for _, manifest in self.log.chain(self.log.head().head, since))
 
     def get_commit(self, commit_id: int) -> dict[str, Any] | None:
         found = self.log.find(self.log.head().head, commit_id)
