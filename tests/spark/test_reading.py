@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, datasource
 from spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
 
 from ontologia import OntologiaError, StorageBackendError, ValidationError, left
+from ontologia.engines.parquet.key_ranges import KeyRange
 from ontologia.query.plan import Window
 from ontologia.spark import read, splits
 from ontologia.spark.source import FilesPartition, OntologiaReader, Wanted, split, translated
-from ontologia.spark.splits import KeyRange
 from ontologia.spark.types import result_struct
 
 NAMES = ["id", "name", "age", "tags", "note"]

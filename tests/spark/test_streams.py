@@ -12,11 +12,11 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 from ontologia import Entity, Field, Session, ValidationError
+from ontologia.engines.parquet.key_ranges import KeyRange
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.changes import change_rows
 from ontologia.spark.source import OntologiaSource
-from ontologia.spark.splits import KeyRange
 
 COLUMNS = "id string, name string, age int, tags array<string>"
 

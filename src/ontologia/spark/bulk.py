@@ -13,6 +13,7 @@ from ontologia.engines.base import Transaction, TypeLayout
 from ontologia.engines.parquet import compaction
 from ontologia.engines.parquet.commit import ParquetTransaction
 from ontologia.engines.parquet.compaction import CompactionReport, Job, Written
+from ontologia.engines.parquet.key_ranges import KeyRange
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import MigrationError, ValidationError
@@ -29,7 +30,7 @@ from ontologia.spark.ranges import BATCH_ROWS, quick_batches, ranged
 from ontologia.spark.reading import native_paths, stored_rows
 from ontologia.spark.snapshots import SnapshotTask, rows_within, snapshot_of_range, snapshot_of_rows
 from ontologia.spark.sorting import gathered
-from ontologia.spark.splits import ROWS_PER_SPLIT, KeyRange, cuts_of_files, files_of, key_ranges
+from ontologia.spark.splits import ROWS_PER_SPLIT, cuts_of_files, files_of, key_ranges
 from ontologia.spark.staging import ROWS_SORTED
 from ontologia.spark.workers import Message
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog
+from ontologia.engines.parquet.key_ranges import KeyRange
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
-from ontologia.spark.splits import KeyRange
 from ontologia.spark.types import result_struct
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from ontologia.engines.identity import identity_key
 from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
 from ontologia.engines.parquet.compaction import SNAPSHOT_GROUP_ROWS
+from ontologia.engines.parquet.key_ranges import KeyRange, rows_between
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.relation import SUPERSEDED_BY
 from ontologia.engines.parquet.repository import S3Repository
@@ -23,7 +24,6 @@ from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.spark.parts import PART_BYTES, RowGroups, put_part
 from ontologia.spark.sorting import Sorter, gathered
 from ontologia.spark.source import repository_at
-from ontologia.spark.splits import KeyRange, rows_between
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from ontologia.engines.base import output_schema
 from ontologia.engines.parquet.duck import BATCH_ROWS
+from ontologia.engines.parquet.key_ranges import KeyRange, unmerged
 from ontologia.engines.parquet.planning import Scan
 from ontologia.engines.parquet.relation import FilesRelation
 from ontologia.engines.parquet.repository import S3Repository
@@ -37,7 +38,7 @@ from ontologia.runtime.delta import OPERATION
 from ontologia.runtime.store import open_target
 from ontologia.spark import reading
 from ontologia.spark.changes import change_rows, change_struct, operation_column, up_to
-from ontologia.spark.splits import KeyRange, cuts_of_files, cuts_of_table, file_shares, key_ranges, unmerged
+from ontologia.spark.splits import cuts_of_files, cuts_of_table, file_shares, key_ranges
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import settle
 
@@ -259,7 +260,7 @@ class OntologiaReader(DataSourceReader):
         if self.filters or not wanted.window.deduplicated:
             return None
         names = list(map(wanted.physical, self.names))
-        return unmerged(repository, files, names, KeyRange(), wanted.schema.ref.identity[0])
+        return unmerged(repository.reading, files, names, KeyRange(), wanted.schema.ref.identity[0])
 
     def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
         wanted, window = self.wanted, self.wanted.window

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
+from ontologia.engines.parquet.key_ranges import KeyRange, first_key, unmerged
 from ontologia.engines.parquet.records import Part
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
@@ -29,7 +30,6 @@ from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.reading import planned, uri_of
 from ontologia.spark.sorting import Sorter, gathered, identity_chunks
 from ontologia.spark.source import repository_at
-from ontologia.spark.splits import KeyRange, first_key, unmerged
 from ontologia.spark.workers import Message
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def stored_range(
     if dense and isinstance(repository, S3Repository):
         catalog = catalog or repository.catalog()
         files = planned(repository, catalog, catalog.layouts[schema.ref], window)
-        found = list(unmerged(repository, files, only, KeyRange(first, f"{last}\0"), key.name) or ())
+        found = list(unmerged(repository.reading, files, only, KeyRange(first, f"{last}\0"), key.name) or ())
         if found:
             return pa.concat_tables(found)
     between = (key >= first, key <= last)

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ontologia.engines.base import Commit
+from ontologia.engines.parquet.key_ranges import KeyRange
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import open_objects
@@ -33,7 +34,6 @@ from ontologia.query.plan import Window
 from ontologia.spark.changes import change_rows, operation_column
 from ontologia.spark.landing import land
 from ontologia.spark.source import KeyRangePartition, Wanted, repository_at, shown, split
-from ontologia.spark.splits import KeyRange
 from ontologia.spark.writing import WRITE_OPTIONS, WritePlan, clear, shares_of, stage_share
 
 if TYPE_CHECKING:
