@@ -4,18 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
+LOCKED := --constraint requirements.lock --build-constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-s3a check lint types bench docs clean
+.PHONY: help demo test test-slow test-s3a check lint types bench docs lock clean
 
 help: ## What this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.x …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1,<27"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --upgrade --constraint requirements.lock pip
+	$(BIN)/python -m pip install --quiet $(LOCKED) --editable . --group dev
 	@touch $@
 
 demo: $(INSTALLED) ## The whole story on a small data set, in about a minute
@@ -45,6 +46,11 @@ bench: $(INSTALLED) ## Benchmarks beside their peers: a table, and JSON in bench
 
 docs: $(INSTALLED) ## Check the documentation: links, anchors, error codes, every example
 	@$(BIN)/python -m pytest tests/docs
+
+lock: ## Write requirements.lock anew: RENEW=<name> or RENEW=all takes newer versions
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=26,<27"
+	@$(BIN)/python .ci/lock.py $(RENEW)
 
 clean: ## Remove the environment and all caches
 	rm -rf $(VENV) demo .ruff_cache .mypy_cache .pytest_cache .hypothesis build dist benchmarks/results
