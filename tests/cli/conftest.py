@@ -18,7 +18,6 @@ from ontologia.cli import main
 
 APPS = Path(__file__).parent / "apps"
 SOURCE = Path(ontologia.__file__).parent.parent
-sys.path.insert(0, str(APPS))
 SCHEMAS = Path(ontologia.__file__).parent / "cli" / "schemas"
 
 # One line per engine: how it is called, where it lies, and the version it is laid out with.

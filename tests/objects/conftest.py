@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # `gcs_server` is shared by the tests
-
-from gcs_server import GcsServer, gcs_server
-
 from ontologia.objects import Objects, open_objects
 from ontologia.testing.s3server import S3Server
+from support.gcs_server import GcsServer, gcs_server
 
 
 @pytest.fixture(scope="session")

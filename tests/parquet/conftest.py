@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,7 @@ import pytest
 
 from ontologia.objects import Objects, open_objects
 from ontologia.testing.s3server import S3Server
-
-sys.path.insert(0, str(Path(__file__).parent))  # `parquet_shop` is shared by the tests, and by the processes they start
-
-from parquet_shop import VERSIONS, Shop
+from support.parquet_shop import HISTORY, VERSIONS, Shop
 
 
 @pytest.fixture(params=VERSIONS)
@@ -47,8 +43,6 @@ def empty(objects: Objects, version: str, tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def store(empty: Shop) -> Shop:
     """A store with three commits."""
-    from parquet_shop import HISTORY
-
     for rows in HISTORY:
         empty.commit(rows)
     return empty

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from parquet_shop import AheadClock, Customer, Product, Shop, commit, latest
 
 from ontologia.engines.parquet import paths
 from ontologia.errors import StorageBackendError
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
+from support.parquet_shop import AheadClock, Customer, Product, Shop, commit, latest
 
 CUSTOMER = Customer.__declaration__.ref
 

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parquet_shop import Customer, Product, Shop, latest
 
 from ontologia import OntologiaConfig, Ontology, open_repository
 from ontologia.engines.dispatch import initialize_storage, open_objects_repository
@@ -20,6 +19,7 @@ from ontologia.errors import EngineVersionError, StorageBackendError, Uninitiali
 from ontologia.objects import Objects, open_objects
 from ontologia.testing.s3server import S3Server
 from ontologia.testing.stores import FaultyObjects
+from support.parquet_shop import Customer, Product, Shop, latest
 
 CUSTOMER = Customer.__declaration__.ref
 

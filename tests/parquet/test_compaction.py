@@ -7,7 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from parquet_shop import (
+
+from ontologia.engines.parquet import paths
+from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, StorageBackendError, ValidationError
+from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
+from support.parquet_shop import (
     AheadClock,
     Bought,
     Customer,
@@ -18,10 +22,6 @@ from parquet_shop import (
     commit,
     state,
 )
-
-from ontologia.engines.parquet import paths
-from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, StorageBackendError, ValidationError
-from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 
 CUSTOMER = Customer.__declaration__.ref
 

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parquet_shop import (
+
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.repository import S3Repository
+from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
+from ontologia.objects import Objects, open_objects
+from ontologia.objects.proof import _proven
+from ontologia.runtime.drop import DropPreview
+from ontologia.testing.s3server import S3Server
+from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
+from support.parquet_shop import (
     AheadClock,
     Bought,
     Customer,
@@ -27,15 +36,6 @@ from parquet_shop import (
     committed_attempts,
     latest,
 )
-
-from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.repository import S3Repository
-from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
-from ontologia.objects import Objects, open_objects
-from ontologia.objects.proof import _proven
-from ontologia.runtime.drop import DropPreview
-from ontologia.testing.s3server import S3Server
-from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 
 Latest = dict[str, dict[str, dict[str, Any]]]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from parquet_shop import Customer
 
 from ontologia import Ontology, initialize_storage
+from support.parquet_shop import Customer
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

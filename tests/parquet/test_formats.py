@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parquet_shop import Customer, CustomerWithEmail, Product, Rated, Shop, commit
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.records import Head, Manifest, TypeIndex
 from ontologia.engines.parquet.schemas import KnownTypes
+from support.parquet_shop import Customer, CustomerWithEmail, Product, Rated, Shop, commit
 
 CUSTOMER = Customer.__declaration__.ref
 

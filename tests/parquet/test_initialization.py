@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parquet_shop import HISTORY, Product, Shop, latest
 
 from ontologia import OntologiaConfig
 from ontologia.engines.dispatch import initialize_storage
@@ -18,6 +17,7 @@ from ontologia.engines.parquet import paths, setup
 from ontologia.errors import LockContentionError, OntologiaError, ValidationError
 from ontologia.objects import Objects, open_objects
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
+from support.parquet_shop import HISTORY, Product, Shop, latest
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import random
 
 import pyarrow as pa
 import pytest
-from parquet_shop import Customer, Rated, Shop, commit
 
 from ontologia.engines.base import Catalog
 from ontologia.engines.parquet import commit as committing
@@ -16,6 +15,7 @@ from ontologia.engines.parquet.wanted import Kept
 from ontologia.errors import StorageBackendError
 from ontologia.model import Declared, TypeSchema
 from ontologia.query.plan import Plan
+from support.parquet_shop import Customer, Rated, Shop, commit
 
 CUSTOMER, RATED = Customer.__declaration__.schema, Rated.__declaration__.schema
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parquet_shop import HISTORY, Bought, Customer, CustomerWithEmail, Product, Rated, Shop, commit, latest, state
 
 from ontologia import Entity, Field, Ontology, open_repository
 from ontologia.engines.dispatch import initialize_storage
@@ -22,6 +21,18 @@ from ontologia.errors import (
 from ontologia.query.plan import Window
 from ontologia.runtime.migration import MigrationPreview, MigrationResult
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
+from support.parquet_shop import (
+    HISTORY,
+    Bought,
+    Customer,
+    CustomerWithEmail,
+    Product,
+    Rated,
+    Shop,
+    commit,
+    latest,
+    state,
+)
 
 CUSTOMER, PRODUCT = Customer.__declaration__.ref, Product.__declaration__.ref
 

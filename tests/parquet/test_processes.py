@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import writers
-from parquet_shop import HISTORY, Customer, Product, Shop, commit, latest
 
 from ontologia.engines.parquet import paths
 from ontologia.objects import open_objects
 from ontologia.testing.crash import run_and_crash
 from ontologia.testing.s3server import S3Server
+from support import parquet_writers as writers
+from support.parquet_shop import HISTORY, Customer, Product, Shop, commit, latest
 
 
 class Race:
@@ -37,7 +37,7 @@ class Race:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, writers.__file__, *arguments], env=environment, stdout=log, stderr=log
+                [sys.executable, "-m", writers.__name__, *arguments], env=environment, stdout=log, stderr=log
             )
 
     def kill(self, name: str) -> None:

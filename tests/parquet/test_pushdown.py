@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from parquet_shop import VERSIONS, Bought, Customer, Product, Shop, commit
 
 from ontologia import OntologiaConfig, left
 from ontologia.engines.parquet import compaction, remote
@@ -18,6 +17,7 @@ from ontologia.errors import StorageBackendError
 from ontologia.objects import open_objects
 from ontologia.runtime.session import Session
 from ontologia.testing.s3server import S3Server
+from support.parquet_shop import VERSIONS, Bought, Customer, Product, Shop, commit
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from parquet_shop import Customer, Shop, commit, migrate
 
 from ontologia.engines.parquet import paths
 from ontologia.errors import SchemaOutdatedError
 from ontologia.query.plan import Plan
 from ontologia.testing.stores import FaultyObjects
+from support.parquet_shop import Customer, Shop, commit, migrate
 
 CUSTOMER = Customer.__declaration__.ref
 

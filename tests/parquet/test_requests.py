@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from parquet_shop import Bought, Customer, Product, Rated, Shop, commit
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.objects import Objects, RequestCount, open_objects
 from ontologia.query.plan import LATEST
+from support.parquet_shop import Bought, Customer, Product, Rated, Shop, commit
 
 
 def counted(objects: Objects, operation: Callable[[], object]) -> RequestCount:

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from parquet_shop import AheadClock, Customer, Product, Shop, commit, latest
 
 from ontologia.engines.parquet import paths
 from ontologia.errors import CommitOutcomeUnknownError, HeadMismatchError, LeaseExpiredError, LockContentionError
 from ontologia.testing.stores import FaultyObjects, ManualClock
+from support.parquet_shop import AheadClock, Customer, Product, Shop, commit, latest
 
 CUSTOMER = Customer.__declaration__.ref
 

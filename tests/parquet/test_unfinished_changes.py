@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from parquet_shop import AheadClock, Customer, Product, Rated, Shop, commit, latest, migrate
 
 from ontologia.engines.parquet import paths
 from ontologia.objects import Objects
 from ontologia.runtime.drop import DropPreview
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
+from support.parquet_shop import AheadClock, Customer, Product, Rated, Shop, commit, latest, migrate
 
 CUSTOMER = Customer.__declaration__.ref
 

@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from parquet_shop import (
+
+from ontologia.engines.parquet import paths
+from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, OntologiaError, ValidationError
+from ontologia.objects import open_objects
+from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
+from support.parquet_shop import (
     VERSIONS,
     AheadClock,
     Bought,
@@ -29,11 +34,6 @@ from parquet_shop import (
     latest,
     state,
 )
-
-from ontologia.engines.parquet import paths
-from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, OntologiaError, ValidationError
-from ontologia.objects import open_objects
-from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 
 CUSTOMER = Customer.__declaration__.ref
 

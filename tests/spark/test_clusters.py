@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import spark_cluster
+
+from support import spark_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -30,7 +31,7 @@ EXPECTED = {
 
 def run(master: str, folder: Path, *uris: str) -> tuple[dict[str, dict[str, object]], str]:
     done = subprocess.run(
-        [sys.executable, spark_cluster.__file__, master, str(folder), *uris],
+        [sys.executable, "-m", spark_cluster.__name__, master, str(folder), *uris],
         capture_output=True,
         text=True,
         timeout=850,

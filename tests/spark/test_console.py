@@ -6,13 +6,13 @@ import json
 import time
 
 import pytest
-from spark_shop import Customer, commit, customers, head, session
 
 from ontologia.cli import main
 from ontologia.spark.failures import explained
 from ontologia.spark.progress import StageProgress, watched
+from support.spark_shop import Customer, commit, customers, head, session
 
-MODELS = ["--models", "spark_shop"]
+MODELS = ["--models", "support.spark_shop"]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_ingest_loads_a_file_and_its_run_is_listed(spark, uri, csv, onto):
 def test_a_pipeline_file_names_its_target_models_and_loads(spark, folder, csv, onto):
     file = csv.parent / "nightly.toml"
     file.write_text(
-        f'[target]\nuri = "{folder}"\nmodels = ["spark_shop"]\n[options]\non_invalid = "quarantine"\n'
+        f'[target]\nuri = "{folder}"\nmodels = ["support.spark_shop"]\n[options]\non_invalid = "quarantine"\n'
         '[[load]]\nsource = "people.csv"\ninto = "Customer"\nkey = "customer_id"\n'
         'map = { age = "if(age > 35, -1, age)" }\n'
     )

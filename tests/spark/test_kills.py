@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import spark_victim
-from spark_shop import commits, customers, head, session
+
+from support import spark_victim
+from support.spark_shop import commits, customers, head, session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -22,7 +23,7 @@ def run(job: str, uri: str, folder: Path, dies: str) -> bool:
     site.mkdir(exist_ok=True)
     (site / "sitecustomize.py").write_text(spark_victim.SITECUSTOMIZE)
     done = subprocess.run(
-        [sys.executable, spark_victim.__file__, job, uri, str(folder), dies],
+        [sys.executable, "-m", spark_victim.__name__, job, uri, str(folder), dies],
         env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ['PYTHONPATH']}"},
         start_new_session=True,
         capture_output=True,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark_shop import Buys, Customer, commit, customers, head, new_store, session
 
 from ontologia import Entity, Field, MigrationError, MigrationTokenError, Ontology, ValidationError
 from ontologia.objects import open_objects
 from ontologia.spark import bulk, compact, migrate, parts, read, snapshots, splits
 from ontologia.spark.snapshots import SnapshotParts, SnapshotTask, settled, snapshot_of_rows
+from support.spark_shop import Buys, Customer, commit, customers, head, new_store, session
 
 
 class Renamed(Entity, name="Customer"):

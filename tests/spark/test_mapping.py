@@ -9,13 +9,13 @@ from typing import Annotated, Any, NotRequired
 import pytest
 from pydantic import StringConstraints
 from pyspark.sql import functions as sql
-from spark_shop import Buys, Customer, Everything, Knows
 from typing_extensions import TypedDict
 
 from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.model import encode_json, key_text
 from ontologia.spark.incoming import intake
 from ontologia.spark.mapping import BLANKS, mapped
+from support.spark_shop import Buys, Customer, Everything, Knows
 
 Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
 

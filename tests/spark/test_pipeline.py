@@ -10,7 +10,6 @@ from typing import Annotated
 import pytest
 from pydantic import StringConstraints
 from pyspark.sql import functions as sql
-from spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
 from ontologia import Entity, Field, OntologiaConfig, Session, StorageBackendError, ValidationError
 from ontologia.model import key_text
@@ -18,6 +17,7 @@ from ontologia.spark import Pipeline
 from ontologia.spark.mapping import mapped
 from ontologia.spark.pipeline import TypeReport
 from ontologia.spark.quarantine import QUARANTINE
+from support.spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
 COLUMNS = "id string, name string, age int"
 

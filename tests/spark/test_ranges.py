@@ -13,7 +13,6 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as sql
 from pyspark.sql.datasource import EqualTo
-from spark_shop import Customer, commit, customers, session
 
 from ontologia import Entity, Field
 from ontologia.engines.base import TypeLayout
@@ -29,6 +28,7 @@ from ontologia.spark.pipeline import TypeReport
 from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.sorting import Sorter
 from ontologia.spark.source import Wanted, repository_at, translated
+from support.spark_shop import Customer, commit, customers, session
 
 IDENTITY = ("left_key", "right_key", "instance_key")
 

@@ -9,7 +9,6 @@ from functools import reduce
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, datasource
-from spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
 
 from ontologia import OntologiaError, StorageBackendError, ValidationError, left
 from ontologia.engines.parquet.key_ranges import KeyRange
@@ -17,52 +16,14 @@ from ontologia.query.plan import Window
 from ontologia.spark import read, splits
 from ontologia.spark.source import FilesPartition, OntologiaReader, Wanted, split, translated
 from ontologia.spark.types import result_struct
-
-NAMES = ["id", "name", "age", "tags", "note"]
-WINDOWS = [{}, {"as_of": 3}, {"as_of": 0}, {"history": True}, {"since": 3}]
-OPTIONS = {"as_of": "asOf", "history": "history", "since": "since"}
-
-
-def fill(uri: str) -> str:
-    """Six commits, the first four compacted in stores that can."""
-    new_store(uri)
-    for number in range(1, 5):
-        rows = [Customer(id=f"c{key}", name=f"n{number}", age=number) for key in range(number, number + 3)]
-        commit(uri, *rows, Buys(left_key="c1", right_key="c2", at=f"t{number % 2}", amount=number / 2))
-    if "://" in uri:
-        with session(uri) as opened:
-            opened.repository.compact(apply=True)
-    commit(uri, Customer(id="c1", name="later", age=50, tags=["x"], note="n"))
-    commit(uri, Customer(id="c9", name="last", age=60))
-    return uri
+from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
+from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
 
 
 @pytest.fixture(scope="module", params=["sqlite", "file"])
 def history(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reading")
     return fill(str(folder / "onto.db") if request.param == "sqlite" else (folder / "store").as_uri())
-
-
-def loaded(spark, uri, type_, **options):
-    named = {OPTIONS.get(name, name): str(value).lower() for name, value in options.items()}
-    return spark.read.format("ontologia").option("type", type_).options(**named).load(uri)
-
-
-def embedded(uri, cls, as_of=None, history=False, since=None):
-    with session(uri) as opened:
-        query = opened.query()
-        rows = query.entities(cls) if cls is Customer else query.relations(cls)
-        if as_of is not None:
-            rows = rows.as_of(as_of)
-        elif history:
-            rows = rows.with_history()
-        elif since is not None:
-            rows = rows.history_since(since)
-        return rows.to_arrow().to_pylist()
-
-
-def rows_of(frame):
-    return sorted((row.asDict() for row in frame.collect()), key=repr)
 
 
 def test_native_and_arrow_reads_are_equal_in_every_window(spark, history):
@@ -290,6 +251,6 @@ def test_a_folder_named_like_a_partition_changes_no_value(spark, tmp_path):
     for rows in (read(spark, uri, Customer), loaded(spark, uri, "Customer")):
         assert [(row.name, row.age) for row in rows.collect()] == [("Ann", 1)]
     later = spark.createDataFrame([("c1", "Cy", 2, 2), ("c1", "Di", 3, 1)], "id string, name string, age int, at int")
-    writer = later.write.format("ontologia").option("models", "spark_shop:Customer").option("orderBy", "at")
+    writer = later.write.format("ontologia").option("models", "support.spark_shop:Customer").option("orderBy", "at")
     writer.mode("append").save(uri)
     assert [(row.name, row.age) for row in read(spark, uri, Customer).collect()] == [("Cy", 2)]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pyspark
 import pytest
 from py4j.protocol import Py4JJavaError
-from spark_shop import Buys, Customer, commit, session
-from test_reading import NAMES, WINDOWS, embedded, fill, loaded, rows_of
 
 from ontologia.objects import open_objects
 from ontologia.spark import compact, read, s3a, spark_session
 from ontologia.testing.s3server import ACCESS_KEY, SECRET_KEY, s3_server
+from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
+from support.spark_shop import Buys, Customer, commit, session
 
 pytestmark = [pytest.mark.s3a, pytest.mark.timeout(1_800)]
 

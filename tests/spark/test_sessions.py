@@ -59,7 +59,7 @@ def test_the_users_own_session_is_taken(spark):
 PROGRAM = """
 import sys
 from ontologia.spark import spark_session, read
-from spark_shop import Customer, commit, new_store
+from support.spark_shop import Customer, commit, new_store
 uri = new_store(sys.argv[1])
 commit(uri, Customer(id="a", name="Ann", age=1))
 spark = spark_session(master="local[1]", config={"spark.sql.shuffle.partitions": "1"})
@@ -75,7 +75,7 @@ CONNECTED = """
 import sys
 from pyspark.sql import SparkSession
 from ontologia.spark import Pipeline, compact, read
-from spark_shop import Customer, commit, new_store, session
+from support.spark_shop import Customer, commit, new_store, session
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 uri = new_store(sys.argv[1])
 commit(uri, Customer(id="a", name="Ann", age=1))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
-from spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 from ontologia import Entity, Field, Session, ValidationError
 from ontologia.engines.parquet.key_ranges import KeyRange
@@ -17,6 +16,7 @@ from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.changes import change_rows
 from ontologia.spark.source import OntologiaSource
+from support.spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 COLUMNS = "id string, name string, age int, tags array<string>"
 

@@ -22,14 +22,13 @@ from pyspark.sql import functions as sql
 from tpch.load import pipeline, table
 from tpch.models import ENTITIES, RELATIONS, Lineitem, Order
 from tpch.queries import QUERIES, register
-from tpch_reference import PUBLISHED, TABLES, reference
 
 from ontologia import Ontology, avg, count, initialize_storage, sum
 from ontologia.cli import main
 from ontologia.spark import Pipeline, PipelineReport
 from ontologia.spark.pipeline import TypeReport
+from support.tpch_reference import PUBLISHED, TABLES, reference
 
-pytestmark = pytest.mark.xdist_group("tpch")  # one worker loads the tables, and has all the questions
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tpch"
 # From which table each type comes: rows of the one are rows of the other.
 ORIGIN = {

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark_shop import Buys, Customer, Everything, Knows, commit, customers, head, new_store, session, staged
 
 from ontologia import Entity, Field, OntologiaError, Ontology, Session
 from ontologia.cli import main
@@ -18,6 +17,7 @@ from ontologia.errors import ImportConflictError, SchemaOutdatedError, StorageBa
 from ontologia.runtime import transfer as embedded
 from ontologia.spark import export_data, import_data
 from ontologia.spark import transfer as on_spark
+from support.spark_shop import Buys, Customer, Everything, Knows, commit, customers, head, new_store, session, staged
 
 MOMENT = datetime(1850, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 
@@ -412,7 +412,7 @@ def test_the_console_moves_data_on_spark_and_in_this_process_alike(spark, source
 
     facts = json.loads(onto("export", "--db", sources["sqlite"], "-o", "data", "--engine", "spark", "--json").out)
     assert (facts["rows"], facts["types"][0]["file"]) == (51, "entities/Customer")
-    words = ["import", "--db", "new.db", "--input", "data", "--models", "spark_shop", "--json"]
+    words = ["import", "--db", "new.db", "--input", "data", "--models", "support.spark_shop", "--json"]
     previews = [json.loads(onto(*words, "--engine", engine).out) for engine in ("spark", "local")]
     assert previews[0] == previews[1]
     assert not Path("new.db").exists()

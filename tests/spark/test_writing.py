@@ -12,7 +12,6 @@ from pydantic import StringConstraints
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import _parse_datatype_string
-from spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
 from ontologia import Entity, Field, OntologiaConfig, Relation, Session, ValidationError
 from ontologia.spark import landing, read
@@ -20,6 +19,7 @@ from ontologia.spark.incoming import intake, is_plain, json_texts
 from ontologia.spark.landing import land
 from ontologia.spark.source import OntologiaSource
 from ontologia.spark.writing import plan_write, stage_share
+from support.spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
 COLUMNS = "id string, name string, age int, tags array<string>"
 Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
@@ -134,7 +134,7 @@ def test_relations_are_written_by_endpoints_and_instance_key(spark, folder):
 
 def test_a_class_named_by_models_makes_the_type_and_gives_its_defaults(spark, folder):
     frame = spark.createDataFrame([("c1", "Ann", 30)], "id string, name string, age int")
-    write(frame, folder, models="spark_shop:Customer")
+    write(frame, folder, models="support.spark_shop:Customer")
     with session(folder) as opened:
         assert opened.query().entities(Customer).collect() == [Customer(id="c1", name="Ann", age=30)]
 
@@ -214,7 +214,9 @@ def test_an_instance_key_of_any_white_space_is_blank():
 def test_constraints_and_structure_are_checked(spark, folder):
     commit(folder, Customer(id="c1", name="Ann", age=30))
     young = spark.createDataFrame([("c5", "Eve", -1)], "id string, name string, age int")
-    assert "age: Input should be greater than or equal to 0" in refused(young, folder, models="spark_shop:Customer")
+    assert "age: Input should be greater than or equal to 0" in refused(
+        young, folder, models="support.spark_shop:Customer"
+    )
     broken = spark.createDataFrame([("c5", "Eve", 1, '{"a": 1}')], "id string, name string, age int, tags string")
     assert "tags: Input should be a valid" in refused(broken, folder)
 
@@ -237,7 +239,7 @@ def test_constraints_and_structure_are_checked(spark, folder):
         (COLUMNS, {"onclash": "skip"}, "there is no option 'onclash'"),
         (COLUMNS, {"orderBy": "when"}, "orderBy names 'when'"),
         (COLUMNS, {"models": "nowhere:Customer"}, "cannot be imported"),
-        (COLUMNS, {"models": "spark_shop:Buys"}, "is relation Buys, and the options ask for relation Customer"),
+        (COLUMNS, {"models": "support.spark_shop:Buys"}, "is relation Buys, and the options ask for relation Customer"),
         (COLUMNS, {"path": ""}, "say where the store is"),
     ],
 )

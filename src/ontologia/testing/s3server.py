@@ -70,6 +70,20 @@ class S3Server:
         self.create_bucket(path.partition("/")[0])
         return f"s3://{path}"
 
+    @contextmanager
+    def in_environment(self) -> Iterator[None]:
+        """Set the environment of this process to reach the server for the block, and leave it as it was."""
+        before = {name: os.environ.get(name) for name in self.environment}
+        os.environ.update(self.environment)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
 
 @contextmanager
 def s3_server(*, set_environment: bool = True, ready_within_s: float = 60.0) -> Iterator[S3Server]:
@@ -89,7 +103,7 @@ def s3_server(*, set_environment: bool = True, ready_within_s: float = 60.0) -> 
             )
         try:
             _wait_until_ready(process, server, Path(folder, "log"), ready_within_s)
-            with _set(server.environment) if set_environment else contextlib.nullcontext():
+            with server.in_environment() if set_environment else contextlib.nullcontext():
                 yield server
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -151,25 +165,10 @@ def _wait_until_ready(process: subprocess.Popen[bytes], server: S3Server, log: P
 def _try_one_object(server: S3Server) -> None:
     from ontologia.objects import open_objects
 
-    with _set(server.environment):
+    with server.in_environment():
         objects = open_objects("s3://ready", endpoint_url=server.endpoint_url, request_timeout_s=5)
         objects.put("probe", b"1")
         objects.get("probe")
-
-
-@contextmanager
-def _set(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the block, and leave them as they were."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _free_ports(count: int) -> list[int]:

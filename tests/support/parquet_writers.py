@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parquet_shop import AheadClock, Customer, Product, commit
-
 from ontologia import OntologiaConfig, open_repository
 from ontologia.engines.parquet.repository import S3Repository
 from ontologia.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StorageBackendError
 from ontologia.objects import requests
 from ontologia.testing.crash import crash_point
+from support.parquet_shop import AheadClock, Customer, Product, commit
 
 
 def write(uri: str, journal: str, seconds: float, clock_off_s: float, cache: str) -> None:
@@ -75,9 +74,8 @@ def commit_one(uri: str, cache: str) -> int | None:
 def migrate_one(uri: str, cache: str) -> None:
     """One migration, for being killed in."""
     name_requests()
-    from parquet_shop import CustomerWithEmail
-
     from ontologia.runtime.session import Session
+    from support.parquet_shop import CustomerWithEmail
 
     config = OntologiaConfig(s3_lease_ttl_ms=800, s3_lock_timeout_ms=5_000, cache_directory=cache)
     with Session(uri, entity_types=[CustomerWithEmail, Product], config=config) as session:

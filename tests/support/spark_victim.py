@@ -1,6 +1,6 @@
 """A program that runs one job and dies by SIGKILL, JVM and all, right before or right after its commit.
 
-    python spark_victim.py <pipeline|write|stream> <store> <folder> <before|after|never>
+    python -m support.spark_victim <pipeline|write|stream> <store> <folder> <before|after|never>
 
 A data source commits in a Python process that Spark forks, so the blow is prepared in `sitecustomize` as well, which
 every Python process reads when it starts.
@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 WHEN, GROUP = "VICTIM_DIES", "VICTIM_GROUP"
-SITECUSTOMIZE = "import os\nif os.environ.get('VICTIM_DIES'):\n    import spark_victim\n    spark_victim.prepare()\n"
+SITECUSTOMIZE = (
+    "import os\nif os.environ.get('VICTIM_DIES'):\n    from support import spark_victim\n    spark_victim.prepare()\n"
+)
 
 
 def die() -> None:
@@ -45,9 +47,8 @@ def prepare() -> None:
 
 
 def main(job: str, uri: str, folder: str) -> None:
-    from spark_shop import Customer, Knows
-
     from ontologia.spark import Pipeline, spark_session
+    from support.spark_shop import Customer, Knows
 
     spark = spark_session("victim", master="local[2]", config={"spark.sql.shuffle.partitions": "2"})
     columns = "id string, name string, age int, tags array<string>"
@@ -56,10 +57,10 @@ def main(job: str, uri: str, folder: str) -> None:
         known = spark.createDataFrame([("c1", "c2", 1)], "left_key string, right_key string, since int")
         Pipeline(spark, uri).load(frame, into=Customer).load(known, into=Knows).commit()
     elif job == "write":
-        frame.write.format("ontologia").option("models", "spark_shop:Customer").mode("append").save(uri)
+        frame.write.format("ontologia").option("models", "support.spark_shop:Customer").mode("append").save(uri)
     else:
         source = spark.readStream.schema(columns).option("maxFilesPerTrigger", "1").json(f"{folder}/inbox")
-        sink = source.writeStream.format("ontologia").option("models", "spark_shop:Customer")
+        sink = source.writeStream.format("ontologia").option("models", "support.spark_shop:Customer")
         query = sink.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(uri)
         query.awaitTermination()
     print("done", flush=True)

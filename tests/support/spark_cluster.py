@@ -1,6 +1,6 @@
 """A program that uses a store on a cluster: load, write, read, stream, and losing an executor in the middle.
 
-python spark_cluster.py <master> <folder> <store> [<store> …]
+python -m support.spark_cluster <master> <folder> <store> [<store> …]
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from spark_shop import Customer, Knows, customers, head, new_store
-
 from ontologia import OntologiaError
 from ontologia.spark import Pipeline, read, read_stream, spark_session
+from support.spark_shop import Customer, Knows, customers, head, new_store
 
 COLUMNS = "id string, name string, age int, tags array<string>"
 

@@ -1,0 +1,49 @@
+"""One Spark session for a test run, and the environment that the processes around it need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ontologia
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TESTS = str(Path(__file__).parents[1])
+
+
+@contextmanager
+def workers_environment(cache: Path) -> Iterator[str]:
+    """What Python processes that Spark starts need to find: the package, `support`, and a cache of their own."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "XDG_CACHE_HOME")}
+    # Executors run in folders of their own: no path may be relative.
+    given = [os.path.abspath(path) for path in (before["PYTHONPATH"] or "").split(os.pathsep) if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, str(Path(ontologia.__file__).parents[1]), *given])
+    os.environ["XDG_CACHE_HOME"] = str(cache)
+    try:
+        yield os.environ["PYTHONPATH"]
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def small_session() -> Iterator[SparkSession]:
+    """A session for small data and short tests: what the JVM would compile for speed is never worth it."""
+    from ontologia.spark import spark_session
+    from ontologia.spark.session import LOGGING
+
+    config = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    session = spark_session("tests", master="local[2]", config=config)
+    try:
+        yield session
+    finally:
+        session.stop()
