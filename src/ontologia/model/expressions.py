@@ -13,12 +13,13 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from ontologia.model.columns import Column
 from ontologia.model.schema import TypeRef
+from ontologia.model.typespec import ITEM, TypeSpec, spec_at
 from ontologia.model.values import is_unicode, to_utc
 
 T = TypeVar("T")
 Side = Literal["left", "right"]
 
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+COMPARABLE: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int, float),
     "float": (int, float),
@@ -124,11 +125,12 @@ class FieldExpr(Generic[T]):
     def endswith(self, text: str) -> Predicate:
         return self._match("endswith", text)
 
-    def contains(self, text: Any) -> Predicate:
+    def contains(self, value: Any) -> Predicate:
         """Text that has this in it; for a list, that some item is this."""
-        if self.column is not None and self.column.spec["kind"] == "list" and not self.steps:
-            return self.any_path("")._compare("eq", text)
-        return self._match("contains", text)
+        declared = self.declared
+        if self.scalar is not None or (declared is not None and declared["kind"] == "primitive"):
+            return self._match("contains", value)
+        return self._compare("contains", value)
 
     def in_(self, values: Iterable[Any]) -> Predicate:
         """The value is one of these; an empty collection matches nothing."""
@@ -207,10 +209,27 @@ class FieldExpr(Generic[T]):
             return "str"
         return self.column.scalar
 
+    @property
+    def declared(self) -> TypeSpec | None:
+        """What is declared of this place; None where several things may be there, or anything."""
+        if self.column is None:
+            return None
+        items = () if self.item_path is None else (ITEM, *self.item_path)
+        return spec_at(self.column.spec, (*self.steps, *items))
+
+    @property
+    def counted_as(self) -> str:
+        """The scalar that `sum`, `min` and `max` give. Inside JSON: the declared one, else a float of the numbers."""
+        if self.scalar is not None:
+            return self.scalar
+        declared = self.declared
+        name = None if declared is None else declared.get("name")
+        return name if name in ("int", "str", "datetime", "date") else "float"
+
     def _checked(self, value: Any) -> Any:
         if isinstance(value, FieldExpr):
             raise TypeError(f"{self} can be compared with values, not with another field")
-        allowed = _PYTHON_TYPES.get(self.scalar or "", (str, int, float, datetime, date, bytes))
+        allowed = COMPARABLE.get(self.scalar or "", (str, int, float, datetime, date, bytes))
         wrong = not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed)
         wrong = wrong or (self.scalar == "date" and isinstance(value, datetime))
         if wrong:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Annotated, Any, ForwardRef, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
@@ -113,6 +113,37 @@ def scalar_of(spec: TypeSpec) -> tuple[str | None, bool]:
     if len(rest) == 1 and rest[0]["kind"] == "primitive" and rest[0]["name"] in SCALAR_NAMES.values():
         return rest[0]["name"], nullable
     return None, nullable or spec in (ANY, NONE)
+
+
+ITEM = "[]"
+"""A step of `spec_at` into the items of a list; no key is called so, since steps are identifiers."""
+
+
+def spec_at(spec: TypeSpec, steps: Sequence[str]) -> TypeSpec | None:
+    """What is declared of a place inside a structured value; None where several things may be there, or anything."""
+    known: dict[str, TypeSpec] = {}
+    found: TypeSpec | None = _only(spec, known)
+    for step in steps:
+        match found:
+            case {"kind": "list", "item": inner} if step == ITEM:
+                found = _only(inner, known)
+            case {"kind": "dict", "value": inner} if step != ITEM:
+                found = _only(inner, known)
+            case {"kind": "typed_dict", "fields": fields} if step in fields:
+                found = _only(fields[step]["type"], known)
+            case _:
+                return None
+    return found
+
+
+def _only(spec: TypeSpec, known: dict[str, TypeSpec]) -> TypeSpec | None:
+    """The one type of a spec besides None, a recursive one spelled out."""
+    members = [member for member in (spec["members"] if spec["kind"] == "union" else [spec]) if member != NONE]
+    if len(members) != 1 or members[0] == ANY:
+        return None
+    if members[0]["kind"] == "typed_dict":
+        known[members[0]["name"]] = members[0]
+    return known.get(members[0]["name"]) if members[0]["kind"] == "ref" else members[0]
 
 
 def accepts_none(spec: TypeSpec) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
-from ontologia.model import FieldExpr, Predicate
+from ontologia.model import FieldExpr, Predicate, to_utc
+from ontologia.model.expressions import COMPARABLE
+from ontologia.query.numbers import value_kind
 
 Function = Literal["count", "count_where", "sum", "avg", "min", "max", "avg_len"]
-NUMERIC = ("int", "float", None)
+NUMERIC = ("int", "float")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +32,18 @@ class Aggregate:
             None if self.operand is None else _place(self.operand),
             None if self.where is None else _shape(self.where),
         )
+
+    @property
+    def scalar(self) -> str:
+        """What the number is."""
+        if self.function in ("count", "count_where"):
+            return "int"
+        if self.function in ("avg", "avg_len") or self.operand is None:
+            return "float"
+        return self.operand.counted_as
+
+    def __str__(self) -> str:
+        return f"{self.function}({'' if self.operand is None else self.operand})"
 
     def __gt__(self, value: Any) -> AggregateCondition:
         return AggregateCondition(self, "gt", value)
@@ -53,13 +68,24 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregateCondition:
+    """A comparison of an aggregate with a value, for `having`."""
+
     aggregate: Aggregate
     op: str
     value: Any
 
+    def __post_init__(self) -> None:
+        scalar = self.aggregate.scalar
+        allowed = COMPARABLE[scalar]
+        wrong = not isinstance(self.value, allowed) or (isinstance(self.value, bool) and scalar != "bool")
+        if wrong or (scalar == "date" and isinstance(self.value, datetime)):
+            raise TypeError(f"{self.aggregate} is {scalar}: it cannot be compared with {self.value!r}")
+        if isinstance(self.value, datetime):
+            object.__setattr__(self, "value", to_utc(self.value))
+
     @property
     def shape(self) -> Hashable:
-        return (self.aggregate.shape, self.op, type(self.value))
+        return (self.aggregate.shape, self.op, value_kind(self.value))
 
 
 def count() -> Aggregate:
@@ -89,14 +115,22 @@ def max(field: FieldExpr[Any]) -> Aggregate:
 
 def numeric(field: FieldExpr[Any], function: str) -> FieldExpr[Any]:
     single(field, function)
-    if field.scalar not in NUMERIC:
-        raise TypeError(f"{function}() takes a number, and {field} is {field.scalar}")
+    if field.counted_as not in NUMERIC:
+        raise TypeError(f"{function}() takes a number, and {field} is {field.counted_as}")
     return field
 
 
 def single(field: FieldExpr[Any], function: str) -> FieldExpr[Any]:
+    plain(field, function)
+    if field.side is not None:
+        raise ValueError(f"{function}() takes a field of the queried type, not {field}")
+    return field
+
+
+def plain(field: FieldExpr[Any], function: str) -> FieldExpr[Any]:
+    """A field that has one value in a row, of the queried type or of an endpoint."""
     if not isinstance(field, FieldExpr):
         raise TypeError(f"{function}() takes a field, such as Customer.age, not {field!r}")
-    if field.side is not None or field.item_path is not None:
-        raise ValueError(f"{function}() takes a field of the queried type, not {field}")
+    if field.item_path is not None:
+        raise ValueError(f"{function}() takes a field with one value, not {field}")
     return field

@@ -5,18 +5,18 @@ from __future__ import annotations
 import builtins
 import importlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 from ontologia.model import Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema, commit_column
-from ontologia.query.aggregates import Aggregate, AggregateCondition, single
+from ontologia.query.aggregates import Aggregate, AggregateCondition, plain, single
 from ontologia.query.aggregates import avg as avg_of
 from ontologia.query.aggregates import max as max_of
 from ontologia.query.aggregates import min as min_of
 from ontologia.query.aggregates import sum as sum_of
-from ontologia.query.plan import Hop, Order, Plan, Window
+from ontologia.query.plan import Hop, Order, Plan, Window, group_names
 from ontologia.query.results import Hydrator, Path, Result, attach_endpoints
 
 if TYPE_CHECKING:
@@ -97,20 +97,15 @@ class Query(Generic[T]):
         """Keep rows that pass every filter."""
         for predicate in predicates:
             self._check(predicate)
-        endpoints = {
-            condition.operand.owner: condition.operand.side
-            for predicate in predicates
-            for condition in predicate.conditions()
-            if condition.operand.side is not None
-        }
-        changes: dict[str, Any] = {"where": (*self._plan.where, *predicates)}
-        if endpoints:
-            changes["schemas"] = {**self._plan.schemas, **self._endpoint_schemas()}
-        return self._with(**changes)
+        operands = (condition.operand for predicate in predicates for condition in predicate.conditions())
+        return self._with(where=(*self._plan.where, *predicates), schemas=self._schemas_with_ends(operands))
 
-    def _endpoint_schemas(self) -> Mapping[TypeRef, TypeSchema]:
-        ends = self._declaration.endpoints or ()
-        return {end.__declaration__.ref: end.__declaration__.schema for end in ends}
+    def _schemas_with_ends(self, operands: Iterable[FieldExpr[Any]]) -> Mapping[TypeRef, TypeSchema]:
+        """The schemas of the plan, and those of the endpoints that are asked about."""
+        sides = {operand.side for operand in operands}
+        ends = zip(("left", "right"), self._declaration.endpoints or (), strict=False)
+        asked = [end.__declaration__ for side, end in ends if side in sides]
+        return {**self._plan.schemas, **{end.ref: end.schema for end in asked}} if asked else self._plan.schemas
 
     def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
         """Sort by a field; ties, and queries without an order, follow identity."""
@@ -178,10 +173,13 @@ class Query(Generic[T]):
         if not isinstance(predicate, Predicate):
             raise TypeError(f"where() takes filters, such as Customer.age > 30, not {predicate!r}")
         for condition in predicate.conditions():
-            if condition.operand.side is None:
-                self._own(condition.operand)
-            else:
-                self._own_endpoint(condition.operand)
+            self._check_operand(condition.operand)
+
+    def _check_operand(self, operand: FieldExpr[Any]) -> None:
+        if operand.side is None:
+            self._own(operand)
+        else:
+            self._own_endpoint(operand)
 
     def _own(self, operand: FieldExpr[Any]) -> None:
         if operand.owner != self._declaration.ref:
@@ -239,7 +237,9 @@ class AggregatingQuery(Query[T]):
         if not fields:
             raise ValueError("group_by() needs at least one field")
         for field in fields:
-            self._own(single(field, "group_by"))
+            self._check_operand(plain(field, "group_by"))
+            if field.side is not None and not self._plan.window.deduplicated:
+                raise ValueError(f"group_by({field}) is about one state: latest, or as_of a commit, not history")
         return GroupedQuery(self, fields)
 
     def _check_aggregate(self, aggregate: Aggregate) -> None:
@@ -300,10 +300,13 @@ class GroupedQuery:
             if name in self._names():
                 raise ValueError(f"agg({name}=…): the group already has a field of that name")
             self._query._check_aggregate(aggregate)
-        return self._query._aggregated(tuple(aggregates.items()), groups=self._groups, having=self._having)
+        schemas = self._query._schemas_with_ends(self._groups)
+        return self._query._aggregated(
+            tuple(aggregates.items()), groups=self._groups, having=self._having, schemas=schemas
+        )
 
     def _names(self) -> list[str]:
-        return [".".join((group.name, *group.steps)) for group in self._groups]
+        return group_names(self._groups)
 
     def _decoded(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         import json
@@ -398,7 +401,7 @@ class PathQuery(Query[Path]):
 
     def without_relations(self) -> EndQuery:
         """Only the entities reached, each once."""
-        return EndQuery(self._source, self._declaration, self._plan.changed(ends_only=True, order=()), self._steps)
+        return EndQuery(self._source, self._declaration, self._plan.changed(ends_only=True), self._steps)
 
     def collect(self) -> Result[Path]:
         fetched = self._source.fetch(self._plan)
@@ -435,6 +438,13 @@ class EndQuery(PathQuery):
 
     __slots__ = ()
 
+    def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
+        """Sort by a field of the entities reached, or of where they were reached from: then the greatest counts."""
+        reached = self._steps[-1][1].ref
+        if single(field, "order_by").owner not in (reached, self._declaration.ref):
+            raise ValueError(f"{field}: order by a field of {reached.name} or of {self._declaration.ref.name}")
+        return self._with(order=(*self._plan.order, Order(field, bool(descending))))
+
     def collect(self) -> Result[Any]:
         fetched = self._source.fetch(self._plan)
         hydrator: Hydrator[Any] = Hydrator.of(self._steps[-1][1].cls)
@@ -464,4 +474,6 @@ def _not_negative(verb: str, value: int) -> int:
 def _commit_id(verb: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{verb}() takes a commit id, not {value!r}")
-    return builtins.max(builtins.min(value, 2**63 - 1), 0)
+    if value < 0:
+        raise ValueError(f"{verb}() takes a commit id, zero or more, not {value}")
+    return builtins.min(value, 2**63 - 1)

@@ -14,9 +14,11 @@ from typing import Any
 from sqlglot import exp
 
 from ontologia.model import COMMIT_ID, Column, Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, key_text
-from ontologia.query.aggregates import Aggregate
+from ontologia.query import numbers
+from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.dialects import COMPARISONS, Dialect, Node, Place, case, parameter
-from ontologia.query.plan import Plan, padded
+from ontologia.query.numbers import value_kind
+from ontologia.query.plan import Plan, group_names, padded
 from ontologia.query.relation import Relation
 
 MATCHES = ("startswith", "endswith", "contains")
@@ -40,10 +42,22 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How one comparison's value becomes parameters."""
+    """How one comparison's value becomes parameters: as many as there are names."""
 
     names: tuple[str, ...]
-    encode: Callable[[Any], Any]
+    encode: Callable[[Any], Iterable[Any]]
+
+    def parameters(self, value: Any) -> Iterable[tuple[str, Any]]:
+        return zip(self.names, self.encode(value), strict=True) if self.names else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One value against a subject: the parameters it takes, what they hold, and the test."""
+
+    suffixes: tuple[str, ...]
+    encode: Callable[[Any], Iterable[Any]]
+    test: Callable[[Any, list[exp.Placeholder]], Node]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +76,9 @@ class Statement:
         """The values of a plan, as this statement names and encodes them."""
         values: dict[str, Any] = {}
         for condition, binding in zip(plan.conditions(), self.bindings, strict=True):
-            if condition.op == "in":
-                for name, value in zip(binding.names, padded(condition.value), strict=True):
-                    values[name] = binding.encode(value)
-            elif binding.names:
-                values[binding.names[0]] = binding.encode(condition.value)
+            values.update(binding.parameters(condition.value))
         for having, binding in zip(plan.having, self.having, strict=True):
-            values[binding.names[0]] = binding.encode(having.value)
+            values.update(binding.parameters(having.value))
         if self.windowed:
             values["window"] = plan.window.commit
         if plan.limit is not None:
@@ -90,9 +100,9 @@ class _Compilation:
         self.dialect = dialect
         self.used: dict[str, dict[str, Column]] = {}
         self.refs: dict[str, TypeRef] = {}
-        self.bindings: dict[int, Binding] = {}
+        self.bindings: list[Binding] = []
         self.having: list[Binding] = []
-        self.numbers = {id(condition): number for number, condition in enumerate(plan.conditions())}
+        self.items = 0
 
     # --- the statement ---
 
@@ -113,9 +123,9 @@ class _Compilation:
             select = select.where(*filters)
         if not self.plan.aggregates:
             select = self.paged(select, order, len(outputs))
-        bindings = tuple(self.bindings[number] for number in range(len(self.numbers)))
         windowed = any(node.name == "window" for node in select.find_all(exp.Placeholder))
-        return Statement(self.dialect.render(select), outputs, bindings, tuple(self.having), select, windowed)
+        bindings, having = tuple(self.bindings), tuple(self.having)
+        return Statement(self.dialect.render(select), outputs, bindings, having, select, windowed)
 
     def projection(self, order: Sequence[exp.Ordered]) -> tuple[exp.Select, tuple[Output, ...]]:
         outputs: list[Output] = []
@@ -124,19 +134,35 @@ class _Compilation:
             for output, node in self.row_of(alias):
                 selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
                 outputs.append(output)
-        if self.plan.ends_only:  # sorted by after duplicates are gone, so it must be among what is selected
-            for number, key in enumerate(order):
-                selected.append(exp.alias_(key.this, f"k{number}", quoted=True))
+        if self.plan.ends_only:
+            return self.each_end_once(selected, order), tuple(outputs)
         return exp.select(*selected), tuple(outputs)
+
+    def each_end_once(self, selected: list[exp.Expr], order: Sequence[exp.Ordered]) -> exp.Select:
+        """The entities reached, with what they are sorted by: of where they were reached from, the greatest value."""
+        keys = []
+        for number, key in enumerate(order):
+            of_source = any(column.table == "s" for column in key.this.find_all(exp.Column))
+            value = exp.Max(this=key.this) if of_source else key.this
+            keys.append((exp.alias_(value, f"k{number}", quoted=True), of_source))
+        groups = [item.this for item in selected] + [key.this for key, of_source in keys if not of_source]
+        select = exp.select(*selected, *(key for key, _ in keys))
+        return select.group_by(*(group.copy() for group in groups))
 
     def paged(self, select: exp.Select, order: list[exp.Ordered], width: int) -> exp.Select:
         """The rows in order, and the page of them that was asked for."""
         if self.plan.ends_only:
-            distinct = select.distinct().subquery("d")
+            ends = select.subquery("d")
             select = exp.select(*(exp.column(f"c{number}", table="d", quoted=True) for number in range(width)))
-            select = select.from_(distinct)
-            keys = (exp.column(f"k{number}", table="d", quoted=True) for number in range(len(order)))
-            order = [exp.Ordered(this=key, nulls_first=True) for key in keys]
+            select = select.from_(ends)
+            order = [
+                exp.Ordered(
+                    this=exp.column(f"k{number}", table="d", quoted=True),
+                    desc=key.args.get("desc"),
+                    nulls_first=key.args.get("nulls_first"),
+                )
+                for number, key in enumerate(order)
+            ]
         if order:
             select = select.order_by(*order)
         if self.plan.limit is not None or (self.plan.offset is not None and self.dialect.name == "sqlite"):
@@ -190,10 +216,12 @@ class _Compilation:
         return ordered
 
     def sort_keys(self, operand: FieldExpr[Any]) -> list[Node]:
+        last = len(self.plan.hops) - 1
+        reached = self.plan.ends_only and operand.owner == self.plan.hops[last].entity
+        alias = f"e{last}" if reached else "s"
         if operand.scalar is not None:
-            return [self.scalar(operand, "s")]
-        place = self.place(operand, "s")
-        return [self.dialect.json_value(place, "number"), self.dialect.json_value(place, "text")]
+            return [self.scalar(operand, alias)]
+        return self.dialect.json_order(self.place(operand, alias))
 
     def from_sources(self, select: exp.Select) -> exp.Select:
         select = select.from_(self.rows("s", probe=self.probes()))
@@ -208,6 +236,11 @@ class _Compilation:
             on_far = exp.EQ(this=self.plain(f"e{number}", "entity_key"), expression=self.plain(f"r{number}", far))
             select = select.join(self.rows(f"r{number}", probe=True), on=on_near, join_type="inner")
             select = select.join(self.rows(f"e{number}", probe=True), on=on_far, join_type="inner")
+        for side in ("left", "right"):
+            alias = f"at_{side}"
+            if alias in self.refs:  # grouped by one of its fields; an end that does not exist has none
+                end = exp.EQ(this=self.plain(alias, "entity_key"), expression=self.plain("s", f"{side}_key"))
+                select = select.join(self.rows(alias, probe=False), on=end, join_type="left")
         return select
 
     def rows(self, alias: str, *, probe: bool) -> exp.Subquery:
@@ -240,11 +273,11 @@ class _Compilation:
         outputs: list[Output] = []
         selected: list[exp.Expr] = []
         keys = []
-        for group in self.plan.groups:
+        for name, group in zip(group_names(self.plan.groups), self.plan.groups, strict=True):
             node = self.group_key(group)
             keys.append(node)
             selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
-            outputs.append(Output(".".join((group.name, *group.steps)), group.scalar))
+            outputs.append(Output(name, group.scalar))
         for name, aggregate in self.plan.aggregates:
             node, scalar = self.aggregate(aggregate)
             selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
@@ -254,22 +287,28 @@ class _Compilation:
             select = select.group_by(*(key.copy() for key in keys))
             select = select.order_by(*(exp.Ordered(this=key.copy(), nulls_first=True) for key in keys))
         for number, condition in enumerate(self.plan.having):
-            node, _ = self.aggregate(condition.aggregate)
-            self.having.append(Binding((f"h{number}",), self.aggregate_encoder(condition.aggregate)))
-            test = COMPARISONS[condition.op](this=node, expression=parameter(f"h{number}"))
-            select = select.having(test)
+            node, scalar = self.aggregate(condition.aggregate)
+            comparison = self.comparison(condition.op, condition.value, scalar, self.aggregate_encoder(condition))
+            names = tuple(f"h{number}{suffix}" for suffix in comparison.suffixes)
+            self.having.append(Binding(names, comparison.encode))
+            select = select.having(comparison.test(node, [parameter(name) for name in names]))
         return select, tuple(outputs)
 
-    def aggregate_encoder(self, aggregate: Aggregate) -> Callable[[Any], Any]:
+    def aggregate_encoder(self, condition: AggregateCondition) -> Callable[[Any], Any]:
         """How a value is compared with an aggregate: as the field itself for the least and greatest, else a number."""
-        if aggregate.function in ("min", "max") and aggregate.operand is not None and aggregate.operand.scalar:
-            return self.encoder(aggregate.operand, "s")
-        return lambda value: self.dialect.encode("float", value)
+        operand = condition.aggregate.operand
+        if condition.aggregate.function in ("min", "max") and operand is not None and operand.scalar:
+            return self.encoder(operand, "s")
+        scalar = "float" if condition.aggregate.scalar in ("int", "float") else None
+        return lambda value: self.dialect.encode(scalar, value)
 
     def group_key(self, group: FieldExpr[Any]) -> Node:
+        alias = "s" if group.side is None else f"at_{group.side}"
+        if alias not in self.refs:
+            self.enter(alias, group.owner)
         if group.scalar is not None:
-            return self.scalar(group, "s")
-        return self.dialect.json_text(self.place(group, "s"))
+            return self.scalar(group, alias)
+        return self.dialect.json_text(self.place(group, alias))
 
     def aggregate(self, aggregate: Aggregate) -> tuple[Node, str | None]:
         if aggregate.function == "count":
@@ -281,15 +320,19 @@ class _Compilation:
         assert operand is not None
         if aggregate.function == "avg_len":
             return exp.Avg(this=self.length(operand)), "float"
-        if operand.scalar is None:
-            subject, scalar = self.dialect.json_value(self.place(operand, "s"), "number"), "float"
+        scalar = aggregate.scalar
+        if operand.scalar is not None:
+            subject = self.scalar(operand, "s")
+        elif operand.counted_as == "int":
+            subject = self.dialect.json_integer(self.place(operand, "s"))
         else:
-            subject, scalar = self.scalar(operand, "s"), operand.scalar
+            kind = "number" if operand.counted_as == "float" else "text"
+            subject = self.dialect.json_value(self.place(operand, "s"), kind)
         match aggregate.function:
             case "sum":
                 return self.dialect.total(subject, scalar), scalar
             case "avg":
-                return self.dialect.mean(subject, scalar), "float"
+                return self.dialect.mean(subject, operand.counted_as), scalar
             case "min":
                 return exp.Min(this=subject), scalar
         return exp.Max(this=subject), scalar
@@ -297,7 +340,7 @@ class _Compilation:
     def length(self, operand: FieldExpr[Any]) -> Node:
         if operand.scalar is None:
             return self.dialect.json_length(self.place(operand, "s"))
-        return exp.Length(this=self.scalar(operand, "s"))
+        return self.dialect.text_length(self.scalar(operand, "s"))
 
     # --- filters ---
 
@@ -306,26 +349,45 @@ class _Compilation:
         owners = {condition.operand.owner for condition in predicate.conditions()}
         return self.predicate(predicate, f"r{number}" if owners == {relation} else f"e{number}")
 
-    def predicate(self, predicate: Predicate, alias: str) -> Node:
+    def predicate(self, predicate: Predicate, alias: str, *, negated: bool = False) -> Node:
+        """Negations are carried down to the comparisons, where "not true" and "unknown" can be told apart."""
         if isinstance(predicate, Condition):
-            return self.condition(predicate, alias)
+            return self.condition(predicate, alias, negated=negated)
         if isinstance(predicate, Negation):
-            return exp.not_(exp.paren(self.predicate(predicate.part, alias)))
+            return self.predicate(predicate.part, alias, negated=not negated)
         if isinstance(predicate, Combination):
-            parts = [self.predicate(part, alias) for part in predicate.parts]
-            return exp.paren(exp.and_(*parts) if predicate.op == "and" else exp.or_(*parts))
+            parts = [self.predicate(part, alias, negated=negated) for part in predicate.parts]
+            both = (predicate.op == "and") is not negated
+            return exp.paren(exp.and_(*parts) if both else exp.or_(*parts))
         raise TypeError(f"{predicate!r} is not a filter")
 
-    def condition(self, condition: Condition, alias: str) -> Node:
+    def condition(self, condition: Condition, alias: str, *, negated: bool) -> Node:
         operand = condition.operand
-        if operand.side is None:
-            return self.test(condition, operand, alias)
-        # A filter on an endpoint: its key is among the entities that pass, read in the same window.
-        inner = f"x{self.numbers[id(condition)]}"
+        self.bindings.append(Binding((), _nothing))  # comes first, so that the order is that of `Plan.conditions`
+        if operand.side is not None:
+            return self.end_condition(condition, replace(operand, side=None), alias, negated=negated)
+        test = self.test(condition, operand, alias)
+        return exp.not_(exp.paren(test)) if negated else test
+
+    def end_condition(self, condition: Condition, operand: FieldExpr[Any], alias: str, *, negated: bool) -> Node:
+        """A filter on an endpoint: its key is among the entities that pass, read in the same window.
+
+        An end that does not exist is one whose every field is missing.
+        """
+        key = self.plain(alias, f"{condition.operand.side}_key")
+        if condition.op == "in" and not condition.value:
+            return exp.Boolean(this=negated)
+        inner = f"x{len(self.bindings)}"
         self.enter(inner, operand.owner)
-        test = self.test(condition, replace(operand, side=None), inner)
-        keys = exp.select(self.plain(inner, "entity_key")).from_(self.rows(inner, probe=False)).where(test)
-        return exp.In(this=self.plain(alias, f"{operand.side}_key"), query=keys.subquery())
+        test = self.test(condition, operand, inner)
+        found = self.among_ends(inner, key, exp.not_(exp.paren(test)) if negated else test)
+        if (condition.op == "is_null") is negated or condition.op not in ("is_null", "is_not_null"):
+            return found
+        return exp.paren(exp.or_(found, exp.not_(self.among_ends(inner, key, None))))
+
+    def among_ends(self, inner: str, key: Node, test: Node | None) -> Node:
+        keys = exp.select(self.plain(inner, "entity_key")).from_(self.rows(inner, probe=False))
+        return exp.In(this=key.copy(), query=(keys if test is None else keys.where(test)).subquery())
 
     def test(self, condition: Condition, operand: FieldExpr[Any], alias: str) -> Node:
         if operand.scalar is not None:
@@ -334,8 +396,12 @@ class _Compilation:
             return self.dialect.rare(test) if rare else test
         place = self.place(operand, alias)
         if operand.item_path is not None:
-            return self.dialect.some_item(place, operand.item_path, lambda item: self.json_test(condition, item))
+            return self.some_item(place, operand.item_path, lambda item: self.json_test(condition, item))
         return self.json_test(condition, place)
+
+    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+        self.items += 1
+        return self.dialect.some_item(place, steps, f"item{self.items}", test)
 
     def scalar_test(self, condition: Condition, operand: FieldExpr[Any], alias: str) -> Node:
         op = condition.op
@@ -344,73 +410,159 @@ class _Compilation:
         encode = _key_value if by_key else self.encoder(operand, alias)
         match op:
             case "is_null" | "is_not_null":
-                self.bind(condition, (), encode)
-                test = subject.is_(exp.null())
-                return test if op == "is_null" else exp.not_(test)
+                missing = subject.is_(exp.null())
+                return missing if op == "is_null" else exp.not_(missing)
             case "is_true" | "is_false":
-                self.bind(condition, (), encode)
                 return exp.EQ(this=subject, expression=exp.Boolean(this=op == "is_true"))
-            case "in":
-                return self.among(condition, encode, lambda bound: subject.isin(*bound))
         if op in MATCHES:
             return self.match(condition, subject)
-        return COMPARISONS[op](this=subject, expression=self.bind(condition, ("",), encode)[0])
+        scalar = "str" if by_key else operand.scalar
+        if op == "in":
+            test, bound = self.among(condition, subject, scalar, encode)
+        else:
+            comparison = self.comparison(op, condition.value, scalar, encode)
+            bound = self.bind(comparison.suffixes, comparison.encode)
+            test = comparison.test(subject, bound)
+        if by_key or op not in SELECTIVE or not bound or not self.is_indexed(operand, alias):
+            return test
+        assert operand.column is not None
+        found = self.relations[self.refs[alias]].index_test(operand.column, alias, op, bound)
+        return test if found is None else exp.paren(exp.and_(found, test))
+
+    def among(
+        self, condition: Condition, subject: Node, scalar: str | None, encode: Callable[[Any], Any]
+    ) -> tuple[Node, list[exp.Placeholder]]:
+        comparisons = [self.comparison("eq", value, scalar, encode) for value in padded(condition.value)]
+        if not comparisons:
+            return exp.false(), []
+        tests = self.bind_each(comparisons)
+        bound = [name for names in tests for name in names]
+        if len(bound) == len(comparisons):
+            return subject.isin(*bound), bound
+        each = zip(comparisons, tests, strict=True)
+        return exp.paren(exp.or_(*(comparison.test(subject.copy(), names) for comparison, names in each))), bound
+
+    def comparison(self, op: str, value: Any, scalar: str | None, encode: Callable[[Any], Any]) -> Comparison:
+        """A value compared with a scalar: of a number of another type, the range of those that pass (`numbers`)."""
+        kind = value_kind(value)
+        differs = kind == "wide" or (not self.dialect.exact_numbers and (kind is int) is not (scalar == "int"))
+        if scalar not in ("int", "float") or not differs:
+            return Comparison(
+                ("",), lambda value: (encode(value),), lambda subject, bound: _compared(op, subject, bound)
+            )
+        ranged = numbers.integers if scalar == "int" else numbers.floats
+        encode_end = self.dialect.encode
+        return Comparison(
+            ("_from", "_to"),
+            lambda value: (encode_end(scalar, end) for end in ranged(op, value)),
+            lambda subject, bound: _within(op, subject, bound),
+        )
 
     def json_test(self, condition: Condition, place: Place) -> Node:
         op, value = condition.op, condition.value
-
-        def encode(value: Any) -> Any:
-            return self.dialect.encode(None, value)
-
         match op:
             case "is_null" | "is_not_null":
-                self.bind(condition, (), encode)
                 test = self.dialect.json_absent(place)
                 return test if op == "is_null" else exp.not_(test)
             case "is_true" | "is_false":
-                self.bind(condition, (), encode)
                 return exp.EQ(this=self.dialect.json_truth(place), expression=exp.Boolean(this=op == "is_true"))
             case "in":
-                kinds = [_json_kind(item) for item in padded(value)]
-                return self.among(
-                    condition,
-                    encode,
-                    lambda bound: exp.paren(
-                        exp.or_(*(self.json_compare(place, k, "eq", b) for k, b in zip(kinds, bound, strict=True)))
-                    ),
-                )
+                comparisons = [self.json_comparison("eq", item) for item in padded(value)]
+                if not comparisons:
+                    return exp.false()
+                each = zip(comparisons, self.bind_each(comparisons), strict=True)
+                return exp.paren(exp.or_(*(comparison.test(place, bound) for comparison, bound in each)))
+            case "contains":
+                return self.json_contains(condition, place)
         if op in MATCHES:
-            return self.dialect.json_test(place, "text", lambda subject: self.match(condition, subject), False)
-        return self.json_compare(place, _json_kind(value), op, self.bind(condition, ("",), encode)[0])
+            match_text = self.match(condition, self.dialect.json_scalar(place, "text"))
+            return self.dialect.json_cases(place, (self.dialect.is_kind(place, "text"), match_text), otherwise=False)
+        comparison = self.json_comparison(op, value)
+        return comparison.test(place, self.bind(comparison.suffixes, comparison.encode))
 
-    def json_compare(self, place: Place, kind: str, op: str, bound: Node) -> Node:
-        def test(subject: Node) -> Node:
-            return COMPARISONS[op](this=subject, expression=bound)
+    def json_contains(self, condition: Condition, place: Place) -> Node:
+        """Of a text, that this is in it; of a list, that some item is this."""
+        dialect, equals = self.dialect, self.json_comparison("eq", condition.value)
+        if not isinstance(condition.value, str):
+            bound = self.bind(equals.suffixes, equals.encode)
+            item = self.some_item(place, (), lambda item: equals.test(item, bound))
+            return dialect.json_cases(place, (dialect.is_list(place), item), otherwise=False)
+        bound = self.bind(("", "_text"), lambda value: (*equals.encode(value), dialect.encode_match(value)))
+        item = self.some_item(place, (), lambda item: equals.test(item, bound[:1]))
+        text = dialect.json_scalar(place, "text")
+        found = _any_text(text) if condition.value == "" else dialect.match("contains", text, bound[1])
+        return dialect.json_cases(
+            place, (dialect.is_list(place), item), (dialect.is_kind(place, "text"), found), otherwise=False
+        )
 
-        return self.dialect.json_test(place, kind, test, otherwise=op == "ne")
+    def json_comparison(self, op: str, value: Any) -> Comparison:
+        """A value compared with what is at a place, which is of any kind: of another kind it is just not equal."""
+        dialect = self.dialect
+        if not isinstance(value, (int, float)):
+            return Comparison(
+                ("",),
+                lambda value: (dialect.encode(None, value),),
+                lambda place, bound: dialect.json_cases(
+                    place,
+                    (dialect.is_kind(place, "text"), _compared(op, dialect.json_scalar(place, "text"), bound)),
+                    otherwise=op == "ne",
+                ),
+            )
+        if dialect.exact_numbers:
+            number = self.comparison(op, value, "float", lambda value: dialect.encode("float", value))
+            return Comparison(
+                number.suffixes,
+                number.encode,
+                lambda place, bound: dialect.json_cases(
+                    place,
+                    (dialect.is_kind(place, "number"), number.test(dialect.json_scalar(place, "number"), bound)),
+                    otherwise=op == "ne",
+                ),
+            )
+
+        def test(place: Place, bound: list[exp.Placeholder]) -> Node:
+            whole, number = dialect.json_integer(place), dialect.json_scalar(place, "number")
+            return dialect.json_cases(
+                place,
+                (exp.not_(whole.is_(exp.null())), _within(op, whole.copy(), bound[:2])),
+                (dialect.is_kind(place, "number"), _within(op, number, bound[2:])),
+                otherwise=op == "ne",
+            )
+
+        return Comparison(
+            ("_from", "_to", "_above", "_below"),
+            lambda value: (
+                *numbers.integers(op, value),
+                *(dialect.encode("float", x) for x in numbers.floats(op, value)),
+            ),
+            test,
+        )
 
     def match(self, condition: Condition, subject: Node) -> Node:
         if condition.value == "":
-            self.bind(condition, (), self.dialect.encode_match)
-            return case((exp.not_(subject.is_(exp.null())), exp.true()))  # of null it stays unknown, as any match
-        (bound,) = self.bind(condition, ("",), self.dialect.encode_match)
+            return _any_text(subject)
+        (bound,) = self.bind(("",), lambda value: (self.dialect.encode_match(value),))
         return self.dialect.match(condition.op, subject, bound)
 
-    def among(
-        self, condition: Condition, encode: Callable[[Any], Any], test: Callable[[list[exp.Placeholder]], Node]
-    ) -> Node:
-        if not condition.value:
-            self.bind(condition, (), encode)
-            return exp.false()
-        suffixes = tuple(f"_{number}" for number in range(len(padded(condition.value))))
-        return test(self.bind(condition, suffixes, encode))
+    def bind_each(self, comparisons: Sequence[Comparison]) -> list[list[exp.Placeholder]]:
+        """The parameters of several comparisons, for the values of one condition."""
+        found = [
+            self.bind(tuple(f"_{number}{suffix}" for suffix in comparison.suffixes), _nothing)
+            for number, comparison in enumerate(comparisons)
+        ]
+        names = tuple(name.name for names in found for name in names)
 
-    def bind(
-        self, condition: Condition, suffixes: tuple[str, ...], encode: Callable[[Any], Any]
-    ) -> list[exp.Placeholder]:
-        number = self.numbers[id(condition)]
-        names = tuple(f"p{number}{suffix}" for suffix in suffixes)
-        self.bindings[number] = Binding(names, encode)
+        def encode(values: tuple[Any, ...]) -> Iterable[Any]:
+            for comparison, value in zip(comparisons, padded(values), strict=True):
+                yield from comparison.encode(value)
+
+        self.bindings[-1] = Binding(names, encode)
+        return found
+
+    def bind(self, suffixes: tuple[str, ...], encode: Callable[[Any], Iterable[Any]]) -> list[exp.Placeholder]:
+        """Parameters for the value of the condition that is being compiled."""
+        names = tuple(f"p{len(self.bindings) - 1}{suffix}" for suffix in suffixes)
+        self.bindings[-1] = Binding(names, encode)
         return [parameter(name) for name in names]
 
     def encoder(self, operand: FieldExpr[Any], alias: str) -> Callable[[Any], Any]:
@@ -430,7 +582,7 @@ class _Compilation:
 
     def stored(self, alias: str, column: Column) -> exp.Column:
         self.used[alias][column.physical] = column
-        return self.plain(alias, column.physical)
+        return self.plain(alias, self.relations[self.refs[alias]].shown(column))
 
     def is_primary_key(self, operand: FieldExpr[Any], alias: str) -> bool:
         return operand.name == self.plan.schemas[self.refs[alias]].primary_key
@@ -452,8 +604,22 @@ class _Compilation:
         return self.dialect.place(self.stored(alias, operand.column), operand.steps)
 
 
-def _json_kind(value: Any) -> str:
-    return "number" if isinstance(value, (int, float)) else "text"
+def _nothing(value: Any) -> Iterable[Any]:
+    return ()
+
+
+def _any_text(subject: Node) -> Node:
+    """What a match of the empty text is: true, and of null unknown, as any match."""
+    return case((exp.not_(subject.is_(exp.null())), exp.true()))
+
+
+def _compared(op: str, subject: Node, bound: Sequence[Node]) -> Node:
+    return COMPARISONS[op](this=subject, expression=bound[0].copy())
+
+
+def _within(op: str, subject: Node, bound: Sequence[Node]) -> Node:
+    test = exp.Between(this=subject, low=bound[0].copy(), high=bound[1].copy())
+    return exp.not_(exp.paren(test)) if op == "ne" else test
 
 
 def _key_value(value: Any) -> str:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from ontologia.model import instant_text
 
 Node = exp.Expression
+ZERO_BYTE = "\\u0000"  # as JSON text has it
 COMPARISONS: dict[str, Callable[..., Node]] = {
     "eq": exp.EQ,
     "ne": exp.NEQ,
@@ -62,6 +63,9 @@ class Dialect(ABC):
     name: str
     kinds: ClassVar[Mapping[str, tuple[str, ...]]]
     null_kind: str
+    list_kind: str
+    exact_numbers: ClassVar[bool] = False
+    """Whether integers and floats are compared by value; where they are not, see `numbers`."""
 
     def render(self, tree: Node, *, pretty: bool = False) -> str:
         return tree.sql(dialect=self.name, pretty=pretty)
@@ -81,6 +85,10 @@ class Dialect(ABC):
     def rare(self, test: Node) -> Node:
         """A test of an indexed field, said to pass for few rows, for engines that would rather read in key order."""
         return test
+
+    def text_length(self, text: Node) -> Node:
+        """How many characters a text has."""
+        return exp.Length(this=text)
 
     @abstractmethod
     def total(self, subject: Node, scalar: str | None) -> Node: ...
@@ -111,25 +119,49 @@ class Dialect(ABC):
         """The boolean at a place; NULL where there is none."""
 
     @abstractmethod
-    def json_length(self, place: Place) -> Node:
-        """How many items the list at a place has; NULL where there is no list."""
+    def json_integer(self, place: Place) -> Node:
+        """The integer at a place, exactly; NULL where there is none, or a wider one than 64 bits."""
 
     @abstractmethod
-    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
-        """Whether some item of the list at a place passes a test of what is at `steps` inside it."""
+    def json_items(self, place: Place) -> Node:
+        """How many items the list at a place has."""
+
+    @abstractmethod
+    def some_item(self, place: Place, steps: tuple[str, ...], name: str, test: Callable[[Place], Node]) -> Node:
+        """Whether some item of the list at a place passes a test of what is at `steps` inside it.
+
+        `name` is what the statement calls the item; one inside another has another name.
+        """
 
     def json_value(self, place: Place, kind: str) -> Node:
         """The number or text at a place; NULL where there is something else."""
-        return case((self.json_kind(place).isin(*self.kinds[kind]), self.json_scalar(place, kind)))
+        return case((self.is_kind(place, kind), self.json_scalar(place, kind)))
 
-    def json_test(self, place: Place, kind: str, test: Callable[[Node], Node], otherwise: bool) -> Node:
-        """Test a value of a kind. Absent and null are unknown; a value of another kind counts as `otherwise`."""
-        found = self.json_kind(place)
-        something = exp.NEQ(this=found.copy(), expression=exp.Literal.string(self.null_kind))
-        return case(
-            (found.isin(*self.kinds[kind]), test(self.json_scalar(place, kind))),
-            (something, exp.Boolean(this=otherwise)),
-        )
+    def json_length(self, place: Place) -> Node:
+        """The length of the list or text at a place; NULL where there is neither."""
+        text = self.text_length(self.json_scalar(place, "text"))
+        return case((self.is_list(place), self.json_items(place)), (self.is_kind(place, "text"), text))
+
+    def json_order(self, place: Place) -> list[Node]:
+        """What a place is sorted by: numbers by value, texts after them, and everything else as nothing."""
+        number = self.json_value(place, "number")
+        if self.exact_numbers:
+            return [number, self.json_value(place, "text")]
+        # Of integers that are one double the integers decide; a double that large is a whole number itself.
+        whole = exp.TryCast(this=number.copy(), to=exp.DataType.build("BIGINT"), safe=True)
+        return [number, call("coalesce", self.json_integer(place), whole), self.json_value(place, "text")]
+
+    def is_kind(self, place: Place, kind: str) -> Node:
+        return self.json_kind(place).isin(*self.kinds[kind])
+
+    def is_list(self, place: Place) -> Node:
+        return equal(self.json_kind(place), self.list_kind)
+
+    def json_cases(self, place: Place, *branches: tuple[Node, Node], otherwise: bool) -> Node:
+        """Tests of what is at a place, each with the kind it is for. Absent and null are unknown; any other kind
+        counts as `otherwise`."""
+        something = exp.NEQ(this=self.json_kind(place), expression=exp.Literal.string(self.null_kind))
+        return case(*branches, (something, exp.Boolean(this=otherwise)))
 
     def json_absent(self, place: Place) -> Node:
         """Whether nothing, or null, is at a place."""
@@ -143,6 +175,8 @@ class SQLite(Dialect):
     name = "sqlite"
     kinds: ClassVar = {"text": ("text",), "number": ("integer", "real")}
     null_kind = "null"
+    list_kind = "array"
+    exact_numbers = True
 
     def encode(self, scalar: str | None, value: Any) -> Any:
         if isinstance(value, datetime):
@@ -153,8 +187,6 @@ class SQLite(Dialect):
             return "NaN"  # bound as a number it would become NULL; this text sorts after every number
         if isinstance(value, bytes) and scalar is None:
             return value.hex()
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            return float(value)
         return value
 
     def encode_match(self, text: str) -> Any:
@@ -194,7 +226,21 @@ class SQLite(Dialect):
         return call("json_type", place.document, place.path)
 
     def json_scalar(self, place: Place, kind: str) -> Node:
-        return call("json_extract", place.document, place.path)
+        found = call("json_extract", place.document, place.path)
+        return self.whole_text(found, place) if kind == "text" else found
+
+    def whole_text(self, found: Node, place: Place) -> Node:
+        """A text as it is, where `json_extract` would cut it off at a zero byte."""
+        zero = call("instr", place.document, exp.Literal.string(ZERO_BYTE))
+        return case((zero, call("ontologia_text", place.document, place.path)), default=found)
+
+    def text_length(self, text: Node) -> Node:
+        zero = call("instr", exp.cast(text, "BLOB"), exp.HexString(this="00"))
+        return case((zero, call("ontologia_length", text)), default=exp.Length(this=text.copy()))
+
+    def json_integer(self, place: Place) -> Node:
+        found = call("json_extract", place.document, place.path)
+        return case((equal(call("typeof", found), "integer"), found))
 
     def json_text(self, place: Place) -> Node:
         text = exp.JSONExtract(this=place.document.copy(), expression=place.path.copy(), only_json_types=True)
@@ -204,24 +250,27 @@ class SQLite(Dialect):
         kind = self.json_kind(place)
         return case((equal(kind, "true"), exp.true()), (equal(kind, "false"), exp.false()))
 
-    def json_length(self, place: Place) -> Node:
-        return case(
-            (equal(self.json_kind(place), "array"), call("json_array_length", place.document, place.path)),
-        )
+    def json_items(self, place: Place) -> Node:
+        return call("json_array_length", place.document, place.path)
 
-    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
-        items = exp.Table(this=call("json_each", place.document, place.path), alias=exp.TableAlias(this="item"))
-        inside = exp.DPipe(this=exp.column("fullkey", table="item"), expression=exp.Literal.string(dotted(steps)))
+    def some_item(self, place: Place, steps: tuple[str, ...], name: str, test: Callable[[Place], Node]) -> Node:
+        items = exp.Table(this=call("json_each", place.document, place.path), alias=exp.TableAlias(this=name))
+        inside = exp.DPipe(this=exp.column("fullkey", table=name), expression=exp.Literal.string(dotted(steps)))
         found = exp.Exists(this=exp.select("1").from_(items).where(test(Place(place.document, inside))))
-        return exp.paren(exp.and_(equal(self.json_kind(place), "array"), found))
+        return exp.paren(exp.and_(self.is_list(place), found))
 
 
 class DuckDB(Dialect):
     """DuckDB 1.x."""
 
     name = "duckdb"
-    kinds: ClassVar = {"text": ("VARCHAR",), "number": ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE")}
+    kinds: ClassVar = {
+        "text": ("VARCHAR",),
+        "number": ("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DOUBLE"),
+        "integer": ("BIGINT", "UBIGINT"),
+    }
     null_kind = "NULL"
+    list_kind = "ARRAY"
 
     def encode(self, scalar: str | None, value: Any) -> Any:
         if scalar is None:
@@ -260,15 +309,19 @@ class DuckDB(Dialect):
         text = call("json_extract_string", place.document, place.path)
         return case((equal(self.json_kind(place), "BOOLEAN"), equal(text, "true")))
 
-    def json_length(self, place: Place) -> Node:
-        is_list = equal(self.json_kind(place), "ARRAY")
-        return case((is_list, call("json_array_length", place.document, place.path)))
+    def json_integer(self, place: Place) -> Node:
+        text = call("json_extract_string", place.document, place.path)
+        whole = exp.TryCast(this=text, to=exp.DataType.build("BIGINT"), safe=True)
+        return case((self.is_kind(place, "integer"), whole))
 
-    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+    def json_items(self, place: Place) -> Node:
+        return call("json_array_length", place.document, place.path)
+
+    def some_item(self, place: Place, steps: tuple[str, ...], name: str, test: Callable[[Place], Node]) -> Node:
         every = exp.DPipe(this=place.path.copy(), expression=exp.Literal.string("[*]"))
         items = call("unnest", exp.cast(call("json_extract", place.document, every), "JSON[]"))
-        source = exp.select(exp.alias_(items, "document")).subquery("item")
-        document = exp.column("document", table="item")
+        source = exp.select(exp.alias_(items, "document")).subquery(name)
+        document = exp.column("document", table=name)
         return exp.Exists(this=exp.select("1").from_(source).where(test(Place.at(document, steps))))
 
 
@@ -276,16 +329,15 @@ class Spark(Dialect):
     """Spark 4: JSON text is parsed into a variant once, and places are looked up in that."""
 
     name = "spark"
-    kinds: ClassVar = {"text": ("STRING",), "number": ("BIGINT", "DECIMAL", "DOUBLE", "FLOAT")}
+    kinds: ClassVar = {"text": ("STRING",), "number": ("BIGINT", "DECIMAL", "DOUBLE", "FLOAT"), "integer": ("BIGINT",)}
     null_kind = "VOID"
+    list_kind = "ARRAY"
 
     def encode(self, scalar: str | None, value: Any) -> Any:
         if scalar is None and isinstance(value, (datetime, date, bytes)):
             return DIALECTS["duckdb"].encode(None, value)
         if isinstance(value, date) and not isinstance(value, datetime):
             return value.isoformat()  # Spark makes a date of it; its client cannot write years below 1000
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            return float(value)
         return value + 0.0 if isinstance(value, float) else value  # files have no negative zero
 
     def encode_match(self, text: str) -> Any:
@@ -321,18 +373,23 @@ class Spark(Dialect):
         value = call("try_variant_get", place.document, place.path, "boolean")
         return case((equal(self.json_kind(place), "BOOLEAN"), value))
 
-    def json_length(self, place: Place) -> Node:
-        return case((equal(self.json_kind(place), "ARRAY"), call("size", self._items(place))))
+    def json_integer(self, place: Place) -> Node:
+        whole = call("try_variant_get", place.document, place.path, "bigint")
+        return case((self.is_kind(place, "integer"), whole))
 
-    def some_item(self, place: Place, steps: tuple[str, ...], test: Callable[[Place], Node]) -> Node:
+    def json_items(self, place: Place) -> Node:
+        return call("size", self._items(place))
+
+    def some_item(self, place: Place, steps: tuple[str, ...], name: str, test: Callable[[Place], Node]) -> Node:
         passes = exp.Lambda(
-            this=test(Place(exp.column("item"), self._path(steps))), expressions=[exp.to_identifier("item")]
+            this=test(Place(exp.column(name), self._path(steps))), expressions=[exp.to_identifier(name)]
         )
         found = exp.Anonymous(this="exists", expressions=[self._items(place), passes])
-        return case((equal(self.json_kind(place), "ARRAY"), call("coalesce", found, False)), default=exp.false())
+        return case((self.is_list(place), call("coalesce", found, False)), default=exp.false())
 
     def _items(self, place: Place) -> Node:
         return call("try_variant_get", place.document, place.path, "array<variant>")
 
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLite(), DuckDB(), Spark())}
+SQLITE = SQLite()
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (SQLITE, DuckDB(), Spark())}

@@ -6,12 +6,13 @@ one compiled statement.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ontologia.model import Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
 from ontologia.query.aggregates import Aggregate, AggregateCondition
+from ontologia.query.numbers import value_kind
 
 Mode = Literal["latest", "as_of", "history", "since"]
 
@@ -113,6 +114,16 @@ class Plan:
         )
 
 
+def group_names(groups: Sequence[FieldExpr[Any]]) -> list[str]:
+    """What groups are called in a result: as their fields, dotted for a place inside, and after their side
+    (`left.tier`) where an endpoint's field would have the name of another group."""
+    names = [".".join((group.name, *group.steps)) for group in groups]
+    return [
+        f"{group.side}.{name}" if group.side and names.count(name) > 1 else name
+        for group, name in zip(groups, names, strict=True)
+    ]
+
+
 def padded(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A list of values at the next power of two, the last one repeated, so that few shapes serve all lengths."""
     size = 1
@@ -129,8 +140,8 @@ def _shape(predicate: Predicate) -> Hashable:
     if isinstance(predicate, Condition):
         key = _place(predicate.operand)
         if predicate.op == "in":
-            return (key, "in", tuple(type(value) for value in padded(predicate.value)))
-        return (key, predicate.op, type(predicate.value), predicate.value == "")
+            return (key, "in", tuple(map(value_kind, padded(predicate.value))))
+        return (key, predicate.op, value_kind(predicate.value), predicate.value == "")
     if isinstance(predicate, Combination):
         return (predicate.op, *map(_shape, predicate.parts))
     if isinstance(predicate, Negation):

@@ -27,11 +27,22 @@ class Relation(ABC):
 
     @abstractmethod
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
-        """Select identity, `commit_id`, and the columns under their physical names.
+        """Select identity, `commit_id`, and the columns as `shown` names them.
 
         The bound of `as_of` and `since` is the parameter `:window`. `probe` advises to look for newer versions
         row by row rather than in one pass over all: filters leave few rows, or the result is wanted in key order.
         """
+
+    def shown(self, column: Column) -> str:
+        """What `rows` calls a column: its physical name, unless the engine cannot have that."""
+        return column.physical
+
+    def index_test(
+        self, column: Column, alias: str, op: str, bound: Sequence[exp.Placeholder]
+    ) -> exp.Expression | None:
+        """Where an index of a column holds less than its value: the test of a comparison that the index can serve,
+        true for every row that passes the comparison itself."""
+        return None
 
     def encode(self, column: Column, value: Any) -> Any:
         """A value of a field as this storage compares it."""
@@ -60,6 +71,6 @@ class EmptyRelation(Relation):
         from sqlglot import exp
 
         types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}
-        types |= {column.physical: _NULL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
+        types |= {self.shown(column): _NULL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
         nothing = (exp.alias_(exp.cast(exp.null(), kind), name, quoted=True) for name, kind in types.items())
         return exp.select(*nothing).where(exp.false())

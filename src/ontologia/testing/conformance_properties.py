@@ -43,8 +43,7 @@ def profile(examples: int, *, steps: int = 20) -> settings:
 
 def written(data: st.DataObject, store: StoreUnderTest) -> tuple[RandomModel, Session, ReferenceStore]:
     """A random history, in a store and in the reference model."""
-    typed = store.capabilities.typed_columns
-    model = data.draw(models(zero_bytes=typed), label="model")
+    model = data.draw(models(), label="model")
     session, reference = store.session(*model.classes), ReferenceStore()
     for number, objects in enumerate(data.draw(histories(model), label="history")):
         session.ensure(objects)
@@ -80,8 +79,7 @@ class PropertyConformance:
     @given(data=st.data())
     def test_what_was_written_is_what_is_read(self, engine: EngineCase, data: st.DataObject) -> None:
         with engine.fresh() as store:
-            typed = store.capabilities.typed_columns
-            model = data.draw(models(zero_bytes=typed))
+            model = data.draw(models())
             item = data.draw(st.sampled_from(model.entities))
             obj = data.draw(item.rows)
             session = store.session(*model.classes)

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,19 @@ from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predica
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import Fetched, QueryRoot
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import Plan, Window, group_names
 from ontologia.runtime.rows import identity_of
-from ontologia.testing.reference_filters import ABSENT, Version, compare, is_number, parsed, rank, truth
+from ontologia.testing.reference_filters import (
+    ABSENT,
+    Nobody,
+    Version,
+    as_number,
+    compare,
+    is_number,
+    parsed,
+    passes,
+    rank,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +192,7 @@ class ReferenceStore:
         return [{"reason": "commit_before_activation", "activation_commit_id": layout.activation}]
 
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
-        return all(truth(predicate, row, lambda ref: self.window(ref, plan.window)) is True for predicate in predicates)
+        return all(passes(predicate, row, lambda ref: self.window(ref, plan.window)) for predicate in predicates)
 
     def found(self, plan: Plan, keys: pa.Table | None = None) -> list[Version]:
         """The rows of the queried type that pass its filters, in no particular order."""
@@ -195,9 +206,7 @@ class ReferenceStore:
         joined: list[Joined] = [(row,) for row in self.found(plan, keys)]
         for number in range(len(plan.hops)):
             joined = self._hopped(plan, number, joined)
-        if plan.ends_only:
-            joined = list({(row[-1].identity, row[-1].commit_id): row[-1:] for row in joined}.values())
-        joined = _ordered(plan, joined)
+        joined = _ends(plan, joined) if plan.ends_only else _ordered(plan, joined)
         start = plan.offset or 0
         stop = None if plan.limit is None else start + plan.limit
         return [_columns_of(plan, row) for row in joined[start:stop]]
@@ -228,8 +237,11 @@ class ReferenceStore:
         if not plan.groups:
             return [tuple(self._aggregate(plan, aggregate, rows) for _, aggregate in plan.aggregates)]
 
+        def of(row: Version, group: FieldExpr[Any]) -> Any:
+            return _group_key(row if group.side is None else self._end(plan, row, group), group)
+
         def key(row: Version) -> list[Any]:
-            return [rank(_group_key(row, group)) for group in plan.groups]
+            return [rank(of(row, group)) for group in plan.groups]
 
         found = []
         for _, members in groupby(sorted(rows, key=key), key=key):
@@ -237,8 +249,13 @@ class ReferenceStore:
             tests = ((self._aggregate(plan, test.aggregate, group), test) for test in plan.having)
             if all(value is not None and compare(test.op, value, test.value) for value, test in tests):
                 numbers = (self._aggregate(plan, aggregate, group) for _, aggregate in plan.aggregates)
-                found.append((*(_group_key(group[0], operand) for operand in plan.groups), *numbers))
+                found.append((*(of(group[0], operand) for operand in plan.groups), *numbers))
         return found
+
+    def _end(self, plan: Plan, row: Version, operand: FieldExpr[Any]) -> Version:
+        key = row.identity[0 if operand.side == "left" else 1]
+        ends = (end for end in self.window(operand.owner, plan.window) if end.identity[0] == key)
+        return next(ends, Nobody(operand.owner))
 
     def _aggregate(self, plan: Plan, aggregate: Aggregate, rows: Sequence[Version]) -> Any:
         if aggregate.function == "count":
@@ -255,18 +272,27 @@ class ReferenceStore:
             case "max":
                 return max(values, key=rank)
             case "sum":
-                return sum(values) if aggregate.operand.scalar == "int" else _float_sum(values)
+                return sum(values) if aggregate.operand.counted_as == "int" else _float_sum(values)
         return _float_sum([value / len(values) for value in values])
 
 
 def numbers_of(operand: FieldExpr[Any], rows: Sequence[Version], *, lengths: bool = False) -> list[Any]:
-    """The values an aggregate is made of: no nulls, and inside JSON only numbers, or the lengths of lists."""
+    """The values an aggregate is made of: no nulls, and inside JSON only what it is declared to be, else numbers."""
     if operand.scalar is not None:
         values = [value for row in rows if (value := row.value(operand)) is not None]
         return [len(value) for value in values] if lengths else values
     places = [row.inside(operand) for row in rows]
     if lengths:
-        return [len(place) for place in places if isinstance(place, list)]
+        return [len(place) for place in places if isinstance(place, (list, str))]
+    match operand.counted_as:
+        case "int":
+            return [place for place in places if is_number(place)]
+        case "str":
+            return [place for place in places if isinstance(place, str)]
+        case "datetime":
+            return [datetime.fromisoformat(place) for place in places if isinstance(place, str)]
+        case "date":
+            return [date.fromisoformat(place) for place in places if isinstance(place, str)]
     return [float(place) for place in places if is_number(place)]
 
 
@@ -301,15 +327,31 @@ def _ordered(plan: Plan, joined: list[Joined]) -> list[Joined]:
     return joined
 
 
-def _sort_key(operand: FieldExpr[Any], part: int) -> Callable[[Joined], Any]:
+def _ends(plan: Plan, joined: list[Joined]) -> list[Joined]:
+    """Each end once. By what it was reached from it is placed by the greatest value, of each thing sorted by."""
+    paths: dict[Any, list[Joined]] = {}
+    for path in joined:
+        paths.setdefault((path[-1].identity, path[-1].commit_id), []).append(path)
+    ends = _ordered(plan.changed(order=()), [(path[-1],) for path, *_ in paths.values()])
+    for order in reversed(plan.order):
+        place = -1 if order.operand.owner == plan.hops[-1].entity else 0
+        for part in reversed(range(1 if order.operand.scalar is not None else 2)):
+            key = _sort_key(order.operand, part, place)
+            greatest = {identity: max(map(key, found)) for identity, found in paths.items()}
+            ends.sort(key=lambda end: greatest[end[0].identity, end[0].commit_id], reverse=order.descending)
+    return ends
+
+
+def _sort_key(operand: FieldExpr[Any], part: int, place: int = 0) -> Callable[[Joined], Any]:
     """Inside JSON, numbers sort by value and texts after them; everything else counts as null."""
 
     def key(path: Joined) -> Any:
         if operand.scalar is not None:
-            return rank(path[0].value(operand))
-        place = path[0].inside(operand)
-        fits = is_number(place) if part == 0 else isinstance(place, str)
-        return rank(place if fits else None)
+            return rank(path[place].value(operand))
+        found = path[place].inside(operand)
+        if part == 0:
+            return rank(as_number(found) if is_number(found) else None)
+        return rank(found if isinstance(found, str) else None)
 
     return key
 
@@ -330,8 +372,8 @@ def _outputs(plan: Plan) -> list[pa.Field]:
     import pyarrow as pa
 
     if plan.aggregates:
-        groups = [(".".join((group.name, *group.steps)), group.scalar) for group in plan.groups]
-        numbers = [(name, _aggregate_scalar(aggregate)) for name, aggregate in plan.aggregates]
+        groups = list(zip(group_names(plan.groups), (group.scalar for group in plan.groups), strict=True))
+        numbers = [(name, aggregate.scalar) for name, aggregate in plan.aggregates]
         return [
             pa.field(name, pa.string() if scalar is None else arrow_type(SCALARS[scalar].arrow))
             for name, scalar in (*groups, *numbers)
@@ -345,14 +387,6 @@ def _outputs(plan: Plan) -> list[pa.Field]:
             fields += [pa.field(name, pa.string()) for name in ref.identity]
         fields += [pa.field(column.name, column.arrow_type) for column in plan.schemas[ref].columns]
     return fields
-
-
-def _aggregate_scalar(aggregate: Aggregate) -> str:
-    if aggregate.function in ("count", "count_where"):
-        return "int"
-    if aggregate.function in ("avg", "avg_len") or aggregate.operand is None:
-        return "float"
-    return aggregate.operand.scalar or "float"
 
 
 def values_of(obj: Declared) -> dict[str, Any]:

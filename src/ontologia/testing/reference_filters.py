@@ -40,6 +40,21 @@ class Version:
         return walk(self.values[operand.name], operand.steps)
 
 
+class Nobody(Version):
+    """An end that does not exist: every field of it is missing."""
+
+    __slots__ = ()
+
+    def __init__(self, ref: TypeRef) -> None:
+        super().__init__(ref, (), 0, 0, {})
+
+    def value(self, operand: FieldExpr[Any]) -> Any:
+        return None
+
+    def inside(self, operand: FieldExpr[Any]) -> Any:
+        return ABSENT
+
+
 def walk(document: Any, steps: Sequence[str]) -> Any:
     for step in steps:
         if not isinstance(document, dict) or step not in document:
@@ -53,30 +68,24 @@ def parsed(value: Any) -> Any:
     return None if value is None else json.loads(encode_json(value))
 
 
-def truth(predicate: Predicate, row: Version, entities: Callable[[TypeRef], Sequence[Version]]) -> Truth:
+def passes(predicate: Predicate, row: Version, entities: Callable[[TypeRef], Sequence[Version]]) -> bool:
     """Whether a row passes. `entities` gives the rows of an endpoint's type in the window that is read."""
+    return _is(True, predicate, row, entities)
+
+
+def _is(wanted: bool, predicate: Predicate, row: Version, entities: Callable[[TypeRef], Sequence[Version]]) -> bool:
+    """Whether a filter is true of a row, or whether it is false; an unknown is neither."""
     if isinstance(predicate, Negation):
-        found = truth(predicate.part, row, entities)
-        return None if found is None else not found
+        return _is(not wanted, predicate.part, row, entities)
     if isinstance(predicate, Combination):
-        parts = [truth(part, row, entities) for part in predicate.parts]
-        decisive = predicate.op == "or"
-        if decisive in parts:
-            return decisive
-        return None if None in parts else not decisive
+        every = all if (predicate.op == "and") is wanted else any
+        return every(_is(wanted, part, row, entities) for part in predicate.parts)
     assert isinstance(predicate, Condition)
-    if predicate.operand.side is not None:
-        return _endpoint_truth(predicate, row, entities)
-    return _condition(predicate, row)
-
-
-def _endpoint_truth(condition: Condition, row: Version, entities: Callable[[TypeRef], Sequence[Version]]) -> bool:
-    """Two-valued: the endpoint's key is among the entities that pass, or it is not."""
-    key = row.identity[0 if condition.operand.side == "left" else 1]
-    return any(
-        entity.identity[0] == key and _condition(condition, entity) is True
-        for entity in entities(condition.operand.owner)
-    )
+    if predicate.operand.side is None:
+        return _condition(predicate, row) is wanted
+    key = row.identity[0 if predicate.operand.side == "left" else 1]
+    ends = [entity for entity in entities(predicate.operand.owner) if entity.identity[0] == key]
+    return any(_condition(predicate, end) is wanted for end in ends or [Nobody(predicate.operand.owner)])
 
 
 def _condition(condition: Condition, row: Version) -> Truth:
@@ -130,15 +139,17 @@ def _json_truth(condition: Condition, value: Any) -> Truth:
             return value is (op == "is_true") if isinstance(value, bool) else None
         case "in":
             return any(_json_compare("eq", value, item) for item in wanted)
+        case "contains" if isinstance(value, list):
+            return any(item is not None and _json_compare("eq", item, wanted) for item in value)
         case "startswith" | "endswith" | "contains":
-            return isinstance(value, str) and match_text(op, value, wanted)
+            return isinstance(value, str) and isinstance(wanted, str) and match_text(op, value, wanted)
     return _json_compare(op, value, wanted)
 
 
 def _json_compare(op: str, value: Any, wanted: Any) -> bool:
     """A value of another kind is not equal, and neither smaller nor larger."""
     if isinstance(wanted, (int, float)):
-        return compare(op, value, wanted) if is_number(value) else op == "ne"
+        return compare(op, as_number(value), wanted) if is_number(value) else op == "ne"
     return compare(op, value, json_text(wanted)) if isinstance(value, str) else op == "ne"
 
 
@@ -152,6 +163,11 @@ def json_text(value: Any) -> str:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def as_number(value: Any) -> Any:
+    """A number as engines take it out of JSON: an integer of more than 64 bits is a float."""
+    return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def match_text(op: str, value: str, wanted: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import date
 from math import inf, isfinite, nan
 from typing import Any
 
@@ -19,7 +18,7 @@ from ontologia.testing.strategies import INSTANTS, STEPS, Kind, RandomModel, Ran
 ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
 MATCHES = ("startswith", "endswith", "contains")
 JSON_PROBES = st.sampled_from(
-    (0, 1, -1, 0.5, 2**53, nan, inf, "", "a", "1", "NaN", INSTANTS[3], date(2024, 2, 29), b"a")
+    (0, 1, -1, 0.5, 2**53, 2**53 + 1, 2.0**53, 2**63, nan, inf, "", "a", "1", "NaN", "a\x00b", INSTANTS[3], b"a")
 )
 
 
@@ -201,9 +200,10 @@ def _counted(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
         return f".count_where({said})", lambda query: query.count_where(predicate), ()
     fits = {"sum": _is_number, "avg": _is_number, "avg_len": _has_length}.get(function, lambda kind: True)
     operand = _operand(draw, item, fits)
-    if function == "count" or operand is None:
+    is_added_up = function in ("sum", "avg")
+    if function == "count" or operand is None or (is_added_up and operand.counted_as not in of.NUMERIC):
         return ".count()", lambda query: query.count(), ()
-    summed = (operand,) if function in ("sum", "avg") else ()
+    summed = (operand,) if is_added_up else ()
     return f".{function}({operand})", lambda query: getattr(query, function)(operand), summed
 
 
@@ -216,7 +216,7 @@ def _grouped(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
     extreme, number = _operand(draw, item), _operand(draw, item, _is_number)
     chosen = {"how many": of.count(), "least": of.min(extreme), "greatest": of.max(extreme)}
     summed: tuple[FieldExpr[Any], ...] = ()
-    if number is not None:
+    if number is not None and number.counted_as in of.NUMERIC:
         chosen |= {"total": of.sum(number), "mean": of.avg(number)}
         summed = (number,)
     at_least = draw(st.integers(0, 2))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ontologia.engines.base import Catalog
+from ontologia.engines.sqlite import functions
 from ontologia.errors import LockContentionError, StorageBackendError
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class Connections:
         connection.execute("PRAGMA temp_store = MEMORY")
         # In WAL mode this loses no commit when a process dies, and none when the machine does either.
         connection.execute("PRAGMA synchronous = FULL")
+        functions.register(connection)
         return connection
 
     def _address(self) -> str:

@@ -18,12 +18,13 @@ from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow
 from ontologia.engines.sqlite.connections import Connection, Connections
+from ontologia.engines.sqlite.windows import NoRows
 from ontologia.errors import LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan
-from ontologia.query.relation import EmptyRelation, Relation
+from ontologia.query.relation import Relation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,7 @@ class SqliteRepository(RowwiseRepository):
     @contextmanager
     def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
         layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
-        yield {ref: EmptyRelation(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
+        yield {ref: NoRows(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state for all reads in the block: a migration in between could give rows that the catalog denies."""

@@ -13,11 +13,12 @@ from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import select_arrow
 from ontologia.engines.sqlite.connections import Connection
+from ontologia.engines.sqlite.functions import has_path
 from ontologia.engines.sqlite.repository import SqliteRepository
-from ontologia.engines.sqlite.windows import windowed
+from ontologia.engines.sqlite.windows import SqliteRelation, windowed
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, identity_of
 from ontologia.query.compiler import Statement
-from ontologia.query.dialects import Place, call, case, equal
+from ontologia.query.dialects import COMPARISONS, SQLITE, Place, call, case, equal
 from ontologia.query.plan import Window
 from ontologia.query.relation import Relation
 
@@ -74,7 +75,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
     def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
         kind = layout.ref.kind
         relation = DocumentRelation(layout)
-        for column in schema.indexed:
+        for column in filter(lambda column: has_path(column.name), schema.indexed):
             name = f"index_{kind}_{layout.ref.name}_{column.physical}"
             value = relation.value(column, table=None).sql(dialect="sqlite")
             where = relation.of_type(table=None).sql(dialect="sqlite")
@@ -152,7 +153,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
                 yield TypeRef(kind, name), tuple(identity), bool(existed)
 
 
-class DocumentRelation(Relation):
+class DocumentRelation(SqliteRelation):
     """The rows of a type among the documents of its kind."""
 
     document = DOCUMENT
@@ -163,7 +164,11 @@ class DocumentRelation(Relation):
         self.key = ("v1", layout.ref, layout.schema_version_id)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
-        fields: dict[str, exp.Expression] = {column.physical: self.value(column) for column in columns}
+        fields: dict[str, exp.Expression] = {}
+        for column in columns:
+            fields[self.shown(column)] = self.whole(column)
+            if column.scalar == "str":
+                fields[self.index_key(column)] = self.value(column)
         fields[DOCUMENT] = exp.column(DOCUMENT, table="t", quoted=True)
         # One type may be the whole table: without saying so, SQLite would rather read all of it than use an index.
         rows: Any = call("likelihood", self.of_type(), exp.Literal.number("0.99"))
@@ -175,13 +180,41 @@ class DocumentRelation(Relation):
     def of_type(self, table: str | None = "t") -> exp.Expression:
         return equal(exp.column(f"{self.ref.kind}_type", table=table, quoted=True), exp.Literal.string(self.ref.name))
 
-    def value(self, column: Column, table: str | None = "t") -> exp.Expression:
+    def index_key(self, column: Column) -> str:
+        """What `rows` calls the value as an index has it: a text up to its first zero byte. Not a name of `shown`."""
+        return f"{column.physical}?index"
+
+    def index_test(
+        self, column: Column, alias: str, op: str, bound: Sequence[exp.Placeholder]
+    ) -> exp.Expression | None:
+        if column.scalar != "str":
+            return None
+        key = exp.column(self.index_key(column), table=alias, quoted=True)
+        cut = [call("json_extract", call("json_quote", name), "$") for name in bound]
+        if op == "in":
+            return key.isin(*cut)
+        # The order of texts is that of their beginnings, or these are the same.
+        nearest = {"lt": "le", "gt": "ge"}.get(op, op)
+        return COMPARISONS[nearest](this=key, expression=cut[0])
+
+    def whole(self, column: Column) -> exp.Expression:
         """A field's value inside the document, as SQL compares it."""
+        found = self.value(column)
+        if column.scalar != "str" or not has_path(column.name):
+            return found
+        return SQLITE.whole_text(found, Place.at(exp.column(DOCUMENT, table="t", quoted=True), (column.name,)))
+
+    def value(self, column: Column, table: str | None = "t") -> exp.Expression:
+        """A field's value as SQLite's own functions find it, for which there can be an index."""
         document = exp.column(DOCUMENT, table=table, quoted=True)
-        place = Place.at(document, (column.name,))
-        if column.scalar is None:
-            return exp.JSONExtract(this=document, expression=place.path, only_json_types=True)
-        found = call("json_extract", document, place.path)
+        if has_path(column.name):
+            place = Place.at(document, (column.name,))
+            found: exp.Expression = call("json_extract", document, place.path)
+            if column.scalar is None:
+                return exp.JSONExtract(this=document, expression=place.path, only_json_types=True)
+        else:
+            how = "ontologia_member_json" if column.scalar is None else "ontologia_member"
+            found = call(how, document, exp.Literal.string(column.name))
         if column.scalar != "float":
             return found
         infinite = exp.Literal.number("9e999")

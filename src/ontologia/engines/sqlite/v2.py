@@ -15,7 +15,7 @@ from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.control import quoted
 from ontologia.engines.sqlite.repository import SqliteRepository, tables
-from ontologia.engines.sqlite.windows import windowed
+from ontologia.engines.sqlite.windows import SqliteRelation, windowed
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Plan, Window
 from ontologia.query.relation import Relation
@@ -142,7 +142,7 @@ CREATE TABLE type_layout_catalog (
         return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
 
 
-class TableRelation(Relation):
+class TableRelation(SqliteRelation):
     """The rows of a type in its own table."""
 
     def __init__(self, layout: TypeLayout) -> None:
@@ -151,7 +151,7 @@ class TableRelation(Relation):
         self.key = (layout.table_name,)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
-        fields = {column.physical: exp.column(column.physical, table="t", quoted=True) for column in columns}
+        fields = {self.shown(column): exp.column(column.physical, table="t", quoted=True) for column in columns}
         return windowed(self.table, self.ref.identity, fields, window, probe=probe)
 
 

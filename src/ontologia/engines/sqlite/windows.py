@@ -6,8 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from ontologia.model import COMMIT_ID
+from ontologia.model import COMMIT_ID, Column
 from ontologia.query.plan import Window
+from ontologia.query.relation import EmptyRelation, Relation
+
+
+class SqliteRelation(Relation):
+    """Rows whose columns any field can name."""
+
+    def shown(self, column: Column) -> str:
+        """SQLite forgets that a column of a subquery is called `true` or `false`, whatever its case and quotes."""
+        name = column.physical
+        return f"{name}?" if "?" in name or name.casefold() in ("true", "false") else name
+
+
+class NoRows(SqliteRelation, EmptyRelation):
+    """A type that is not stored."""
 
 
 def windowed(
