@@ -153,3 +153,9 @@ class EngineVersionError(StorageBackendError):
     """The store was written by an engine that this release does not know, usually a newer one."""
 
     code = "engine_version"
+
+
+class ReadOnlyStoreError(StorageBackendError):
+    """The store was written by an older release: it can be read, and moved, and not be written to."""
+
+    code = "read_only_store"

@@ -120,14 +120,14 @@ def test_a_store_older_than_stamps_stays_without_one(unstamped):
 
 def test_the_loser_of_a_race_to_create_opens_what_the_winner_made(tmp_path, monkeypatch):
     target = str(tmp_path / "onto.db")
-    monkeypatch.setattr("ontologia.engines.dispatch.stored_sqlite_version", _blind_once(target))
+    monkeypatch.setattr("ontologia.engines.dispatch.stored_sqlite_stamp", _blind_once(target))
     with open_repository(target) as repository:
         assert type(repository) is SqliteRepositoryV1
 
 
 def test_the_loser_of_a_race_to_create_is_told_when_it_wanted_another_version(tmp_path, monkeypatch):
     target = str(tmp_path / "onto.db")
-    monkeypatch.setattr("ontologia.engines.dispatch.stored_sqlite_version", _blind_once(target))
+    monkeypatch.setattr("ontologia.engines.dispatch.stored_sqlite_stamp", _blind_once(target))
     with pytest.raises(EngineVersionError, match="v1, not v2"):
         open_repository(target, engine_version="v2")
 
@@ -136,7 +136,7 @@ def _blind_once(target):
     """Look before another process lays out a v1 store, and decide after it."""
     from ontologia.engines import dispatch
 
-    original = dispatch.stored_sqlite_version
+    original = dispatch.stored_sqlite_stamp
     looked = []
 
     def look(path):

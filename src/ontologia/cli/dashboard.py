@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ontologia.cli.differences import draw_schema
 from ontologia.cli.output import Face, Tone, size
 from ontologia.cli.target import Settings
+from ontologia.errors import StorageBackendError
 from ontologia.model import TypeRef, TypeSchema
 
 if TYPE_CHECKING:
     from ontologia.engines.base import TypeLayout
     from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.query.plan import Window
     from ontologia.runtime.store import Store
 
 SMALL_FILE = 1 << 20
@@ -26,6 +28,7 @@ def facts(store: Store, settings: Settings, *, stats: bool, schema: bool) -> dic
     newest = store.list_commits(limit=1)
     types = [_type(repository, layout, stats=stats, schema=schema) for _, layout in sorted(catalog.layouts.items())]
     index = _index(repository)
+    storage = store.storage_info()
     return {
         "target": settings.where,
         "backend": repository.backend,
@@ -36,8 +39,8 @@ def facts(store: Store, settings: Settings, *, stats: bool, schema: bool) -> dic
         "types": types,
         "dropped": [{"kind": ref.kind, "name": ref.name} for ref in sorted(catalog.dropped)],
         "index": index,
-        "storage": store.storage_info(),
-        "advice": _advice(types, index),
+        "storage": storage,
+        "advice": _advice(types, index, storage),
     }
 
 
@@ -45,20 +48,21 @@ def _type(repository: RowwiseRepository, layout: TypeLayout, *, stats: bool, sch
     from ontologia.query.plan import Window
 
     ref = layout.ref
-    count = repository.count_entities if ref.kind == "entity" else repository.count_relations
     files = _files(repository, ref)
+    rows, problem = _counted(repository, ref, Window())
     found: dict[str, Any] = {
         "kind": ref.kind,
         "name": ref.name,
         "schema_version_id": layout.schema_version_id,
         "activation_commit_id": layout.activation_commit_id,
-        "rows": count(ref.name),
+        "rows": rows,
         "files": None if files is None else len(files),
         "bytes": None if files is None else sum(files),
         "small_files": None if files is None else sum(each < SMALL_FILE for each in files),
+        "problem": problem,
     }
     if stats:
-        found["versions"] = count(ref.name, window=Window("history"))
+        found["versions"], _ = _counted(repository, ref, Window("history"))
         if files is None:
             found["bytes"] = _table_bytes(repository, layout)
     if schema:
@@ -67,10 +71,17 @@ def _type(repository: RowwiseRepository, layout: TypeLayout, *, stats: bool, sch
     return found
 
 
+def _counted(repository: RowwiseRepository, ref: TypeRef, window: Window) -> tuple[int | None, str | None]:
+    """The rows of a type, or why they cannot be read: one damaged type must not hide the others."""
+    count = repository.count_entities if ref.kind == "entity" else repository.count_relations
+    try:
+        return count(ref.name, window=window), None
+    except StorageBackendError as problem:
+        return None, str(problem)
+
+
 def _files(repository: RowwiseRepository, ref: TypeRef) -> list[int] | None:
     """The sizes of a type's files, in object storage."""
-    from ontologia.errors import StorageBackendError
-
     if not repository.capabilities.object_storage:
         return None
     from ontologia.engines.parquet.repository import S3Repository
@@ -103,7 +114,8 @@ def _table_bytes(repository: RowwiseRepository, layout: TypeLayout) -> int | Non
 
 def _total_bytes(settings: Settings, types: list[dict[str, Any]]) -> int | None:
     if settings.target.backend != "sqlite":
-        return sum(int(item["bytes"]) for item in types)
+        known = [item["bytes"] for item in types if item["bytes"] is not None]
+        return sum(known) if known or not types else None
     parts = (Path(settings.target.location + suffix) for suffix in ("", "-wal"))
     return sum(part.stat().st_size for part in parts if part.exists())
 
@@ -116,9 +128,15 @@ def _index(repository: RowwiseRepository) -> dict[str, Any] | None:
     return index_facts(repository.index_verify())
 
 
-def _advice(types: list[dict[str, Any]], index: dict[str, Any] | None) -> list[dict[str, str]]:
+def _advice(types: list[dict[str, Any]], index: dict[str, Any] | None, storage: dict[str, Any]) -> list[dict[str, str]]:
     """One line each: what is not well, and the command that helps."""
     found = []
+    if storage.get("read_only"):
+        text = "this store is read-only here: move it into a new one with onto export and onto import"
+        found.append({"level": "hint", "text": text})
+    for item in types:
+        if item["problem"] is not None:
+            found.append({"level": "warning", "text": f"{item['name']} cannot be read: {item['problem']}"})
     if index is not None and not index["healthy"]:
         names = ", ".join(item["name"] for item in index["types"] if not item["healthy"])
         text = f"indices lag behind the head ({names}): reads stay correct but slow; run onto index repair --apply"
@@ -141,15 +159,16 @@ def _advice(types: list[dict[str, Any]], index: dict[str, Any] | None) -> list[d
 def draw(face: Face, found: dict[str, Any]) -> None:
     """The dashboard."""
     newest = found["newest_commit"]
-    face.line(f"{found['backend']}/{found['engine_version']}  {found['target']}", "strong")
-    face.pairs(
-        {
-            "head": found["head"] if newest is None else f"{found['head']}  ({newest['created_at']})",
-            "written by": None if newest is None else newest["runtime_id"],
-            "size": size(found["bytes"]),
-            "types": len(found["types"]),
-        }
-    )
+    written_by = found["storage"].get("written_by")
+    engine = f"{found['backend']}/{found['engine_version']}{f' of {written_by}' if written_by else ''}"
+    face.line(f"{engine}  {found['target']}", "strong")
+    pairs = {
+        "head": found["head"] if newest is None else f"{found['head']}  ({newest['created_at']})",
+        "written by": None if newest is None else newest["runtime_id"] or None,
+        "size": size(found["bytes"]),
+        "types": len(found["types"]),
+    }
+    face.pairs({name: value for name, value in pairs.items() if value is not None})
     if found["types"]:
         _draw_types(face, found["types"])
     for item in found["types"]:

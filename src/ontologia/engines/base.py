@@ -40,6 +40,7 @@ class Capabilities:
     typed_columns: bool
     object_storage: bool = False
     concurrent_processes: bool = True
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

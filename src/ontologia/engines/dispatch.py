@@ -145,6 +145,13 @@ def _agreed(where: str, stored: str, wanted: str | None) -> str:
     return stored
 
 
+def _kept_for_03(where: str) -> ValidationError:
+    return ValidationError(
+        f"{where} holds an ontology of Ontologia 0.3, which is kept as it is: initialize another place, and move the "
+        "data there with onto export and onto import"
+    )
+
+
 def _check_token(where: str, expected: str, token: str | None) -> None:
     if token != expected:
         raise ValidationError(f"{where}: re-initializing needs the token of a forced dry run on this very state")
@@ -158,18 +165,37 @@ def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None) 
     from ontologia.engines.sqlite.v2 import SqliteRepositoryV2
 
     classes = {"v1": SqliteRepositoryV1, "v2": SqliteRepositoryV2}
-    stored = stored_sqlite_version(path)
+    stored = stored_sqlite_stamp(path)
     if stored is None:
         made = classes[wanted or LATEST_VERSION].create(path, config)
-        stored = stored_sqlite_version(path)  # another process may have been first, with another engine
-        if stored in (None, made.engine_version):
+        stored = stored_sqlite_stamp(path)  # another process may have been first, with another engine
+        if stored in (None, SqliteStamp(made.engine_version)):
             return made
         made.close()
-    return classes[_agreed(path, stored, wanted)](path, config)
+    version = _agreed(path, stored.version, wanted)
+    if stored.written_by_03:
+        return _open_sqlite_03(path, version, config)
+    return classes[version](path, config)
 
 
-def stored_sqlite_version(path: str) -> str | None:
-    """The engine version a file is stamped with; v1 for files older than stamps; None for a new or empty file."""
+def _open_sqlite_03(path: str, version: str, config: OntologiaConfig | None) -> RowwiseRepository:
+    from ontologia.engines.ontologia_03.repository import Repository03
+    from ontologia.engines.ontologia_03.sqlite_file import SqliteFile
+
+    return Repository03(SqliteFile(path, version, (config or OntologiaConfig()).lock_timeout_ms), config)
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteStamp:
+    """What a file says of itself. Release 0.3 used the same versions for other layouts."""
+
+    version: str
+    written_by_03: bool = False
+
+
+def stored_sqlite_stamp(path: str) -> SqliteStamp | None:
+    """What a file is stamped with; v1 for files older than stamps; None for a new or empty file."""
+    from ontologia.engines.ontologia_03.detection import is_sqlite_of_03
     from ontologia.engines.sqlite.connections import Connections
     from ontologia.engines.sqlite.repository import tables
 
@@ -189,14 +215,15 @@ def stored_sqlite_version(path: str) -> str | None:
     try:
         with connections.use() as connection:
             found = tables(connection)
+            by_03 = is_sqlite_of_03(connection, found)
             if "storage_meta" in found:
-                return _stamp(connection, path)
+                return SqliteStamp(_stamp(connection, path), by_03)
     finally:
         connections.close()
     if not found:
         return None
     if found >= V1_TABLES:
-        return "v1"
+        return SqliteStamp("v1", by_03)
     raise StorageBackendError(f"{path}: this SQLite file holds something else, not an ontology; choose another path")
 
 
@@ -217,7 +244,10 @@ def _initialize_sqlite(
     token: str | None,
 ) -> InitReport:
     path = target.location
-    exists = stored_sqlite_version(path) is not None
+    stamp = stored_sqlite_stamp(path)
+    if stamp is not None and stamp.written_by_03:
+        raise _kept_for_03(path)
+    exists = stamp is not None
     if exists and not force:
         raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
     expected = None
@@ -256,11 +286,20 @@ def open_objects_repository(
     objects: Objects, config: OntologiaConfig | None = None, engine_version: str | None = None
 ) -> RowwiseRepository:
     """The repository on a store that is open already."""
+    from ontologia.engines.ontologia_03.detection import is_bucket_of_03
     from ontologia.engines.parquet.setup import stored_version
     from ontologia.engines.parquet.versions import S3RepositoryV1, S3RepositoryV2
 
     classes = {"v1": S3RepositoryV1, "v2": S3RepositoryV2}
-    return classes[_agreed(objects.uri, stored_version(objects), engine_version)](objects, config)
+    version = _agreed(objects.uri, stored_version(objects), engine_version)
+    repository = classes[version](objects, config)
+    if not is_bucket_of_03(objects, repository.opened_at.schema_manifest_path):
+        return repository
+    from ontologia.engines.ontologia_03.bucket import Bucket
+    from ontologia.engines.ontologia_03.repository import Repository03
+
+    repository.close()
+    return Repository03(Bucket(objects, version), config)
 
 
 def _initialize_objects(
@@ -272,10 +311,13 @@ def _initialize_objects(
     force: bool,
     token: str | None,
 ) -> InitReport:
+    from ontologia.engines.ontologia_03.detection import REGISTRY
     from ontologia.engines.parquet import paths, setup
     from ontologia.objects import Lease
 
     objects = _objects(target, config)
+    if objects.exists(REGISTRY):
+        raise _kept_for_03(target.location)
     if not (force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
         if dry_run:
             setup.check_free(objects)

@@ -148,6 +148,10 @@ class Declaration:
             if column.scalar is None or column.name in constrained
         }
 
+    def default_of(self, name: str) -> Any:
+        """A field's default, checked as every value is."""
+        return self.value_adapter(name).validate_python(self.options[name].make_default())
+
     def json_decoder(self, name: str) -> Any:
         """A function from JSON text to the field's value."""
         import json

@@ -63,7 +63,7 @@ def _spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...
         key, value = (_spec(argument, names, open_types) for argument in arguments)
         return {"kind": "dict", "key": key, "value": value}
     if origin in (Union, types.UnionType):
-        return _union_spec([_spec(argument, names, open_types) for argument in arguments])
+        return union_spec([_spec(argument, names, open_types) for argument in arguments])
     raise TypeError(
         f"{annotation!r} is not supported: use str, int, float, bool, datetime, date, bytes, list, dict, TypedDict, "
         "unions of these, or Any"
@@ -94,7 +94,7 @@ def is_required(typed_dict: Any, name: str, hint: Any) -> bool:
     return name in typed_dict.__required_keys__
 
 
-def _union_spec(members: list[TypeSpec]) -> TypeSpec:
+def union_spec(members: list[TypeSpec]) -> TypeSpec:
     distinct = {canonical_json(member): member for member in members}
     ordered = [distinct[key] for key in sorted(distinct)]
     return ordered[0] if len(ordered) == 1 else {"kind": "union", "members": ordered}

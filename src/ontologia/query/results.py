@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ontologia.model import Declaration, Declared, Entity, Relation, key_text
+from ontologia.model.typespec import accepts_none
 from ontologia.query.plan import Plan, Window
 
 if TYPE_CHECKING:
@@ -65,11 +66,14 @@ class Hydrator(Generic[T]):
                 positions.append(start + 3)
             start += 3
         self.decoders: dict[int, Callable[[Any], Any]] = {}
+        self.defaults: dict[int, Callable[[], Any]] = {}
         for number, column in enumerate(declaration.schema.columns, start + 1):
             names.append(column.name)
             positions.append(number)
             if column.scalar is None:
                 self.decoders[number] = declaration.json_decoder(column.name)
+            if not declaration.options[column.name].required and not accepts_none(column.spec):
+                self.defaults[number] = partial(declaration.default_of, column.name)
         self.names = tuple(names)
         self.positions = positions
         self.end = start + len(declaration.schema.columns) + 1
@@ -83,6 +87,10 @@ class Hydrator(Generic[T]):
             else columns[position]
             for position in self.positions
         ]
+        for place, position in enumerate(self.positions):
+            default = self.defaults.get(position)
+            if default is not None and None in values[place]:  # a row of Ontologia 0.3 that does not have the field
+                values[place] = [default() if value is None else value for value in values[place]]
         names, cls, new = self.names, self.cls, object.__new__
         found: list[T] = []
         append = found.append

@@ -79,7 +79,7 @@ class S3Repository(RowwiseRepository):
         """The catalog whose mirrors were last seen to be right, by its manifest."""
         self._indices: dict[TypeRef, IndexVersion] = {}
         self._locks: dict[tuple[str, str], Lease] = {}
-        self.log.head()  # a prefix that is not initialized fails here, before anything else
+        self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
 
     # --- what v1 and v2 say differently ---
 

@@ -12,6 +12,7 @@ from ontologia.engines.base import Catalog
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef, TypeSchema, is_unicode
 from ontologia.runtime.store import Store
+from ontologia.runtime.transfer.export_03 import OutdatedRecords, ours, without_leftovers
 from ontologia.runtime.transfer.exporting import HEADER
 from ontologia.runtime.transfer.records import Identity, RecordReader, lines
 
@@ -175,16 +176,27 @@ Checked = tuple[int, int, RecordReader, Identity, dict[str, Any]]
 def checked_records(split: Split, readers: Readers) -> Iterator[Checked]:
     """The records of a stretch. The first bad one is an error that names its place."""
     known: dict[str, RecordReader] = {}
-    for number, done, record in _jsonl(split) if split.path.suffix == ".jsonl" else _parquet(split, readers):
+    outdated = OutdatedRecords()
+    for number, done, found in _jsonl(split) if split.path.suffix == ".jsonl" else _parquet(split, readers):
+        record = ours(found)
         reader = known.get(f"{record.get('kind')} {record.get('type')}")
         if reader is None:
             ref = _ref(record, split, number)
             reader = known[str(ref)] = readers.of(ref)
+        if record is not found:
+            record = without_leftovers(record, reader.schema)
         try:
             identity, values = reader.read(record)
         except ValidationError as problem:
-            raise ValidationError(f"{split.place(number)}: {problem}. Nothing was imported") from None
+            bad = ValidationError(f"{split.place(number)}: {problem}. Nothing was imported")
+            if record is found:
+                raise bad from None
+            outdated.add(reader.ref, record, bad)
+            continue
+        if record is not found:
+            outdated.settle(reader.ref, record)
         yield number, done, reader, identity, values
+    outdated.check()
 
 
 Record = tuple[int, int, dict[str, Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from json.encoder import encode_basestring as quoted
 from typing import TYPE_CHECKING, Any, NotRequired, Required, Union
@@ -14,7 +14,7 @@ import typing_extensions
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Column, Declaration, TypeRef, TypeSchema, encode_json, key_text
 from ontologia.model.fields import FieldOptions
-from ontologia.model.typespec import TypeSpec
+from ontologia.model.typespec import TypeSpec, accepts_none
 from ontologia.model.validation import checked, row_adapter
 from ontologia.model.values import instant_text
 
@@ -42,19 +42,18 @@ def lines(schema: TypeSchema, rows: pa.Table, *, with_metadata: bool) -> Iterato
     ]
     if with_metadata:
         parts.append([f',"{COMMIT_ID}":{value}' for value in rows.column(COMMIT_ID).to_pylist()])
-    separator = ',"fields":{'
-    for column in schema.columns:
-        name = f"{separator}{quoted(column.name)}:"
-        parts.append([f"{name}{text}" for text in _json_texts(column, rows.column(column.physical).to_pylist())])
-        separator = ","
-    tail = "}}" if schema.columns else ',"fields":{}}'
-    for row in zip(*parts, strict=True):
-        yield f"{head}{''.join(row)}{tail}"
+    fields = [_field_texts(column, rows.column(column.physical).to_pylist()) for column in schema.columns]
+    fields = fields or [[""] * rows.num_rows]
+    for about, row in zip(zip(*parts, strict=True), zip(*fields, strict=True), strict=True):
+        yield f'{head}{"".join(about)},"fields":{{{"".join(row)[1:]}}}}}'
 
 
-def _json_texts(column: Column, values: list[Any]) -> Iterable[str]:
-    encode = _ENCODERS[column.scalar]
-    return ("null" if value is None else encode(value) for value in values)
+def _field_texts(column: Column, values: list[Any]) -> list[str]:
+    """A field in each row, with a comma before it. One that must not be null and is, as in rows that Ontologia 0.3
+    migrated, is left out: whoever reads the record has a default for it, or says that it is missing."""
+    name, encode = f",{quoted(column.name)}:", _ENCODERS[column.scalar]
+    nothing = f"{name}null" if accepts_none(column.spec) else ""
+    return [nothing if value is None else f"{name}{encode(value)}" for value in values]
 
 
 def _float_text(value: float) -> str:

@@ -1,0 +1,118 @@
+"""A SQLite file of 0.3. Its v1 and v2 keep rows alike: in one table per kind, each row a JSON document."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ontologia.engines.base import Commit
+from ontologia.engines.ontologia_03.rows import StoredRow, once_per_commit
+from ontologia.engines.ontologia_03.source import Change, Source, StoredVersion, drops_of, read_schema
+from ontologia.engines.sqlite.connections import Connections
+from ontologia.model import Kind, TypeRef
+
+ROWS_AT_ONCE = 10_000
+KINDS: tuple[Kind, ...] = ("entity", "relation")
+
+
+class SqliteFile(Source):
+    """A file, through a connection per thread that cannot write."""
+
+    backend = "sqlite"
+
+    def __init__(self, path: str, engine_version: str, lock_timeout_ms: int) -> None:
+        self.where = path
+        self.engine_version = engine_version
+        self._connections = Connections(path, lock_timeout_ms)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._connections.use() as connection:
+            connection.execute("PRAGMA query_only = ON")
+            yield connection
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._reading() as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def state(self) -> Any:
+        newest = "(SELECT max(id) FROM commits), (SELECT max(id) FROM schema_versions)"
+        return self._all(f"SELECT {newest}, (SELECT count(*) FROM schema_registry)")[0]
+
+    def head(self) -> int:
+        return int(self._all("SELECT coalesce(max(id), 0) FROM commits")[0][0])
+
+    def versions(self) -> list[StoredVersion]:
+        declared = {
+            TypeRef(kind, name): read_schema(self.where, text)
+            for kind, name, text in self._all("SELECT type_kind, type_name, schema_json FROM schema_registry")
+        }
+        found: list[StoredVersion] = []
+        for kind, name, number, text, created_at, reason in self._all(
+            "SELECT type_kind, type_name, schema_version_id, schema_json, created_at, reason FROM schema_versions"
+        ):
+            schema, ref = read_schema(self.where, text), TypeRef(kind, name)
+            in_order = declared.get(ref)  # only the registry keeps fields in the order of the class
+            if in_order is not None and in_order.fingerprint == schema.fingerprint:
+                schema = in_order
+            found.append(StoredVersion(ref, number, schema, created_at, reason or ""))
+        known = {version.ref for version in found}
+        return found + [StoredVersion(ref, 1, schema, "", "") for ref, schema in declared.items() if ref not in known]
+
+    def first_commit(self, ref: TypeRef, versions: Sequence[int]) -> int:
+        chosen = ", ".join("?" for _ in versions)
+        sql = (
+            f"SELECT coalesce(min(commit_id), 0) FROM {ref.kind}_history "
+            f"WHERE {ref.kind}_type = ? AND coalesce(schema_version_id, 1) IN ({chosen})"
+        )
+        return int(self._all(sql, (ref.name, *versions))[0][0])
+
+    def dropped(self) -> frozenset[TypeRef]:
+        rows = self._all("SELECT type_kind, type_name FROM schema_registry")
+        declared = {TypeRef(kind, name) for kind, name in rows}
+        return frozenset(ref for commit in self.commits() for ref in drops_of(commit)) - declared
+
+    def rows(self, ref: TypeRef, versions: Sequence[int], after: int, head: int) -> Iterator[StoredRow]:
+        names, chosen = ", ".join(ref.identity), ", ".join("?" for _ in versions)
+        sql = (
+            f"SELECT {names}, commit_id, fields_json FROM {ref.kind}_history WHERE {ref.kind}_type = ? "
+            f"AND coalesce(schema_version_id, 1) IN ({chosen}) AND commit_id > ? AND commit_id <= ? "
+            f"ORDER BY {names}, commit_id, id"
+        )
+        with self._reading() as connection:
+            cursor = connection.execute(sql, (ref.name, *versions, after, head))
+            cursor.arraysize = ROWS_AT_ONCE
+            yield from once_per_commit(StoredRow(tuple(keys), commit, text) for *keys, commit, text in cursor)
+
+    def commits(self) -> Iterator[Commit]:
+        return map(_commit, self._all("SELECT id, created_at, metadata_json FROM commits ORDER BY id DESC"))
+
+    def commit(self, commit_id: int) -> Commit | None:
+        rows = self._all("SELECT id, created_at, metadata_json FROM commits WHERE id = ?", (commit_id,))
+        return _commit(rows[0]) if rows else None
+
+    def changes(self, commit_id: int) -> Iterable[Change]:
+        for kind in KINDS:
+            names = [f"{kind}_type", *TypeRef(kind, "").identity]
+            same = " AND ".join(f"o.{name} = t.{name}" for name in names)
+            columns = ", ".join(f"t.{name}" for name in names)
+            sql = (
+                f"SELECT DISTINCT {columns}, EXISTS (SELECT 1 FROM {kind}_history o WHERE {same} "
+                f"AND o.commit_id < t.commit_id) FROM {kind}_history t WHERE t.commit_id = ? ORDER BY {columns}"
+            )
+            for name, *identity, existed in self._all(sql, (commit_id,)):
+                yield TypeRef(kind, name), tuple(identity), bool(existed)
+
+    def facts(self) -> dict[str, Any]:
+        return {"db_path": self.where}
+
+    def close(self) -> None:
+        self._connections.close()
+
+
+def _commit(row: Sequence[Any]) -> Commit:
+    number, created_at, metadata = row
+    return Commit(number, created_at, "", {} if metadata is None else json.loads(metadata))
