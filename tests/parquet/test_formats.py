@@ -129,8 +129,8 @@ def test_relation_files_have_endpoints_and_instance_keys(store: Shop) -> None:
 
 
 def test_scalars_have_their_parquet_types_and_the_rest_is_json(empty: Shop) -> None:
-    from ontologia.testing.conformance_types import Customer as Rich
-    from ontologia.testing.conformance_types import history
+    from ontologia.testing.conformance.shop import Customer as Rich
+    from ontologia.testing.conformance.shop import history
 
     empty.commit([row for row in history()[0] if isinstance(row, Rich)])
     key = next(info.key for info in empty.objects.list("commits/1-") if "Customer" in info.key)

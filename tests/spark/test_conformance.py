@@ -22,11 +22,11 @@ from ontologia.query import builder
 from ontologia.query.builder import QueryRoot
 from ontologia.spark import Pipeline
 from ontologia.spark.queries import SparkSource
-from ontologia.testing.conformance_answers import close, plain, values
-from ontologia.testing.conformance_case import EngineCase, StoreUnderTest, commit, sqlite
-from ontologia.testing.conformance_queries import QUESTIONS, Question
-from ontologia.testing.conformance_types import history
-from ontologia.testing.conformance_writes import Box, WriteConformance
+from ontologia.testing.conformance.answers import are_close, make_plain, plain_values
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, commit, sqlite
+from ontologia.testing.conformance.questions import QUESTIONS, Question
+from ontologia.testing.conformance.shop import history
+from ontologia.testing.conformance.writes import Box, WriteConformance
 
 
 def directory(engine_version: str) -> EngineCase:
@@ -92,20 +92,20 @@ def test_a_question_has_the_same_answer_on_spark(spark, stores, monkeypatch, sto
     query = unended(question, session.query(), monkeypatch)
     if query is None:
         found = question.ask(QueryRoot(SparkSource(spark, session.repository)))
-        assert close(plain(found), plain(question.answer()), 0.0)
+        assert are_close(make_plain(found), make_plain(question.answer()), 0.0)
     else:
         target, aggregates = query
         found = target.to_spark(spark, **aggregates)
         expected = target.to_arrow(**aggregates)
         assert found.columns == expected.column_names
-        assert close(plain(found.toArrow().to_pylist()), plain(expected.to_pylist()), 0.0)
+        assert are_close(make_plain(found.toArrow().to_pylist()), make_plain(expected.to_pylist()), 0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_objects_that_spark_found_are_those_of_the_reference(spark, stores, question):
     root = QueryRoot(SparkSource(spark, stores["compacted"].session().repository))
-    assert close(plain(question.ask(root)), plain(question.answer()), 0.0)
+    assert are_close(make_plain(question.ask(root)), make_plain(question.answer()), 0.0)
 
 
 def unended(question: Question, root: QueryRoot, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, Any]] | None:
@@ -165,7 +165,9 @@ def _table(cls: type[Declared], members: list[Declared]) -> pa.Table:
 def unlike_the_reference(store: StoreUnderTest) -> list[str]:
     root = store.session().query()
     return [
-        question.name for question in QUESTIONS if not close(plain(question.ask(root)), plain(question.answer()), 0.0)
+        question.name
+        for question in QUESTIONS
+        if not are_close(make_plain(question.ask(root)), make_plain(question.answer()), 0.0)
     ]
 
 
@@ -189,7 +191,7 @@ def test_a_history_that_writes_wrote_ends_in_the_same_state(spark, empty):
             write(rows, empty, cls, models=f"{cls.__module__}:{cls.__name__}")
     latest = [question for question in QUESTIONS if question.name.endswith("(latest)")]
     reader = empty.session().query()
-    wrong = [q.name for q in latest if not close(without_commits(q.ask(reader)), without_commits(q.answer()), 0.0)]
+    wrong = [q.name for q in latest if not are_close(without_commits(q.ask(reader)), without_commits(q.answer()), 0.0)]
     assert wrong == []
 
 
@@ -209,7 +211,7 @@ def without_commits(answer: Any) -> Any:
             return type(value)(bare(item) for item in value)
         return {key: bare(item) for key, item in value.items()} if isinstance(value, dict) else value
 
-    return bare(plain(answer))
+    return bare(make_plain(answer))
 
 
 def cases_of(test: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -236,7 +238,7 @@ def test_the_delta_rule_decides_what_a_pipeline_writes(spark, empty):
     counts = (report.updated, report.unchanged)
     assert counts == (len(DIFFERENT), len(EQUAL))
     written = empty.session(Box).query().entities(Box).history_since(1).collect()
-    assert values(written) == values([expected[box.id] for box in written])
+    assert plain_values(written) == plain_values([expected[box.id] for box in written])
     assert len(written) == len(DIFFERENT)
 
 

@@ -55,7 +55,7 @@ def run_and_crash(
     With no point given it simply runs. A function that raises makes this raise `RuntimeError` with its
     traceback: a test must not take an error for a crash.
     """
-    name, file = _where(function)
+    name, file = _locate(function)
     with TemporaryDirectory() as folder:
         task, answer = Path(folder, "task"), Path(folder, "answer")
         task.write_bytes(pickle.dumps((name, file, arguments)))
@@ -64,7 +64,7 @@ def run_and_crash(
             env=os.environ
             | (environment or {})
             | {
-                CRASH_AT: _point(at_request, at_step, at_call, when),
+                CRASH_AT: _describe_point(at_request, at_step, at_call, when),
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             },
             stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _point(at_request: int | None, at_step: str | None, at_call: str | None, when: When) -> str:
+def _describe_point(at_request: int | None, at_step: str | None, at_call: str | None, when: When) -> str:
     points = [point for point in (at_request, at_step, at_call) if point is not None]
     if len(points) > 1:
         raise ValueError("one crash needs one point: at_request, at_step or at_call")
@@ -146,7 +146,7 @@ def _arm_call(target: str, when: str) -> None:
     setattr(owner, name, trapped)
 
 
-def _where(function: str | Callable[..., Any]) -> tuple[str, str | None]:
+def _locate(function: str | Callable[..., Any]) -> tuple[str, str | None]:
     """The name of a function and, for one that lives in a test file, that file."""
     if isinstance(function, str):
         return function, None

@@ -90,11 +90,11 @@ def s3_server(*, set_environment: bool = True, ready_within_s: float = 60.0) -> 
     """Start a server, wait until it answers, and kill it in the end: asked politely it takes over 20
     seconds."""
     with TemporaryDirectory(prefix="s3-", ignore_cleanup_errors=True) as folder:
-        ports = _free_ports(4)
+        ports = _find_free_ports(4)
         server = S3Server(f"http://127.0.0.1:{ports[3]}", f"http://127.0.0.1:{ports[2]}")
         with open(Path(folder, "log"), "wb") as log:
             process = subprocess.Popen(
-                _command(Path(folder), ports),
+                _write_command(Path(folder), ports),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -111,7 +111,7 @@ def s3_server(*, set_environment: bool = True, ready_within_s: float = 60.0) -> 
             process.wait()
 
 
-def _command(folder: Path, ports: list[int]) -> list[str]:
+def _write_command(folder: Path, ports: list[int]) -> list[str]:
     master, volume, filer, s3 = ports
     data, config = folder / "data", folder / "s3.json"
     data.mkdir()
@@ -171,7 +171,7 @@ def _try_one_object(server: S3Server) -> None:
         objects.get("probe")
 
 
-def _free_ports(count: int) -> list[int]:
+def _find_free_ports(count: int) -> list[int]:
     """Ports that are free now together with their gRPC twins, and below 50000 so that the twins exist."""
     ports: list[int] = []
     while len(ports) < count:

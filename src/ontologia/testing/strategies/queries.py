@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ontologia.model import FieldExpr, Predicate
 from ontologia.query import aggregates as of
 from ontologia.query.builder import QueryRoot
-from ontologia.testing.reference import ReferenceStore, numbers_of
-from ontologia.testing.strategies import INSTANTS, STEPS, Kind, RandomModel, RandomType
+from ontologia.testing.reference.store import ReferenceStore, numbers_of
+from ontologia.testing.strategies.models import INSTANTS, STEPS, Kind, RandomModel, RandomType
 
 ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")
 MATCHES = ("startswith", "endswith", "contains")
@@ -50,15 +50,15 @@ def conditions(draw: st.DrawFn, item: RandomType, side: str | None = None) -> tu
     kind = item.kinds[name]
     operand = getattr(item.cls, name) if side is None else item.cls.__declaration__.expression(name, side)
     if not kind.scalar:
-        operand = _place(draw, operand, side)
-    op, value = draw(_tests(kind))
+        operand = _draw_place(draw, operand, side)
+    op, value = draw(_comparisons(kind))
     text = f"{operand}.{op}({value!r})"
     if value is None:
         return text, getattr(operand, op)()
     return text, getattr(operand, f"__{op}__" if op in ORDERED else op)(value)
 
 
-def _place(draw: st.DrawFn, operand: FieldExpr[Any], side: str | None) -> FieldExpr[Any]:
+def _draw_place(draw: st.DrawFn, operand: FieldExpr[Any], side: str | None) -> FieldExpr[Any]:
     ways = ("whole", "path", "path") if side else ("whole", "path", "item", "inner item")
     if side and operand.column is not None and operand.column.spec["kind"] == "list":
         ways = ("path", "path", "path")  # items of an endpoint's list cannot be asked for
@@ -70,7 +70,7 @@ def _place(draw: st.DrawFn, operand: FieldExpr[Any], side: str | None) -> FieldE
     return operand
 
 
-def _tests(kind: Kind) -> st.SearchStrategy[tuple[str, Any]]:
+def _comparisons(kind: Kind) -> st.SearchStrategy[tuple[str, Any]]:
     nulls = st.tuples(st.sampled_from(("is_null", "is_not_null")), st.none())
     truths = st.tuples(st.sampled_from(("is_true", "is_false")), st.none())
     scalar = kind.name.removesuffix(" | None") if kind.scalar else None
@@ -95,10 +95,10 @@ def _probes(kind: Kind, scalar: str | None) -> st.SearchStrategy[Any]:
 
 def predicates(item: RandomType) -> st.SearchStrategy[tuple[str, Predicate]]:
     """Conditions combined with and, or, not; on a relation also of its endpoints' fields, see `endpoint_conditions`."""
-    return _combined(conditions(item))
+    return _combine(conditions(item))
 
 
-def _combined(leaves: st.SearchStrategy[tuple[str, Predicate]]) -> st.SearchStrategy[tuple[str, Predicate]]:
+def _combine(leaves: st.SearchStrategy[tuple[str, Predicate]]) -> st.SearchStrategy[tuple[str, Predicate]]:
     def extend(inner: st.SearchStrategy[tuple[str, Predicate]]) -> st.SearchStrategy[tuple[str, Predicate]]:
         both = st.tuples(inner, inner)
         return (
@@ -126,7 +126,7 @@ def queries(draw: st.DrawFn, model: RandomModel, head: int) -> RandomQuery:
     item = draw(st.sampled_from(model.types))
     is_entity = item in model.entities
     leaves = conditions(item) if is_entity else endpoint_conditions(model, item)
-    filters = draw(st.lists(_combined(leaves), max_size=2))
+    filters = draw(st.lists(_combine(leaves), max_size=2))
     window, windowed = draw(_windows(head))
     start = "entities" if is_entity else "relations"
     text = f"{item}{''.join(f'.where({said})' for said, _ in filters)}{window}"
@@ -134,9 +134,9 @@ def queries(draw: st.DrawFn, model: RandomModel, head: int) -> RandomQuery:
     def query(root: QueryRoot) -> Any:
         return windowed(getattr(root, start)(item.cls).where(*(predicate for _, predicate in filters)))
 
-    endings = [_listed, _listed, _counted, _grouped]
-    if is_entity and _touching(model, item.cls):
-        endings.append(_traversed)
+    endings = [_list_rows, _list_rows, _reduce, _group]
+    if is_entity and _relations_of(model, item.cls):
+        endings.append(_traverse)
     ending = draw(st.sampled_from(endings))
     said, end, numbers = ending(draw, model, item)
     return RandomQuery(text + said, lambda root: end(query(root)), tuple(numbers))
@@ -155,7 +155,7 @@ def _windows(head: int) -> st.SearchStrategy[tuple[str, Callable[[Any], Any]]]:
     )
 
 
-def _operand(draw: st.DrawFn, item: RandomType, fits: Callable[[Kind], bool] = lambda kind: True) -> Any:
+def _draw_operand(draw: st.DrawFn, item: RandomType, fits: Callable[[Kind], bool] = lambda kind: True) -> Any:
     names = [name for name in sorted(item.kinds) if fits(item.kinds[name])]
     if not names:
         return None
@@ -166,21 +166,21 @@ def _operand(draw: st.DrawFn, item: RandomType, fits: Callable[[Kind], bool] = l
     return operand
 
 
-def _listed(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
-    orders = [(_operand(draw, item), draw(st.booleans())) for _ in range(draw(st.integers(0, 2)))]
+def _list_rows(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
+    orders = [(_draw_operand(draw, item), draw(st.booleans())) for _ in range(draw(st.integers(0, 2)))]
     limit = draw(st.none() | st.integers(0, 4))
     offset = draw(st.none() | st.integers(0, 3))
     said = "".join(f".order_by({operand}, {descending})" for operand, descending in orders)
-    return f"{said}[{offset}:+{limit}]", lambda query: _paged(_sorted(query, orders), limit, offset).collect(), ()
+    return f"{said}[{offset}:+{limit}]", lambda query: _page(_sort(query, orders), limit, offset).collect(), ()
 
 
-def _sorted(query: Any, orders: Iterable[tuple[FieldExpr[Any], bool]]) -> Any:
+def _sort(query: Any, orders: Iterable[tuple[FieldExpr[Any], bool]]) -> Any:
     for operand, descending in orders:
         query = query.order_by(operand, descending)
     return query
 
 
-def _paged(query: Any, limit: int | None, offset: int | None) -> Any:
+def _page(query: Any, limit: int | None, offset: int | None) -> Any:
     query = query if limit is None else query.limit(limit)
     return query if offset is None else query.offset(offset)
 
@@ -193,13 +193,13 @@ def _has_length(kind: Kind) -> bool:
     return not kind.scalar or kind.name.removesuffix(" | None") == "str"
 
 
-def _counted(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
+def _reduce(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
     function = draw(st.sampled_from(("count", "count_where", "sum", "avg", "min", "max", "avg_len")))
     if function == "count_where":
         said, predicate = draw(predicates(item))
         return f".count_where({said})", lambda query: query.count_where(predicate), ()
     fits = {"sum": _is_number, "avg": _is_number, "avg_len": _has_length}.get(function, lambda kind: True)
-    operand = _operand(draw, item, fits)
+    operand = _draw_operand(draw, item, fits)
     is_added_up = function in ("sum", "avg")
     if function == "count" or operand is None or (is_added_up and operand.counted_as not in of.NUMERIC):
         return ".count()", lambda query: query.count(), ()
@@ -207,13 +207,13 @@ def _counted(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
     return f".{function}({operand})", lambda query: getattr(query, function)(operand), summed
 
 
-def _grouped(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
-    first = _operand(draw, item)
+def _group(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
+    first = _draw_operand(draw, item)
     groups = [first]
-    second = _operand(draw, item)
+    second = _draw_operand(draw, item)
     if second is not None and str(second) != str(first) and draw(st.booleans()):
         groups.append(second)
-    extreme, number = _operand(draw, item), _operand(draw, item, _is_number)
+    extreme, number = _draw_operand(draw, item), _draw_operand(draw, item, _is_number)
     chosen = {"how many": of.count(), "least": of.min(extreme), "greatest": of.max(extreme)}
     summed: tuple[FieldExpr[Any], ...] = ()
     if number is not None and number.counted_as in of.NUMERIC:
@@ -224,16 +224,16 @@ def _grouped(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
     return said, lambda query: query.group_by(*groups).having(of.count() >= at_least).agg(**chosen), summed
 
 
-def _touching(model: RandomModel, cls: type[Any]) -> list[RandomType]:
+def _relations_of(model: RandomModel, cls: type[Any]) -> list[RandomType]:
     return [relation for relation in model.relations if cls in relation.cls.__declaration__.endpoints]
 
 
-def _traversed(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
+def _traverse(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
     by_class = {entity.cls: entity for entity in model.entities}
     here, said = item, ""
     steps: list[tuple[type[Any], bool, Predicate | None]] = []
     for _ in range(draw(st.integers(1, 2))):
-        relation = draw(st.sampled_from(_touching(model, here.cls)))
+        relation = draw(st.sampled_from(_relations_of(model, here.cls)))
         reverse = draw(st.booleans())
         first, second = relation.cls.__declaration__.endpoints
         forward = here.cls is first and not (reverse and here.cls is second)
@@ -249,6 +249,6 @@ def _traversed(draw: st.DrawFn, model: RandomModel, item: RandomType) -> Ending:
             query = query.via(relation_cls, reverse=reverse)
             query = query if predicate is None else query.where(predicate)
         query = query.without_relations() if ends_only else query
-        return _paged(query, limit, offset).collect()
+        return _page(query, limit, offset).collect()
 
     return f"{said}[{offset}:+{limit}]{' ends only' if ends_only else ''}", end, ()

@@ -10,7 +10,7 @@ import pytest
 from ontologia.model import Entity, Field
 from ontologia.query.aggregates import avg, count, max, min, sum
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
 
 
 class Sale(Entity):

@@ -63,7 +63,7 @@ def walk(document: Any, steps: Sequence[str]) -> Any:
     return document
 
 
-def parsed(value: Any) -> Any:
+def parse_json(value: Any) -> Any:
     """A structured value as JSON remembers it."""
     return None if value is None else json.loads(encode_json(value))
 
@@ -82,24 +82,24 @@ def _is(wanted: bool, predicate: Predicate, row: Version, entities: Callable[[Ty
         return every(_is(wanted, part, row, entities) for part in predicate.parts)
     assert isinstance(predicate, Condition)
     if predicate.operand.side is None:
-        return _condition(predicate, row) is wanted
+        return _evaluate_condition(predicate, row) is wanted
     key = row.identity[0 if predicate.operand.side == "left" else 1]
     ends = [entity for entity in entities(predicate.operand.owner) if entity.identity[0] == key]
-    return any(_condition(predicate, end) is wanted for end in ends or [Nobody(predicate.operand.owner)])
+    return any(_evaluate_condition(predicate, end) is wanted for end in ends or [Nobody(predicate.operand.owner)])
 
 
-def _condition(condition: Condition, row: Version) -> Truth:
+def _evaluate_condition(condition: Condition, row: Version) -> Truth:
     operand = condition.operand
     if operand.scalar is not None:
-        return _scalar_truth(condition, row.value(operand))
+        return _evaluate_scalar(condition, row.value(operand))
     place = row.inside(operand)
     if operand.item_path is None:
-        return _json_truth(condition, place)
+        return _evaluate_json(condition, place)
     items = place if isinstance(place, list) else []
-    return any(_json_truth(condition, walk(item, operand.item_path)) is True for item in items)
+    return any(_evaluate_json(condition, walk(item, operand.item_path)) is True for item in items)
 
 
-def _scalar_truth(condition: Condition, value: Any) -> Truth:
+def _evaluate_scalar(condition: Condition, value: Any) -> Truth:
     op, wanted = condition.op, condition.value
     match op:
         case "is_null":
@@ -122,7 +122,7 @@ def _scalar_truth(condition: Condition, value: Any) -> Truth:
     return compare(op, value, wanted)
 
 
-def _json_truth(condition: Condition, value: Any) -> Truth:
+def _evaluate_json(condition: Condition, value: Any) -> Truth:
     op, wanted = condition.op, condition.value
     nothing = value is ABSENT or value is None
     match op:
@@ -138,15 +138,15 @@ def _json_truth(condition: Condition, value: Any) -> Truth:
         case "is_true" | "is_false":
             return value is (op == "is_true") if isinstance(value, bool) else None
         case "in":
-            return any(_json_compare("eq", value, item) for item in wanted)
+            return any(_compare_json("eq", value, item) for item in wanted)
         case "contains" if isinstance(value, list):
-            return any(item is not None and _json_compare("eq", item, wanted) for item in value)
+            return any(item is not None and _compare_json("eq", item, wanted) for item in value)
         case "startswith" | "endswith" | "contains":
             return isinstance(value, str) and isinstance(wanted, str) and match_text(op, value, wanted)
-    return _json_compare(op, value, wanted)
+    return _compare_json(op, value, wanted)
 
 
-def _json_compare(op: str, value: Any, wanted: Any) -> bool:
+def _compare_json(op: str, value: Any, wanted: Any) -> bool:
     """A value of another kind is not equal, and neither smaller nor larger."""
     if isinstance(wanted, (int, float)):
         return compare(op, as_number(value), wanted) if is_number(value) else op == "ne"

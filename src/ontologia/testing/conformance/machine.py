@@ -14,8 +14,8 @@ from ontologia.model import Declared, Entity, Field, Relation, TypeRef
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.migration import MigrationResult
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_answers import plain
-from ontologia.testing.conformance_case import EngineCase, StoreUnderTest
+from ontologia.testing.conformance.answers import make_plain
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
 from ontologia.testing.reference import ReferenceStore
 
 KEYS = st.sampled_from(("a", "b", "c"))
@@ -84,7 +84,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def create(self) -> None:
-        self.store: StoreUnderTest = self._stack.enter_context(self._engine.fresh())
+        self.store: StoreUnderTest = self._stack.enter_context(self._engine.create_store())
         self.session: Session = self._open()
 
     def _open(self) -> Session:
@@ -156,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
                 getattr(getattr(root, start)(cls), mode)(commit).collect()
                 for root in (self.session.query(), self.reference.query())
             )
-            assert plain(found) == plain(expected)
+            assert make_plain(found) == make_plain(expected)
             assert found.diagnostics == expected.diagnostics
 
     @rule()
@@ -165,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
             root.entities(Other).via(Link).via(Link).with_history().collect()
             for root in (self.session.query(), self.reference.query())
         )
-        assert plain(found) == plain(expected)
+        assert make_plain(found) == make_plain(expected)
 
     @invariant()
     def every_type_has_the_history_of_the_reference_model(self) -> None:
@@ -176,7 +176,7 @@ class StoreMachine(RuleBasedStateMachine):
                 (getattr(root, start)(cls).collect(), getattr(root, start)(cls).with_history().collect())
                 for root in (self.session.query(), self.reference.query())
             )
-            assert plain(found) == plain(expected)
+            assert make_plain(found) == make_plain(expected)
 
     @invariant()
     def the_log_is_that_of_the_reference_model(self) -> None:

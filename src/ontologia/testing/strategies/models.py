@@ -1,7 +1,7 @@
 """Hypothesis strategies for models, rows and histories, drawn towards what breaks storage.
 
 Fields are named like SQL and like our own columns, values sit at the limits of their types, and a history has few keys,
-so that updates, unchanged rows and dangling relations happen all the time. Random queries are in `strategies_queries`.
+so that updates, unchanged rows and dangling relations happen all the time. Random queries are in `queries`.
 
     @given(st.data())
     def test(data):
@@ -232,12 +232,12 @@ def field_sets(*, max_size: int = 5) -> st.SearchStrategy[dict[str, Kind]]:
 def models(draw: st.DrawFn) -> RandomModel:
     """One or two entity types and up to two relation types."""
     names = draw(st.lists(st.sampled_from(TYPE_NAMES), min_size=4, max_size=4, unique=True))
-    entities = [_entity(draw, name) for name in names[: draw(st.integers(1, 2))]]
-    relations = [_relation(draw, name, entities) for name in names[2 : 2 + draw(st.integers(0, 2))]]
+    entities = [_draw_entity(draw, name) for name in names[: draw(st.integers(1, 2))]]
+    relations = [_draw_relation(draw, name, entities) for name in names[2 : 2 + draw(st.integers(0, 2))]]
     return RandomModel(entities, relations)
 
 
-def _entity(draw: st.DrawFn, name: str) -> RandomType:
+def _draw_entity(draw: st.DrawFn, name: str) -> RandomType:
     fields = draw(field_sets())
     key = draw(st.sampled_from(("id", "key", "_id")))
     kinds = {key: draw(st.sampled_from(KEY_KINDS)), **fields}
@@ -247,7 +247,7 @@ def _entity(draw: st.DrawFn, name: str) -> RandomType:
     return RandomType(cls, kinds, values.map(lambda row: cls(**row)))
 
 
-def _relation(draw: st.DrawFn, name: str, entities: Sequence[RandomType]) -> RandomType:
+def _draw_relation(draw: st.DrawFn, name: str, entities: Sequence[RandomType]) -> RandomType:
     left, right = draw(st.sampled_from(entities)), draw(st.sampled_from(entities))
     fields = draw(field_sets(max_size=3))
     instance_key = draw(st.sampled_from((None, "seat")))
@@ -257,13 +257,13 @@ def _relation(draw: st.DrawFn, name: str, entities: Sequence[RandomType]) -> Ran
     cls = declare_relation(
         name, left.cls, right.cls, {name: kind.annotation for name, kind in kinds.items()}, instance_key=instance_key
     )
-    ends = {"left_key": _end(left), "right_key": _end(right)}
+    ends = {"left_key": _end_keys(left), "right_key": _end_keys(right)}
     values = st.fixed_dictionaries({**ends, **{name: kind.values for name, kind in kinds.items()}})
     key = Kind("str", str, st.sampled_from(("a", "b", "1", "10", "nobody")))
     return RandomType(cls, {"left_key": key, "right_key": key, **kinds}, values.map(lambda row: cls(**row)))
 
 
-def _end(entity: RandomType) -> st.SearchStrategy[Any]:
+def _end_keys(entity: RandomType) -> st.SearchStrategy[Any]:
     key = entity.kinds[entity.cls.__declaration__.primary_key]
     return key.values | key.values | st.just("nobody")
 

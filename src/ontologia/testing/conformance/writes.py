@@ -11,8 +11,8 @@ import pytest
 from ontologia.errors import BatchSizeExceededError, SchemaOutdatedError
 from ontologia.model import Entity, Field
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
-from ontologia.testing.conformance_types import Customer, Follows, history
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.shop import Customer, Follows, history
 
 
 class Box(Entity):

@@ -11,58 +11,58 @@ from ontologia.model import Declared, Relation, meta
 from ontologia.query.results import Path
 
 
-def plain(answer: Any) -> Any:
+def make_plain(answer: Any) -> Any:
     """Objects, paths, rows and numbers as tuples, lists and dicts.
 
     Scalars carry the name of their type, since `True == 1 == 1.0` would hide an engine that forgets what a field is.
     """
     if isinstance(answer, Path):
-        return ("path", plain(answer.source), plain(answer.relations), plain(answer.entities))
+        return ("path", make_plain(answer.source), make_plain(answer.relations), make_plain(answer.entities))
     if isinstance(answer, Declared):
-        return _object(answer)
+        return _plain_object(answer)
     if isinstance(answer, Mapping):
-        return {key: plain(value) for key, value in answer.items()}
+        return {key: make_plain(value) for key, value in answer.items()}
     if isinstance(answer, (list, tuple)):
-        return [plain(item) for item in answer]
+        return [make_plain(item) for item in answer]
     if isinstance(answer, float):
         return ("float", "NaN" if math.isnan(answer) else answer + 0.0)
     return (type(answer).__name__, answer)
 
 
-def _object(obj: Declared) -> Any:
-    values = (type(obj).__name__, _origin(obj), {name: plain(value) for name, value in obj.__dict__.items()})
+def _plain_object(obj: Declared) -> Any:
+    values = (type(obj).__name__, _read_origin(obj), {name: make_plain(value) for name, value in obj.__dict__.items()})
     if not isinstance(obj, Relation):
         return values
-    return (*values, obj.left and _object(obj.left), obj.right and _object(obj.right))
+    return (*values, obj.left and _plain_object(obj.left), obj.right and _plain_object(obj.right))
 
 
-def _origin(obj: Any) -> Any:
+def _read_origin(obj: Any) -> Any:
     try:
         return meta(obj)
     except MetadataUnavailableError:
         return None
 
 
-def values(answer: Any) -> Any:
-    """Like `plain`, but only the values of objects: what was written, wherever it was read."""
+def plain_values(answer: Any) -> Any:
+    """Like `make_plain`, but only the values of objects: what was written, wherever it was read."""
     if isinstance(answer, Declared):
-        return {name: plain(value) for name, value in answer.__dict__.items()}
-    return [values(item) for item in answer]
+        return {name: make_plain(value) for name, value in answer.__dict__.items()}
+    return [plain_values(item) for item in answer]
 
 
-def close(found: Any, expected: Any, tolerance: float) -> bool:
+def are_close(found: Any, expected: Any, tolerance: float) -> bool:
     """Whether two plain answers are the same, up to rounding in floats."""
     if isinstance(expected, dict):
         return (
             isinstance(found, dict)
             and [*found] == [*expected]
-            and close([*found.values()], [*expected.values()], tolerance)
+            and are_close([*found.values()], [*expected.values()], tolerance)
         )
     if isinstance(expected, list):
         return (
             isinstance(found, list)
             and len(found) == len(expected)
-            and all(close(a, b, tolerance) for a, b in zip(found, expected, strict=True))
+            and all(are_close(a, b, tolerance) for a, b in zip(found, expected, strict=True))
         )
     if found == expected:
         return True

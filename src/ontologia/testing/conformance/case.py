@@ -17,7 +17,7 @@ from ontologia.engines.dispatch import open_repository
 from ontologia.model import Declared, Entity, Relation
 from ontologia.runtime.ontology import Ontology
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_types import ENTITIES, RELATIONS, history
+from ontologia.testing.conformance.shop import ENTITIES, RELATIONS, history
 
 Types = tuple[type[Declared], ...]
 
@@ -38,7 +38,7 @@ class EngineCase:
         return self.name
 
     @contextmanager
-    def fresh(self) -> Iterator[StoreUnderTest]:
+    def create_store(self) -> Iterator[StoreUnderTest]:
         """A new store that lives as long as the block: for examples that Hypothesis makes."""
         with tempfile.TemporaryDirectory(prefix="ontologia-") as folder:
             store = StoreUnderTest(self, self.create(Path(folder)))
@@ -84,7 +84,7 @@ class StoreUnderTest:
         self._opened.append(ontology)
         return ontology
 
-    def filled(self) -> Session:
+    def fill(self) -> Session:
         """A session on the store after the shop's whole history."""
         session = self.session()
         for commit in history():

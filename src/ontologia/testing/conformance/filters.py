@@ -11,9 +11,9 @@ from typing_extensions import TypedDict
 
 from ontologia.model import Entity, Field, Predicate, Relation, left, right
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_answers import values
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
-from ontologia.testing.conformance_types import Customer, Order, Subscription
+from ontologia.testing.conformance.answers import plain_values
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.shop import Customer, Order, Subscription
 
 
 class Tree(TypedDict, total=False):
@@ -134,24 +134,24 @@ class FilterConformance(ConformanceSuite):
         assert ids(people, ~Customer.labels.contains("x")) == ["a", "b"]
 
     def test_items_are_found_in_lists_of_structures(self, store: StoreUnderTest) -> None:
-        session = store.filled()
+        session = store.fill()
         found = session.query().entities(Order).as_of(2).where(Order.lines.any_path("tags").is_null()).collect()
         assert [order.number for order in found] == ["o1"]
 
     def test_two_conditions_on_items_may_be_met_by_two_items(self, store: StoreUnderTest) -> None:
         lines = Order.lines
         both = (lines.any_path("sku") == "a1") & (lines.any_path("quantity") == 0)
-        assert store.filled().query().entities(Order).as_of(2).where(both).count() == 1
+        assert store.fill().query().entities(Order).as_of(2).where(both).count() == 1
 
     # --- endpoints ---
 
     def test_relations_are_found_by_their_left_end(self, store: StoreUnderTest) -> None:
-        query = store.filled().query().relations(Subscription).where(left(Subscription).name == "Bob")
+        query = store.fill().query().relations(Subscription).where(left(Subscription).name == "Bob")
         assert [found.left_key for found in query.collect()] == ["c2"]
 
     def test_relations_are_found_by_both_ends(self, store: StoreUnderTest) -> None:
         both = (left(Subscription).name == "Alice") & (right(Subscription).price > 1)
-        found = store.filled().query().relations(Subscription).where(both).collect()
+        found = store.fill().query().relations(Subscription).where(both).collect()
         assert [(relation.right_key, relation.seat) for relation in found] == [("1", "s1"), ("1", "s2")]
 
     def test_an_end_that_does_not_exist_is_one_whose_every_field_is_missing(self, store: StoreUnderTest) -> None:
@@ -162,18 +162,18 @@ class FilterConformance(ConformanceSuite):
         assert [query.where(test).count() for test in tests] == [0, 0, 0, 1, 0, 0]
 
     def test_the_negation_of_a_filter_on_an_end_is_the_opposite_filter(self, store: StoreUnderTest) -> None:
-        session = store.filled()
+        session = store.fill()
         query, age = session.query().relations(Subscription), left(Subscription).age
         pairs = [(~(age == 30), age != 30), (~(age > 30), age <= 30), (~age.is_null(), age.is_not_null())]
         both = [[query.where(test).collect() for test in pair] for pair in pairs]
         assert [first == second for first, second in both] == [True] * 3
 
     def test_an_end_is_read_in_the_window_of_the_relation(self, store: StoreUnderTest) -> None:
-        query = store.filled().query().relations(Subscription).where(left(Subscription).age == 30)
+        query = store.fill().query().relations(Subscription).where(left(Subscription).age == 30)
         assert (query.as_of(1).count(), query.count()) == (2, 0)
 
     def test_a_path_into_an_end(self, store: StoreUnderTest) -> None:
-        query = store.filled().query().relations(Subscription).where(left(Subscription).address["city"] == "Oslo")
+        query = store.fill().query().relations(Subscription).where(left(Subscription).address["city"] == "Oslo")
         assert query.count() == 3
 
     # --- names and values ---
@@ -182,7 +182,7 @@ class FilterConformance(ConformanceSuite):
         session = store.session(Odd)
         odd = Odd(id="a", commit_id=7, entity_key="k", rowid=8, where="w", Where="W", größe=1.5, schema_version_id=[1])
         commit(session, odd)
-        assert values(session.query().entities(Odd).collect()) == values([odd])
+        assert plain_values(session.query().entities(Odd).collect()) == plain_values([odd])
 
     @pytest.mark.parametrize(
         "predicate",
@@ -239,7 +239,7 @@ class FilterConformance(ConformanceSuite):
         session = store.session(Everything)
         written = Everything(id=datetime(2024, 1, 1, tzinfo=UTC), **fields)
         commit(session, written)
-        assert values(session.query().entities(Everything).collect()) == values([written])
+        assert plain_values(session.query().entities(Everything).collect()) == plain_values([written])
 
     def test_nan_is_read_as_nan(self, store: StoreUnderTest) -> None:
         session = store.session(Everything)

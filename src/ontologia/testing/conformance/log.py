@@ -8,9 +8,9 @@ import pytest
 
 from ontologia.errors import ValidationError
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
-from ontologia.testing.conformance_queries import reference
-from ontologia.testing.conformance_types import Customer, Follows, Subscription, history
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.questions import fill_reference
+from ontologia.testing.conformance.shop import Customer, Follows, Subscription, history
 
 
 class LogConformance(ConformanceSuite):
@@ -18,7 +18,7 @@ class LogConformance(ConformanceSuite):
 
     @pytest.fixture
     def shop_log(self, store: StoreUnderTest) -> Session:
-        return store.filled()
+        return store.fill()
 
     def test_commits_come_newest_first(self, shop_log: Session) -> None:
         assert [entry["id"] for entry in shop_log.list_commits()] == [4, 3, 2, 1]
@@ -56,7 +56,7 @@ class LogConformance(ConformanceSuite):
 
     @pytest.mark.parametrize("commit_id", [1, 2, 3, 4])
     def test_changes_are_those_of_the_reference_model(self, shop_log: Session, commit_id: int) -> None:
-        assert shop_log.list_commit_changes(commit_id) == reference().list_commit_changes(commit_id)
+        assert shop_log.list_commit_changes(commit_id) == fill_reference().list_commit_changes(commit_id)
 
     def test_a_change_of_an_entity_names_its_key_and_operation(self, store: StoreUnderTest) -> None:
         session = store.session()

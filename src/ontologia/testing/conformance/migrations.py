@@ -10,7 +10,7 @@ from ontologia.errors import MigrationError, MigrationTokenError, MissingUpgrade
 from ontologia.model import Entity, Field, Relation
 from ontologia.runtime.migration import MigrationPreview, MigrationResult
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
 
 Row = dict[str, Any]
 
@@ -64,7 +64,7 @@ def full_name(row: Row) -> Row:
     return {"id": row["id"], "full_name": row["name"].upper()}
 
 
-def applied(session: Session, **how: Any) -> MigrationResult:
+def migrate(session: Session, **how: Any) -> MigrationResult:
     result = session.migrate(dry_run=False, force=True, **how)
     assert isinstance(result, MigrationResult)
     return result
@@ -133,19 +133,19 @@ class MigrationConformance(ConformanceSuite):
 
     def test_fields_added_with_defaults_are_filled_and_removed_ones_go(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         found = session.query().entities(V2.User).collect()
         assert found == [V2.User(id="a", name="Anna", email=None), V2.User(id="b", name="Ben", email=None)]
 
     def test_an_upgrader_carries_rows_over(self, users: StoreUnderTest) -> None:
         session = users.session(V3.User)
-        applied(session, upgraders={("User", 1): full_name})
+        migrate(session, upgraders={("User", 1): full_name})
         assert [user.full_name for user in session.query().entities(V3.User).collect()] == ["ANNA", "BEN"]
 
     def test_upgraders_chain(self, users: StoreUnderTest) -> None:
         session = users.session(V3.User)
         steps = {("User", 1): lambda row: row | {"name": row["name"] + "!"}, ("User", 2): full_name}
-        result = applied(session, upgraders=steps)
+        result = migrate(session, upgraders=steps)
         names = [user.full_name for user in session.query().entities(V3.User).collect()]
         assert (names, result.new_schema_versions) == (["ANNA!", "BEN!"], {"User": 3})
 
@@ -158,7 +158,7 @@ class MigrationConformance(ConformanceSuite):
         )
         session = store.session(V3.User, V3.Likes)
         heavier = {("User", 1): full_name, ("Likes", 1): lambda row: row | {"weight": f"{row['weight']} kg"}}
-        applied(session, upgraders=heavier)
+        migrate(session, upgraders=heavier)
         found = session.query().relations(V3.Likes).collect()
         assert [(like.kind, like.weight, like.left and like.left.full_name) for like in found] == [
             ("k1", "2 kg", "ANN"),
@@ -171,7 +171,7 @@ class MigrationConformance(ConformanceSuite):
         )
         session = store.session(V3.User, V3.Likes)
         steps = {("User", 1): full_name, ("Likes", 1): lambda row: row | {"weight": "1"}}
-        result = applied(session, upgraders=steps)
+        result = migrate(session, upgraders=steps)
         assert (result.types_migrated, len(session.list_commits())) == (["User", "Likes"], 2)
 
     def test_a_type_without_rows_migrates_without_an_upgrader(self, store: StoreUnderTest) -> None:
@@ -179,22 +179,22 @@ class MigrationConformance(ConformanceSuite):
             transaction.activate(V1.User.__declaration__.schema)
             transaction.publish({})
         session = store.session(V3.User)
-        result = applied(session, upgraders={})
+        result = migrate(session, upgraders={})
         commit(session, V3.User(id="a", full_name="A"))
         assert (result.rows_migrated, session.query().entities(V3.User).count()) == (0, 1)
 
     def test_writing_goes_on_after_a_migration(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         assert commit(session, V2.User(id="a", name="Anna", email=None), V2.User(id="c", name="Cyd", email="c@d")) == 4
 
     def test_unchanged_rows_write_nothing_after_a_migration(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         assert commit(session, V2.User(id="a", name="Anna", email=None)) is None
 
     def test_a_migration_survives_reopening(self, users: StoreUnderTest) -> None:
-        applied(users.session(V2.User))
+        migrate(users.session(V2.User))
         users.close()
         assert [user.level for user in users.session(V2.User).query().entities(V2.User).collect()] == [7, 7]
 
@@ -202,7 +202,7 @@ class MigrationConformance(ConformanceSuite):
 
     def test_a_migration_is_a_commit_that_says_so(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session, meta={"ticket": "x"})
+        migrate(session, meta={"ticket": "x"})
         entry = session.get_commit(3)
         assert entry is not None
         assert entry["metadata"] == {
@@ -221,37 +221,37 @@ class MigrationConformance(ConformanceSuite):
 
     def test_rows_that_were_carried_over_are_updates(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         assert [change["operation"] for change in session.list_commit_changes(3)] == ["update_version"] * 2
 
     # --- the boundary (RFC 0009 §2) ---
 
     def test_history_begins_at_the_activation(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         found = session.query().entities(V2.User).with_history().collect()
         assert [(user.meta().commit_id, user.id) for user in found] == [(3, "a"), (3, "b")]
 
     def test_history_since_an_older_commit_begins_at_the_activation(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         assert session.query().entities(V2.User).history_since(1).count() == 2
 
     def test_as_of_before_the_activation_is_empty_and_says_why(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         found = session.query().entities(V2.User).as_of(2).collect()
         assert (found, found.diagnostics) == ([], [{"reason": "commit_before_activation", "activation_commit_id": 3}])
 
     def test_as_of_the_activation_is_complete_and_has_nothing_to_say(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         found = session.query().entities(V2.User).as_of(3).collect()
         assert (len(found), found.diagnostics) == (2, [])
 
     def test_the_last_query_can_be_asked_for_its_diagnostics(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        applied(session)
+        migrate(session)
         session.query().entities(V2.User).as_of(2).count()
         assert session.repository.get_last_query_diagnostics()[0]["reason"] == "commit_before_activation"
 
@@ -259,7 +259,7 @@ class MigrationConformance(ConformanceSuite):
 
     def test_a_missing_upgrader_stops_it(self, users: StoreUnderTest) -> None:
         with pytest.raises(MissingUpgraderError) as caught:
-            applied(users.session(V3.User), upgraders={("User", 2): full_name})
+            migrate(users.session(V3.User), upgraders={("User", 2): full_name})
         assert caught.value.missing == [("User", 1)]
 
     @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ class MigrationConformance(ConformanceSuite):
     def test_a_failing_upgrader_names_the_row_and_changes_nothing(self, users: StoreUnderTest, step: Any) -> None:
         session = users.session(V3.User)
         with pytest.raises(MigrationError, match=r"User.*'a'.*Anna"):
-            applied(session, upgraders={("User", 1): step})
+            migrate(session, upgraders={("User", 1): step})
         old = users.session(V1.User)
         assert (len(old.list_commits()), old.query().entities(V1.User).with_history().count()) == (2, 3)
 
@@ -285,12 +285,12 @@ class MigrationConformance(ConformanceSuite):
         commit(store.session(*types), V1.User(id="a", name="A"), V1.Likes(left_key="a", right_key="a", kind="k"))
         steps: dict[tuple[str, int], Any] = {("User", 1): full_name, ("Likes", 1): lambda row: None}
         with pytest.raises(MigrationError):
-            applied(store.session(V3.User, V3.Likes), upgraders=steps)
+            migrate(store.session(V3.User, V3.Likes), upgraders=steps)
         assert store.session(*types).query().entities(V1.User).count() == 1
 
     def test_an_old_session_is_refused_after_a_migration(self, users: StoreUnderTest) -> None:
         old = users.session(V1.User)
         old.query().entities(V1.User).collect()
-        applied(users.session(V2.User))
+        migrate(users.session(V2.User))
         with pytest.raises(Exception, match="disagree"):
             commit(old, V1.User(id="z", name="Zed"))

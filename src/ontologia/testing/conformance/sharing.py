@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from ontologia.testing.conformance_answers import close, plain
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
-from ontologia.testing.conformance_queries import QUESTIONS
-from ontologia.testing.conformance_types import Customer, Follows, Product
+from ontologia.testing.conformance.answers import are_close, make_plain
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.questions import QUESTIONS
+from ontologia.testing.conformance.shop import Customer, Follows, Product
 
 
 class SharingConformance(ConformanceSuite):
     """Reopening and sharing."""
 
     def test_a_store_that_is_opened_again_gives_the_same_answers(self, store: StoreUnderTest) -> None:
-        store.filled()
+        store.fill()
         store.close()
         root = store.session().query()
-        wrong = [q.name for q in QUESTIONS[::7] if not close(plain(q.ask(root)), plain(q.answer()), 0.0)]
+        wrong = [q.name for q in QUESTIONS[::7] if not are_close(make_plain(q.ask(root)), make_plain(q.answer()), 0.0)]
         assert wrong == []
 
     def test_a_store_that_is_opened_again_has_the_same_log(self, store: StoreUnderTest) -> None:
-        before = store.filled().list_commits()
+        before = store.fill().list_commits()
         store.close()
         assert store.session().list_commits() == before
 
     def test_an_ontology_and_a_session_see_the_same(self, store: StoreUnderTest) -> None:
-        session, ontology = store.filled(), store.ontology()
-        assert plain(ontology.query().entities(Customer).collect()) == plain(
+        session, ontology = store.fill(), store.ontology()
+        assert make_plain(ontology.query().entities(Customer).collect()) == make_plain(
             session.query().entities(Customer).collect()
         )
 

@@ -9,10 +9,10 @@ import pytest
 
 from ontologia.model import encode_json
 from ontologia.query.aggregates import count
-from ontologia.testing.conformance_answers import plain
-from ontologia.testing.conformance_case import ConformanceSuite, StoreUnderTest, commit
-from ontologia.testing.conformance_filters import Odd
-from ontologia.testing.conformance_types import Customer, Follows, Product, Subscription
+from ontologia.testing.conformance.answers import make_plain
+from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.filters import Odd
+from ontologia.testing.conformance.shop import Customer, Follows, Product, Subscription
 
 QUERIES: dict[str, Any] = {
     "entities": lambda q: q.entities(Customer),
@@ -47,12 +47,12 @@ class FrameConformance(ConformanceSuite):
 
     @pytest.mark.parametrize("name", QUERIES)
     def test_an_arrow_table_has_the_rows_that_collect_gives(self, store: StoreUnderTest, name: str) -> None:
-        query = QUERIES[name](store.filled().query())
-        assert plain(query.to_arrow().to_pylist()) == plain(expected_rows(query))
+        query = QUERIES[name](store.fill().query())
+        assert make_plain(query.to_arrow().to_pylist()) == make_plain(expected_rows(query))
 
     @pytest.mark.parametrize("name", QUERIES)
     def test_an_arrow_table_has_the_types_of_the_model(self, store: StoreUnderTest, name: str) -> None:
-        query = QUERIES[name](store.filled().query())
+        query = QUERIES[name](store.fill().query())
         plan = query.plan
         schema = plan.schemas[plan.hops[-1].entity if plan.ends_only else plan.source]
         types = {field.name: field.type for field in query.to_arrow().schema}
@@ -60,19 +60,19 @@ class FrameConformance(ConformanceSuite):
 
     def test_a_polars_frame_has_the_rows_that_collect_gives(self, store: StoreUnderTest) -> None:
         pytest.importorskip("polars")
-        query = store.filled().query().entities(Customer)
-        assert plain(query.to_polars().to_dicts()) == plain(expected_rows(query))
+        query = store.fill().query().entities(Customer)
+        assert make_plain(query.to_polars().to_dicts()) == make_plain(expected_rows(query))
 
     def test_a_pandas_frame_has_the_rows_that_collect_gives(self, store: StoreUnderTest) -> None:
         pytest.importorskip("pandas")
-        query = store.filled().query().entities(Product)
+        query = store.fill().query().entities(Product)
         expected = [{**row, "group": row["group"]} for row in expected_rows(query)]
         found = query.to_pandas().to_dict("records")
         missing = [{name: None if value != value else value for name, value in row.items()} for row in found]
         assert missing == expected
 
     def test_nan_and_null_stay_apart(self, store: StoreUnderTest) -> None:
-        table = store.filled().query().relations(Follows).to_arrow()
+        table = store.fill().query().relations(Follows).to_arrow()
         weights = table.column("weight").to_pylist()
         assert [weight if weight is None or not isnan(weight) else "NaN" for weight in weights] == [
             0.75,
@@ -82,7 +82,7 @@ class FrameConformance(ConformanceSuite):
         ]
 
     def test_groups_as_a_table_are_the_groups(self, store: StoreUnderTest) -> None:
-        grouped = store.filled().query().entities(Customer).group_by(Customer.active)
+        grouped = store.fill().query().entities(Customer).group_by(Customer.active)
         assert grouped.to_arrow(n=count()).to_pylist() == grouped.agg(n=count())
 
     def test_an_empty_store_gives_a_table_without_rows_but_with_columns(self, store: StoreUnderTest) -> None:

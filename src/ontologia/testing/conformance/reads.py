@@ -10,10 +10,10 @@ from ontologia.errors import MetadataUnavailableError
 from ontologia.model import Entity, Field, Meta
 from ontologia.query.aggregates import count
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_answers import close, plain
-from ontologia.testing.conformance_case import ConformanceSuite, EngineCase, StoreUnderTest, commit
-from ontologia.testing.conformance_queries import QUESTIONS
-from ontologia.testing.conformance_types import Customer, Follows, Product, Subscription
+from ontologia.testing.conformance.answers import are_close, make_plain
+from ontologia.testing.conformance.case import ConformanceSuite, EngineCase, StoreUnderTest, commit
+from ontologia.testing.conformance.questions import QUESTIONS
+from ontologia.testing.conformance.shop import Customer, Follows, Product, Subscription
 
 
 class Item(Entity):
@@ -34,13 +34,13 @@ class ReadConformance(ConformanceSuite):
     @classmethod
     def shop(cls, engine: EngineCase) -> Iterator[Session]:
         """The shop's whole history, written once and only read."""
-        with engine.fresh() as store:
-            yield store.filled()
+        with engine.create_store() as store:
+            yield store.fill()
 
     @pytest.mark.parametrize("number", range(len(QUESTIONS)), ids=lambda number: QUESTIONS[number].name)
     def test_a_question_is_answered_as_the_reference_model_does(self, shop: Session, number: int) -> None:
         question = QUESTIONS[number]
-        assert close(plain(question.ask(shop.query())), plain(question.answer()), 0.0)
+        assert are_close(make_plain(question.ask(shop.query())), make_plain(question.answer()), 0.0)
 
     # --- windows, with answers written by hand ---
 
@@ -63,7 +63,7 @@ class ReadConformance(ConformanceSuite):
 
     def test_as_of_a_commit_that_is_yet_to_come_is_the_latest_state(self, versions: Session) -> None:
         query = versions.query().entities(Item)
-        assert plain(query.as_of(99).collect()) == plain(query.collect())
+        assert make_plain(query.as_of(99).collect()) == make_plain(query.collect())
 
     def test_history_gives_every_version_oldest_first_then_by_identity(self, versions: Session) -> None:
         found = versions.query().entities(Item).with_history().collect()
@@ -111,17 +111,17 @@ class ReadConformance(ConformanceSuite):
     def test_pages_put_together_are_the_whole(self, versions: Session) -> None:
         query = versions.query().entities(Item).with_history()
         pages = [item for start in range(0, 6, 2) for item in query.limit(2).offset(start).collect()]
-        assert plain(pages) == plain(query.collect())
+        assert make_plain(pages) == make_plain(query.collect())
 
     # --- metadata ---
 
     def test_an_entity_says_where_it_was_read(self, store: StoreUnderTest) -> None:
-        found = store.filled().query().entities(Product).where(Product.sku == 10).first()
+        found = store.fill().query().entities(Product).where(Product.sku == 10).first()
         assert found is not None
         assert found.meta() == Meta(3, "Product", key="10")
 
     def test_a_relation_says_where_it_was_read(self, store: StoreUnderTest) -> None:
-        found = store.filled().query().relations(Subscription).where(Subscription.seat == "s2").first()
+        found = store.fill().query().relations(Subscription).where(Subscription.seat == "s2").first()
         assert found is not None
         assert found.meta() == Meta(1, "Subscription", left_key="c1", right_key="1", instance_key="s2")
 
@@ -152,7 +152,7 @@ class ReadConformance(ConformanceSuite):
         assert store.session().list_commits() == []
 
     def test_a_type_that_was_never_written_reads_as_empty_beside_others(self, store: StoreUnderTest) -> None:
-        assert store.filled().query().entities(Item).history_since(0).collect() == []
+        assert store.fill().query().entities(Item).history_since(0).collect() == []
 
     def test_a_traversal_over_a_relation_that_was_never_written_is_empty(self, store: StoreUnderTest) -> None:
         session = store.session()

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance_answers import close, plain, values
-from ontologia.testing.conformance_case import EngineCase, StoreUnderTest
-from ontologia.testing.conformance_frames import expected_rows
-from ontologia.testing.conformance_machine import StoreMachine
+from ontologia.testing.conformance.answers import are_close, make_plain, plain_values
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
+from ontologia.testing.conformance.frames import expected_rows
+from ontologia.testing.conformance.machine import StoreMachine
 from ontologia.testing.reference import ReferenceStore
-from ontologia.testing.strategies import RandomModel, histories, models
-from ontologia.testing.strategies_queries import RandomQuery, queries
+from ontologia.testing.strategies import RandomModel, RandomQuery, histories, models, queries
 
 DEEP = os.environ.get("ONTOLOGIA_HYPOTHESIS_PROFILE") == "deep"
 LARGEST_EXACT_SUM = 2.0**62
@@ -41,7 +40,7 @@ def profile(examples: int, *, steps: int = 20) -> settings:
     )
 
 
-def written(data: st.DataObject, store: StoreUnderTest) -> tuple[RandomModel, Session, ReferenceStore]:
+def write_history(data: st.DataObject, store: StoreUnderTest) -> tuple[RandomModel, Session, ReferenceStore]:
     """A random history, in a store and in the reference model."""
     model = data.draw(models(), label="model")
     session, reference = store.session(*model.classes), ReferenceStore()
@@ -51,14 +50,14 @@ def written(data: st.DataObject, store: StoreUnderTest) -> tuple[RandomModel, Se
     return model, session, reference
 
 
-def check(query: RandomQuery, session: Session, reference: ReferenceStore) -> None:
+def check_answer(query: RandomQuery, session: Session, reference: ReferenceStore) -> None:
     """Hold an answer against the reference model's, with room for rounding where numbers were added up."""
     note(query.text)
     magnitude = query.magnitude(reference)
     if magnitude > LARGEST_EXACT_SUM:
         return  # a sum may leave 64 bits on its way, or overflow, in the order in which an engine adds
     found, expected = query.ask(session.query()), query.ask(reference.query())
-    assert close(plain(found), plain(expected), magnitude * 1e-9), query.text
+    assert are_close(make_plain(found), make_plain(expected), magnitude * 1e-9), query.text
     assert getattr(found, "diagnostics", []) == getattr(expected, "diagnostics", [])
 
 
@@ -70,40 +69,40 @@ class PropertyConformance:
     def test_any_question_about_any_history_is_answered_as_the_reference_model_does(
         self, engine: EngineCase, data: st.DataObject
     ) -> None:
-        with engine.fresh() as store:
-            model, session, reference = written(data, store)
+        with engine.create_store() as store:
+            model, session, reference = write_history(data, store)
             for _ in range(8):
-                check(data.draw(queries(model, reference.head)), session, reference)
+                check_answer(data.draw(queries(model, reference.head)), session, reference)
 
     @profile(30)
     @given(data=st.data())
     def test_what_was_written_is_what_is_read(self, engine: EngineCase, data: st.DataObject) -> None:
-        with engine.fresh() as store:
+        with engine.create_store() as store:
             model = data.draw(models())
             item = data.draw(st.sampled_from(model.entities))
             obj = data.draw(item.rows)
             session = store.session(*model.classes)
             session.ensure(obj)
             session.commit()
-            assert values(session.query().entities(item.cls).collect()) == values([obj])
+            assert plain_values(session.query().entities(item.cls).collect()) == plain_values([obj])
 
     @profile(25)
     @given(data=st.data())
     def test_a_table_of_any_history_has_the_rows_of_its_objects(self, engine: EngineCase, data: st.DataObject) -> None:
-        with engine.fresh() as store:
-            model, session, _ = written(data, store)
+        with engine.create_store() as store:
+            model, session, _ = write_history(data, store)
             for item in model.entities:
                 query = session.query().entities(item.cls)
                 table = query.to_arrow()
-                assert plain(table.to_pylist()) == plain(expected_rows(query))
+                assert make_plain(table.to_pylist()) == make_plain(expected_rows(query))
 
     @profile(25)
     @given(data=st.data())
     def test_the_log_of_any_history_is_that_of_the_reference_model(
         self, engine: EngineCase, data: st.DataObject
     ) -> None:
-        with engine.fresh() as store:
-            _, session, reference = written(data, store)
+        with engine.create_store() as store:
+            _, session, reference = write_history(data, store)
             numbers = range(1, reference.head + 1)
             assert [session.list_commit_changes(number) for number in numbers] == [
                 reference.list_commit_changes(number) for number in numbers

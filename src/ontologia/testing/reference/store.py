@@ -4,7 +4,7 @@
 query runs on both:
 
     build = lambda query: query.entities(Customer).where(Customer.age > 30).collect()
-    assert plain(build(session.query())) == plain(build(reference.query()))
+    assert make_plain(build(session.query())) == make_plain(build(reference.query()))
 
 It is slow and simple on purpose. Where an engine and this file disagree, one of them is wrong about RFC 0004 §4.3 or
 RFC 0009 §2.
@@ -28,14 +28,14 @@ from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import Fetched, QueryRoot
 from ontologia.query.plan import Plan, Window, group_names
 from ontologia.runtime.rows import identity_of
-from ontologia.testing.reference_filters import (
+from ontologia.testing.reference.filters import (
     ABSENT,
     Nobody,
     Version,
     as_number,
     compare,
     is_number,
-    parsed,
+    parse_json,
     passes,
     rank,
 )
@@ -81,7 +81,7 @@ class ReferenceStore:
             latest = {row.identity: row for row in self.window(ref, Window())}
             for identity, obj in by_identity.items():
                 known = latest.get(identity)
-                if known is None or not _unchanged(known.values, values_of(obj), obj.__declaration__.schema):
+                if known is None or not _is_unchanged(known.values, values_of(obj), obj.__declaration__.schema):
                     changed.append(obj)
         if not changed:
             return None
@@ -116,10 +116,10 @@ class ReferenceStore:
                 target += 1
             self.layouts[ref] = Layout(declaration.schema, target, self.head)
             for row in latest:
-                values = _upgradable(row, old.schema)
+                values = _prepare_upgrade(row, old.schema)
                 for number in range(old.version, target):
                     values = steps.get((ref.name, number), dict)(values)
-                self._append(_rebuilt(declaration, values))
+                self._append(_rebuild(declaration, values))
         return self.head
 
     def drop(self, refs: Iterable[TypeRef], *, purge: bool = False) -> int:
@@ -168,14 +168,14 @@ class ReferenceStore:
         return QueryRoot(self)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
-        rows = self._groups(plan) if plan.aggregates else self._projected(plan, keys)
-        columns = list(zip(*rows, strict=True)) if rows else [() for _ in _outputs(plan)]
+        rows = self._group(plan) if plan.aggregates else self._project(plan, keys)
+        columns = list(zip(*rows, strict=True)) if rows else [() for _ in _output_fields(plan)]
         return Fetched(columns, self._diagnostics(plan))
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
         import pyarrow as pa
 
-        schema = pa.schema(_outputs(plan))
+        schema = pa.schema(_output_fields(plan))
         columns = self.fetch(plan, keys).columns
         return pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)], schema=schema)
 
@@ -194,7 +194,7 @@ class ReferenceStore:
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
         return all(passes(predicate, row, lambda ref: self.window(ref, plan.window)) for predicate in predicates)
 
-    def found(self, plan: Plan, keys: pa.Table | None = None) -> list[Version]:
+    def find(self, plan: Plan, keys: pa.Table | None = None) -> list[Version]:
         """The rows of the queried type that pass its filters, in no particular order."""
         rows = self.window(plan.source, plan.window)
         if keys is not None:
@@ -202,16 +202,16 @@ class ReferenceStore:
             rows = [row for row in rows if row.identity in wanted]
         return [row for row in rows if self._passes(plan, plan.where, row)]
 
-    def _projected(self, plan: Plan, keys: pa.Table | None) -> list[tuple[Any, ...]]:
-        joined: list[Joined] = [(row,) for row in self.found(plan, keys)]
+    def _project(self, plan: Plan, keys: pa.Table | None) -> list[tuple[Any, ...]]:
+        joined: list[Joined] = [(row,) for row in self.find(plan, keys)]
         for number in range(len(plan.hops)):
-            joined = self._hopped(plan, number, joined)
-        joined = _ends(plan, joined) if plan.ends_only else _ordered(plan, joined)
+            joined = self._follow(plan, number, joined)
+        joined = _ends(plan, joined) if plan.ends_only else _sort(plan, joined)
         start = plan.offset or 0
         stop = None if plan.limit is None else start + plan.limit
         return [_columns_of(plan, row) for row in joined[start:stop]]
 
-    def _hopped(self, plan: Plan, number: int, joined: list[Joined]) -> list[Joined]:
+    def _follow(self, plan: Plan, number: int, joined: list[Joined]) -> list[Joined]:
         hop = plan.hops[number]
         about_relation: list[Predicate] = []
         about_entity: list[Predicate] = []
@@ -232,8 +232,8 @@ class ReferenceStore:
 
     # --- aggregation ---
 
-    def _groups(self, plan: Plan) -> list[tuple[Any, ...]]:
-        rows = self.found(plan)
+    def _group(self, plan: Plan) -> list[tuple[Any, ...]]:
+        rows = self.find(plan)
         if not plan.groups:
             return [tuple(self._aggregate(plan, aggregate, rows) for _, aggregate in plan.aggregates)]
 
@@ -272,8 +272,8 @@ class ReferenceStore:
             case "max":
                 return max(values, key=rank)
             case "sum":
-                return sum(values) if aggregate.operand.counted_as == "int" else _float_sum(values)
-        return _float_sum([value / len(values) for value in values])
+                return sum(values) if aggregate.operand.counted_as == "int" else _sum_floats(values)
+        return _sum_floats([value / len(values) for value in values])
 
 
 def numbers_of(operand: FieldExpr[Any], rows: Sequence[Version], *, lengths: bool = False) -> list[Any]:
@@ -296,7 +296,7 @@ def numbers_of(operand: FieldExpr[Any], rows: Sequence[Version], *, lengths: boo
     return [float(place) for place in places if is_number(place)]
 
 
-def _float_sum(values: Iterable[float]) -> float:
+def _sum_floats(values: Iterable[float]) -> float:
     kept = list(values)
     try:
         return math.fsum(kept)
@@ -314,7 +314,7 @@ def _group_key(row: Version, group: FieldExpr[Any]) -> Any:
     return None if place is ABSENT or place is None else encode_json(place)
 
 
-def _ordered(plan: Plan, joined: list[Joined]) -> list[Joined]:
+def _sort(plan: Plan, joined: list[Joined]) -> list[Joined]:
     """The order asked for, then identity; where rows are versions, commit and identity (RFC 0004 §4.3)."""
 
     def ties(path: Joined) -> list[Any]:
@@ -332,7 +332,7 @@ def _ends(plan: Plan, joined: list[Joined]) -> list[Joined]:
     paths: dict[Any, list[Joined]] = {}
     for path in joined:
         paths.setdefault((path[-1].identity, path[-1].commit_id), []).append(path)
-    ends = _ordered(plan.changed(order=()), [(path[-1],) for path, *_ in paths.values()])
+    ends = _sort(plan.changed(order=()), [(path[-1],) for path, *_ in paths.values()])
     for order in reversed(plan.order):
         place = -1 if order.operand.owner == plan.hops[-1].entity else 0
         for part in reversed(range(1 if order.operand.scalar is not None else 2)):
@@ -368,7 +368,7 @@ def _columns_of(plan: Plan, path: Joined) -> tuple[Any, ...]:
     return tuple(columns)
 
 
-def _outputs(plan: Plan) -> list[pa.Field]:
+def _output_fields(plan: Plan) -> list[pa.Field]:
     import pyarrow as pa
 
     if plan.aggregates:
@@ -392,10 +392,10 @@ def _outputs(plan: Plan) -> list[pa.Field]:
 def values_of(obj: Declared) -> dict[str, Any]:
     """The stored fields of an object, structured ones as JSON has them."""
     columns = obj.__declaration__.schema.columns
-    return {c.name: parsed(obj.__dict__[c.name]) if c.scalar is None else obj.__dict__[c.name] for c in columns}
+    return {c.name: parse_json(obj.__dict__[c.name]) if c.scalar is None else obj.__dict__[c.name] for c in columns}
 
 
-def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any], schema: TypeSchema) -> bool:
+def _is_unchanged(old: Mapping[str, Any], new: Mapping[str, Any], schema: TypeSchema) -> bool:
     for column in schema.columns:
         before, after = old[column.name], new[column.name]
         same = encode_json(before) == encode_json(after) if column.scalar is None else rank(before) == rank(after)
@@ -404,7 +404,7 @@ def _unchanged(old: Mapping[str, Any], new: Mapping[str, Any], schema: TypeSchem
     return True
 
 
-def _upgradable(row: Version, schema: TypeSchema) -> Row:
+def _prepare_upgrade(row: Version, schema: TypeSchema) -> Row:
     """A row as an upgrader sees it."""
     values = dict(row.values)
     if row.ref.kind == "relation":
@@ -414,7 +414,7 @@ def _upgradable(row: Version, schema: TypeSchema) -> Row:
     return values
 
 
-def _rebuilt(declaration: Declaration, values: Row) -> Declared:
+def _rebuild(declaration: Declaration, values: Row) -> Declared:
     """The object of an upgraded row: fields that are gone left out, new ones that may be null filled with it."""
     nullable = {c.name for c in declaration.schema.columns if c.nullable and declaration.options[c.name].required}
     kept = declaration.options.keys() | {"left_key", "right_key"}

@@ -1,7 +1,7 @@
-"""The questions every engine and every dialect must answer alike, over the history of `conformance_types`.
+"""The questions every engine and every dialect must answer alike, over the history of `shop`.
 
     for question in QUESTIONS:
-        assert close(plain(question.ask(engine_root)), plain(question.answer()), 0.0)
+        assert are_close(make_plain(question.ask(engine_root)), make_plain(question.answer()), 0.0)
 
 `question.ask` takes the root of a query (`session.query()`, or `QueryRoot(source)` for any source that can answer a
 plan); `question.answer` is what the reference model says.
@@ -19,7 +19,7 @@ from typing import Any
 from ontologia.model import left, right
 from ontologia.query import aggregates as of
 from ontologia.query.builder import QueryRoot
-from ontologia.testing.conformance_types import Customer, Follows, Order, Placed, Product, Subscription, history
+from ontologia.testing.conformance.shop import Customer, Follows, Order, Placed, Product, Subscription, history
 from ontologia.testing.reference import ReferenceStore
 
 Ask = Callable[[QueryRoot], Any]
@@ -34,14 +34,14 @@ class Question:
 
     def answer(self) -> Any:
         """The reference model's answer."""
-        return self.ask(reference().query())
+        return self.ask(fill_reference().query())
 
     def __str__(self) -> str:
         return self.name
 
 
 @cache
-def reference() -> ReferenceStore:
+def fill_reference() -> ReferenceStore:
     """The reference model with the whole history in it."""
     store = ReferenceStore()
     for commit in history():
@@ -241,23 +241,23 @@ _GROUPS: dict[str, Any] = {
 }
 
 
-def _filtered(predicate: Callable[[], Any], windowed: Callable[[Any], Any]) -> Ask:
+def _ask_filtered(predicate: Callable[[], Any], windowed: Callable[[Any], Any]) -> Ask:
     return lambda root: windowed(root.entities(Customer).where(predicate())).collect()
 
 
-def _collected(source: Callable[[QueryRoot], Any], windowed: Callable[[Any], Any] = lambda query: query) -> Ask:
+def _ask_all(source: Callable[[QueryRoot], Any], windowed: Callable[[Any], Any] = lambda query: query) -> Ask:
     return lambda root: windowed(source(root)).collect()
 
 
 QUESTIONS: list[Question] = [
     *(
-        Question(f"filter: {name} ({window})", _filtered(predicate, _WINDOWS[window]))
+        Question(f"filter: {name} ({window})", _ask_filtered(predicate, _WINDOWS[window]))
         for name, predicate in _FILTERS.items()
         for window in ("latest", "history")
     ),
-    *(Question(f"order: {name}", _collected(query)) for name, query in _ORDERS.items()),
+    *(Question(f"order: {name}", _ask_all(query)) for name, query in _ORDERS.items()),
     *(
-        Question(f"window: {name} ({window})", _collected(source, windowed))
+        Question(f"window: {name} ({window})", _ask_all(source, windowed))
         for name, source in _SOURCES.items()
         for window, windowed in _WINDOWS.items()
     ),

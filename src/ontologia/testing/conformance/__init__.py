@@ -13,18 +13,18 @@
 
 from __future__ import annotations
 
-from ontologia.testing.conformance_aggregation import AggregationConformance
-from ontologia.testing.conformance_case import EngineCase, StoreUnderTest, sqlite
-from ontologia.testing.conformance_drops import DropConformance
-from ontologia.testing.conformance_filters import FilterConformance
-from ontologia.testing.conformance_frames import FrameConformance
-from ontologia.testing.conformance_log import LogConformance
-from ontologia.testing.conformance_migrations import MigrationConformance
-from ontologia.testing.conformance_properties import PropertyConformance
-from ontologia.testing.conformance_reads import ReadConformance
-from ontologia.testing.conformance_relations import RelationConformance
-from ontologia.testing.conformance_shared import SharingConformance
-from ontologia.testing.conformance_writes import WriteConformance
+from ontologia.testing.conformance.aggregation import AggregationConformance
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, sqlite
+from ontologia.testing.conformance.drops import DropConformance
+from ontologia.testing.conformance.filters import FilterConformance
+from ontologia.testing.conformance.frames import FrameConformance
+from ontologia.testing.conformance.log import LogConformance
+from ontologia.testing.conformance.migrations import MigrationConformance
+from ontologia.testing.conformance.properties import PropertyConformance
+from ontologia.testing.conformance.reads import ReadConformance
+from ontologia.testing.conformance.relations import RelationConformance
+from ontologia.testing.conformance.sharing import SharingConformance
+from ontologia.testing.conformance.writes import WriteConformance
 
 __all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "sqlite"]
 
