@@ -18,8 +18,8 @@ from benchmarks.embedded import changed, numbered
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
 from ontologia.engines.dispatch import initialize_storage
-from ontologia.engines.parquet.duck import Duck
-from ontologia.engines.parquet.remote import Reading
+from ontologia.files.duck import Duck
+from ontologia.files.reading import FileReader
 from ontologia.testing.s3server import s3_server
 
 ROWS = 1_000_000
@@ -124,7 +124,7 @@ def asking(onto: Ontology, folder: Path, rows: object) -> Iterator[Case]:
     def cold() -> list[object]:
         repository = onto.repository
         config = OntologiaConfig(cache_directory=str(folder / f"cold-{next(caches)}"))
-        repository.reading = Reading(repository.objects, Duck("256MB"), config)
+        repository.reader = FileReader(repository.objects, Duck("256MB"), config)
         return []
 
     def remote_by_hand() -> None:

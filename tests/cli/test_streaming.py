@@ -107,7 +107,7 @@ def test_a_commit_may_be_larger_than_the_batch_size_of_sessions(initialized, mod
 def test_an_import_that_loses_a_race_starts_again_and_lands_once(
     filled, initialized, models, tmp_path, monkeypatch, name
 ):
-    from ontologia.engines.parquet.commit import HeadMovedError, ParquetTransaction
+    from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 
     plain, lost = ParquetTransaction.publish, []
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
 from ontologia.objects import Objects, open_objects
 from ontologia.objects.proof import _proven

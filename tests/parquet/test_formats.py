@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.records import Head, Manifest, TypeIndex
-from ontologia.engines.parquet.schemas import KnownTypes
+from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.log.schemas import KnownTypes
 from support.parquet_shop import Customer, CustomerWithEmail, Product, Rated, Shop, commit
 
 CUSTOMER = Customer.__declaration__.ref

@@ -8,11 +8,14 @@ import pyarrow as pa
 import pytest
 
 from ontologia.engines.base import Catalog
-from ontologia.engines.parquet import commit as committing
-from ontologia.engines.parquet import compaction, lookup, paths, remote
-from ontologia.engines.parquet.repository import S3Repository
-from ontologia.engines.parquet.wanted import Kept
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care import compaction
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.read import lookup
+from ontologia.engines.parquet.write import row_files as committing
 from ontologia.errors import StorageBackendError
+from ontologia.files import reading as remote
+from ontologia.files.footers import Kept
 from ontologia.model import Declared, TypeSchema
 from ontologia.query.plan import Plan
 from support.parquet_shop import Customer, Rated, Shop, commit

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia import OntologiaConfig, left
-from ontologia.engines.parquet import compaction, remote
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.care import compaction
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.errors import StorageBackendError
+from ontologia.files import reading as remote
 from ontologia.objects import open_objects
 from ontologia.runtime.session import Session
 from ontologia.testing.s3server import S3Server
@@ -198,7 +199,7 @@ def test_a_file_that_httpfs_cannot_read_is_an_error_that_names_it(
 
 
 def test_secrets_are_quoted_for_the_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from ontologia.engines.parquet.duck import Duck
+    from ontologia.files.duck import Duck
 
     duck = Duck(OntologiaConfig().s3_duckdb_memory_limit)
     secret = {"KEY_ID": "a'b", "SECRET": "x'; DROP SECRET y; --", "REGION": "us-east-1"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.objects import Objects, RequestCount, open_objects
 from ontologia.query.plan import LATEST
 from support.parquet_shop import Bought, Customer, Product, Rated, Shop, commit

@@ -16,8 +16,9 @@ from pyspark.sql.datasource import EqualTo
 
 from ontologia import Entity, Field
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet import commit as committing
-from ontologia.engines.parquet import compaction
+from ontologia.engines.parquet.care import compaction
+from ontologia.engines.parquet.write import row_files as committing
+from ontologia.files.sorting import Sorter
 from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.store import open_target
@@ -26,7 +27,6 @@ from ontologia.spark.mapping import ORDER, REASON, SOURCE
 from ontologia.spark.parts import Parts
 from ontologia.spark.pipeline import TypeReport
 from ontologia.spark.ranges import quick_batches, ranged
-from ontologia.spark.sorting import Sorter
 from ontologia.spark.source import Wanted, repository_at, translated
 from support.spark_shop import Customer, commit, customers, session
 

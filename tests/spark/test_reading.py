@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, datasource
 
 from ontologia import OntologiaError, StorageBackendError, ValidationError, left
-from ontologia.engines.parquet.key_ranges import KeyRange
+from ontologia.files.key_ranges import KeyRange
 from ontologia.query.plan import Window
 from ontologia.spark import read, splits
 from ontologia.spark.source import FilesPartition, OntologiaReader, Wanted, split, translated

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from ontologia import Entity, Field, Session, ValidationError
-from ontologia.engines.parquet.key_ranges import KeyRange
+from ontologia.files.key_ranges import KeyRange
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.changes import change_rows

@@ -14,7 +14,7 @@ from typing import Any
 from ontologia import Entity, Field, OntologiaConfig, Relation
 from ontologia.engines.dispatch import open_objects_repository
 from ontologia.engines.parquet import setup
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.model import Declared
 from ontologia.objects import Objects, open_objects
 from ontologia.objects.clock import SystemClock

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ontologia import OntologiaConfig, open_repository
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StorageBackendError
 from ontologia.objects import requests
 from ontologia.testing.crash import crash_point

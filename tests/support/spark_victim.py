@@ -41,7 +41,7 @@ def prepare() -> None:
     """Make every commit of this process deadly."""
     if os.environ[WHEN] == "never":
         return
-    from ontologia.engines.parquet.commit import ParquetTransaction
+    from ontologia.engines.parquet.write.commit import ParquetTransaction
 
     ParquetTransaction.publish = around(ParquetTransaction.publish)  # type: ignore[method-assign]
 

@@ -84,7 +84,7 @@ def _files(repository: RowwiseRepository, ref: TypeRef) -> list[int] | None:
     """The sizes of a type's files, in object storage."""
     if not repository.capabilities.object_storage:
         return None
-    from ontologia.engines.parquet.repository import S3Repository
+    from ontologia.engines.parquet.engine import S3Repository
 
     assert isinstance(repository, S3Repository)
     try:

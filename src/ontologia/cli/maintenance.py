@@ -14,8 +14,8 @@ from ontologia.cli.output import Face, Progress, counted, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
-    from ontologia.engines.parquet.compaction import CompactionReport
-    from ontologia.engines.parquet.indexes import IndexReport
+    from ontologia.engines.parquet.care.compaction import CompactionReport
+    from ontologia.engines.parquet.care.indexes import IndexReport
     from ontologia.runtime.store import Store
 
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ontologia.engines.identity import identity_key as identity_key
+from ontologia.files.identity import identity_key as identity_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

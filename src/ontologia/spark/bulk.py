@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Transaction, TypeLayout
-from ontologia.engines.parquet import compaction
-from ontologia.engines.parquet.commit import ParquetTransaction
-from ontologia.engines.parquet.compaction import CompactionReport, Job, Written
-from ontologia.engines.parquet.key_ranges import KeyRange
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.care import compaction
+from ontologia.engines.parquet.care.compaction import CompactionReport, Job, Written
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.write.commit import ParquetTransaction
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import MigrationError, ValidationError
+from ontologia.files.key_ranges import KeyRange, key_ranges
+from ontologia.files.writing import gather
 from ontologia.model import COMMIT_ID, Declaration
 from ontologia.query.plan import LATEST
 from ontologia.runtime import migration
@@ -29,8 +30,7 @@ from ontologia.spark.places import AttemptFolder
 from ontologia.spark.ranges import BATCH_ROWS, quick_batches, ranged
 from ontologia.spark.reading import native_paths, stored_rows
 from ontologia.spark.snapshots import SnapshotTask, rows_within, snapshot_of_range, snapshot_of_rows
-from ontologia.spark.sorting import gathered
-from ontologia.spark.splits import ROWS_PER_SPLIT, cuts_of_files, files_of, key_ranges
+from ontologia.spark.splits import ROWS_PER_SPLIT, cuts_of_files, is_small
 from ontologia.spark.staging import ROWS_SORTED
 from ontologia.spark.workers import Message
 
@@ -64,12 +64,12 @@ def _snapshot(spark: SparkSession, repository: S3Repository, job: Job, path: str
     with explained(f"compacting {job.layout.ref}"):
         found = _by_shuffle(spark, repository, job, task) if _is_wide(job) else _by_range(spark, repository, job, task)
     parts = tuple(parts_of(found))
-    return Written(sum(part.row_count for part in parts), sum(part.size for part in parts), parts)
+    return Written(sum(part.row_count or 0 for part in parts), sum(part.size or 0 for part in parts), parts)
 
 
 def _is_wide(job: Job) -> bool:
     """Whether there is much in files that may have keys from everywhere, which every task would have to read."""
-    small = [file.rows or 0 for entry in job.entries for file in files_of(entry) if file.is_small]
+    small = [file.row_count or 0 for entry in job.entries for file in entry.files if is_small(file)]
     rows = sum(entry.row_count or 0 for entry in job.entries)
     ranges = rows // ROWS_PER_SPLIT + 1
     return sum(small) * ranges > MOST_ROWS_AGAIN or len(small) * ranges > MOST_FILES_AGAIN
@@ -194,7 +194,7 @@ def _rewrite(
         raise MigrationError(failed)
     parts = parts_of(found)
     place.take(layout, parts)
-    return sum(part.row_count for part in parts)
+    return sum(part.row_count or 0 for part in parts)
 
 
 def _upgrade_part(task: UpgradeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -202,7 +202,7 @@ def _upgrade_part(task: UpgradeTask, batches: Iterator[pa.RecordBatch]) -> Itera
     version = task.step.layout.schema_version_id
     with Parts(task.uri, task.folder, task.layout, task.commit_id, document=task.document) as parts:
         try:
-            for table in gathered(batches):
+            for table in gather(batches):
                 parts.add(migration.upgraded_rows(task.step, version, table, task.upgraders))
             yield WROTE.batch(told(parts.finish()))
         except MigrationError as problem:

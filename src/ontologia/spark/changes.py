@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog
-from ontologia.engines.parquet.key_ranges import KeyRange
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.engines.shares import range_predicates
+from ontologia.files.key_ranges import KeyRange
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
@@ -39,7 +40,7 @@ def change_struct(schema: TypeSchema) -> StructType:
 
 def change_rows(repository: RowwiseRepository, schema: TypeSchema, keys: KeyRange, after: int, upto: int) -> pa.Table:
     """The rows of a range of keys from commits after one and up to another, in the order of commits."""
-    where = keys.predicates(schema)
+    where = range_predicates(schema, keys)
     catalog = _at(repository, upto)
     plan = Plan(schema.ref, {schema.ref: schema}, Window("since", after), where, stored=True, unordered=True)
     rows = up_to(repository.table(plan, catalog=catalog), upto)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from ontologia.engines.base import TypeLayout
 from ontologia.errors import ValidationError
+from ontologia.files.sorting import identity_chunks
 from ontologia.model import TypeRef
 from ontologia.objects import Objects, open_objects
 from ontologia.query.plan import Window
@@ -20,7 +21,6 @@ from ontologia.runtime.transfer.importing import TypeImport, merged
 from ontologia.runtime.transfer.records import Identity, RecordReader
 from ontologia.spark.mapping import ORDER
 from ontologia.spark.parts import PART, Parts, told
-from ontologia.spark.sorting import identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.staging import one_each, stored_range
 from ontologia.spark.workers import Message

@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Transaction, TypeLayout
-from ontologia.engines.parquet.commit import ParquetTransaction
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.write.commit import ParquetTransaction
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.files.sorting import Sorter, sorted_files
+from ontologia.files.writing import RowGroups
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.objects import ObjectNotFound, Objects, open_objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.store import open_target
 from ontologia.spark.mapping import ORDER
-from ontologia.spark.parts import Parts, RowGroups
+from ontologia.spark.parts import Parts
 from ontologia.spark.places import AttemptFolder
-from ontologia.spark.sorting import Sorter, sorted_files
 from ontologia.spark.staging import COUNTS, PATIENT, one_each, resolved, stored_count, stored_range, tally
 from ontologia.spark.writing import StagedShare, WritePlan
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, Transaction, TypeLayout, user_metadata
-from ontologia.engines.parquet.records import Part
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, ValidationError
+from ontologia.files.data_files import DataFile
 from ontologia.model import Declaration, TypeRef
 from ontologia.objects import open_objects
 from ontologia.runtime.store import open_target
@@ -277,7 +277,7 @@ class _Run:
             checks=checks_of(declaration),
         )
 
-    def _staged(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[Part], TypeReport]:
+    def _staged(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[DataFile], TypeReport]:
         """Run one type's job. The digest of all parts stands for the content of the file they make up."""
         rows = loads[0].rows
         for load in loads[1:]:

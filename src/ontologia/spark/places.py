@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.engines.base import Transaction, TypeLayout
-from ontologia.engines.parquet.commit import ParquetTransaction
-from ontologia.engines.parquet.records import Part
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.write.commit import ParquetTransaction
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
+from ontologia.files.data_files import DataFile
 from ontologia.spark.reading import uri_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Place(ABC):
     def folder(self, layout: TypeLayout) -> str: ...
 
     @abstractmethod
-    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None: ...
+    def take(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None: ...
 
 
 class AttemptFolder(Place):
@@ -41,7 +41,7 @@ class AttemptFolder(Place):
     def folder(self, layout: TypeLayout) -> str:
         return self.transaction.staging(layout)
 
-    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None:
+    def take(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
         if parts:
             digest = hashlib.sha256("".join(sorted(part.path for part in parts)).encode()).hexdigest()
             self.transaction.adopt(layout, parts, digest)
@@ -57,7 +57,7 @@ class Spool(Place):
     def folder(self, layout: TypeLayout) -> str:
         return f"spool/{layout.ref.kind}-{layout.ref.name}/"
 
-    def take(self, layout: TypeLayout, parts: Sequence[Part]) -> None:
+    def take(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

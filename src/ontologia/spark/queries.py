@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from ontologia.engines.base import Catalog, output_schema, plan_diagnostics
-from ontologia.engines.parquet.duck import python_values
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
+from ontologia.files.duck import python_values
 from ontologia.model import COMMIT_ID, SCALARS, Column, TypeRef, commit_column
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import KEYS, Output, Statement, compile

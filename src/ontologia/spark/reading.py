@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.dispatch import parse_storage_target
-from ontologia.engines.parquet.planning import Scan, scan
-from ontologia.engines.parquet.records import IndexEntry
-from ontologia.engines.parquet.relation import SUPERSEDED_BY
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.log.records import IndexEntry
+from ontologia.engines.parquet.read.scan import SUPERSEDED_BY, Scan, scan
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Kind, TypeRef, TypeSchema, commit_column
@@ -153,9 +152,9 @@ def stored_rows(
         return spark.createDataFrame([], stored_struct(schema))
     if isinstance(repository, S3Repository):
         files = planned(repository, catalog, layout, window)
-        if not files.files:
+        if not files.entries:
             return spark.createDataFrame([], stored_struct(schema))
-        paths = native_paths(spark, repository, files.files)
+        paths = native_paths(spark, repository, files.entries)
         if paths is not None:
             return _native(spark, schema, files, paths, window)
     pinned = Window("as_of", catalog.head) if window.mode == "latest" else window
@@ -170,7 +169,7 @@ def planned(repository: S3Repository, catalog: Catalog, layout: TypeLayout, wind
 
 def native_paths(spark: SparkSession, repository: S3Repository, entries: Sequence[IndexEntry]) -> dict[str, str] | None:
     """Where Spark itself can read the files; None where it cannot."""
-    names = [path for entry in entries for path, _ in entry.files]
+    names = [file.path for entry in entries for file in entry.files]
     if set(repository.objects.uri) & set("*?[]{}"):  # Spark would take it for a pattern
         return None
     if repository.objects.local_path(names[0]) is not None:
@@ -188,12 +187,12 @@ def _native(spark: SparkSession, schema: TypeSchema, files: Scan, paths: dict[st
     names = [field.name for field in stored_struct(schema)]
 
     def rows(entries: Sequence[IndexEntry], *, settled: bool = False) -> DataFrame:
-        places = [paths[path] for entry in entries for path, _ in entry.files]
+        places = [paths[file.path] for entry in entries for file in entry.files]
         found = spark.read.schema(stored_struct(schema, settled=settled)).parquet(*places)
         return found if files.upper is None else found.where(sql.col(COMMIT_ID) <= files.upper)
 
     if not window.deduplicated:
-        found = rows(files.files)
+        found = rows(files.entries)
         return found.where(sql.col(COMMIT_ID) > (window.commit or 0)) if window.mode == "since" else found
     tail = _newest(rows(files.tail), identity, commits=len(files.tail)) if files.tail else None
     if files.snapshot is None:

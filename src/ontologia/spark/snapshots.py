@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ontologia.engines.identity import identity_key
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
-from ontologia.engines.parquet.compaction import SNAPSHOT_GROUP_ROWS
-from ontologia.engines.parquet.key_ranges import KeyRange, rows_between
-from ontologia.engines.parquet.records import Part
-from ontologia.engines.parquet.relation import SUPERSEDED_BY
-from ontologia.engines.parquet.repository import S3Repository
-from ontologia.engines.parquet.writer import parquet_writer
+from ontologia.engines.parquet.care.compaction import SNAPSHOT_GROUP_ROWS
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.read.scan import SUPERSEDED_BY
+from ontologia.engines.parquet.write.row_files import file_schema
+from ontologia.files.data_files import DataFile
+from ontologia.files.identity import identity_key
+from ontologia.files.key_ranges import KeyRange
+from ontologia.files.reading import rows_between
+from ontologia.files.sorting import Sorter
+from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups, gather, parquet_writer
 from ontologia.model import COMMIT_ID, TypeSchema
-from ontologia.spark.parts import PART_BYTES, RowGroups, put_part
-from ontologia.spark.sorting import Sorter, gathered
+from ontologia.spark.parts import PART_BYTES, put_part
 from ontologia.spark.source import repository_at
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SnapshotTask:
     folder: str
     schema: TypeSchema
     document: bool
-    files: tuple[tuple[str, int | None], ...] = ()
+    files: tuple[DataFile, ...] = ()
 
     @property
     def stored_schema(self) -> pa.Schema:
@@ -55,7 +56,7 @@ class SnapshotTask:
         return self.stored_schema.append(pa.field(SUPERSEDED_BY, pa.int64()))
 
 
-def snapshot_of_range(task: SnapshotTask, keys: KeyRange) -> list[Part]:
+def snapshot_of_range(task: SnapshotTask, keys: KeyRange) -> list[DataFile]:
     """Write one range of keys, read from all files."""
     with Sorter([*task.schema.ref.identity, COMMIT_ID]) as sorter:
         for table in rows_within(task, keys):
@@ -63,12 +64,12 @@ def snapshot_of_range(task: SnapshotTask, keys: KeyRange) -> list[Part]:
         return _written(task, sliced(sorter.chunks()))
 
 
-def snapshot_of_rows(task: SnapshotTask, batches: Iterable[pa.RecordBatch]) -> list[Part]:
+def snapshot_of_rows(task: SnapshotTask, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
     """Write rows that come in the order of identity and commit."""
-    return _written(task, gathered(batches))
+    return _written(task, gather(batches))
 
 
-def _written(task: SnapshotTask, tables: Iterable[pa.Table]) -> list[Part]:
+def _written(task: SnapshotTask, tables: Iterable[pa.Table]) -> list[DataFile]:
     with SnapshotParts(task) as parts:
         for table in settled(tables, task):
             parts.add(table)
@@ -79,7 +80,7 @@ def rows_within(task: SnapshotTask, keys: KeyRange) -> Iterator[pa.Table]:
     """The rows of a range in all files, some files at a time, since a store answers several requests at once."""
     repository = repository_at(task.uri)
     assert isinstance(repository, S3Repository)
-    reading, names, first = repository.reading, task.stored_schema.names, task.schema.ref.identity[0]
+    reading, names, first = repository.reader, task.stored_schema.names, task.schema.ref.identity[0]
     for start in range(0, len(task.files), FILES_AT_ONCE):
         files = task.files[start : start + FILES_AT_ONCE]
         for tables in repository.objects.map(lambda file: list(rows_between(reading, file, names, keys, first)), files):
@@ -124,7 +125,7 @@ class SnapshotParts:
             "superseded": RowGroups(lambda rows: self._write("superseded", rows)),
         }
         self._rows = 0
-        self._done: list[Part] = []
+        self._done: list[DataFile] = []
 
     def __enter__(self) -> Self:
         return self
@@ -169,6 +170,6 @@ class SnapshotParts:
             self._done.append(put_part(self.task.uri, self.task.folder, self._path("current"), self._rows))
         self._rows = 0
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[DataFile]:
         self._put()
         return self._done

@@ -25,20 +25,21 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ontologia.engines.base import output_schema
-from ontologia.engines.parquet.duck import BATCH_ROWS
-from ontologia.engines.parquet.key_ranges import KeyRange, unmerged
-from ontologia.engines.parquet.planning import Scan
-from ontologia.engines.parquet.relation import FilesRelation
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.read.relation import FilesRelation
+from ontologia.engines.parquet.read.scan import Scan, rows_in_force
 from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.engines.shares import range_predicates
 from ontologia.errors import ValidationError
+from ontologia.files.duck import BATCH_ROWS
+from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeSchema, commit_column
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import OPERATION
 from ontologia.runtime.store import open_target
 from ontologia.spark import reading
 from ontologia.spark.changes import change_rows, change_struct, operation_column, up_to
-from ontologia.spark.splits import cuts_of_files, cuts_of_table, file_shares, key_ranges
+from ontologia.spark.splits import cuts_of_files, cuts_of_table, file_shares
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import settle
 
@@ -260,13 +261,13 @@ class OntologiaReader(DataSourceReader):
         if self.filters or not wanted.window.deduplicated:
             return None
         names = list(map(wanted.physical, self.names))
-        return unmerged(repository.reading, files, names, KeyRange(), wanted.schema.ref.identity[0])
+        return rows_in_force(repository.reader, files, names, KeyRange(), wanted.schema.ref.identity[0])
 
     def _rows(self, repository: RowwiseRepository, keys: KeyRange) -> pa.Table:
         wanted, window = self.wanted, self.wanted.window
         if wanted.changes:
             return change_rows(repository, wanted.schema, keys, window.commit or 0, wanted.head)
-        table = repository.table(self._plan(*keys.predicates(wanted.schema)))
+        table = repository.table(self._plan(*range_predicates(wanted.schema, keys)))
         return table if window.deduplicated else up_to(table, wanted.head)
 
     def _plan(self, *where: Predicate) -> Plan:
@@ -282,7 +283,7 @@ def rows_of_files(repository: S3Repository, plan: Plan, files: Scan) -> Iterator
     """The answer to a plan from these files alone, a batch at a time."""
     import pyarrow as pa
 
-    with repository.reading.places(files.files) as places:
+    with repository.reader.places(files.files) as places:
         relation = FilesRelation(plan.source, files, places)
         statement = repository._statement(plan, {plan.source: relation})
         schema = output_schema(statement)
@@ -319,7 +320,7 @@ def split(uri: str, schema: TypeSchema, window: Window, head: int | None = None)
             shares = None if head is None else file_shares(files, window, head)
             if shares is not None:
                 return [FilesPartition(share) for share in shares]
-            cuts = cuts_of_files(repository, files.files, schema.ref.identity[0])
+            cuts = cuts_of_files(repository, files.entries, schema.ref.identity[0])
         else:
             cuts = cuts_of_table(repository, catalog, layout, window)
     return [KeyRangePartition(keys) for keys in key_ranges(cuts)]

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
 from ontologia.engines.base import Catalog, TypeLayout
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
-from ontologia.engines.parquet.key_ranges import KeyRange
-from ontologia.engines.parquet.planning import Scan
-from ontologia.engines.parquet.records import IndexEntry
-from ontologia.engines.parquet.repository import S3Repository
-from ontologia.engines.parquet.wanted import Footer
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.log.records import IndexEntry
+from ontologia.engines.parquet.read.scan import Scan
 from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.files.data_files import DataFile
+from ontologia.files.footers import Footer
+from ontologia.files.writing import ROW_GROUP_ROWS
 from ontologia.query.aggregates import count
 from ontologia.query.plan import Plan, Window
 
@@ -25,22 +24,9 @@ ROWS_PER_SPLIT, MOST_ROWS = 500_000, 2_000_000
 SAMPLED_FILES, SAMPLED_KEYS = 64, 64
 
 
-def key_ranges(cuts: Sequence[str]) -> list[KeyRange]:
-    edges = [None, *sorted(set(cuts)), None]
-    return [KeyRange(first, end) for first, end in pairwise(edges)]
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file of a type. A small one is one row group, which may have keys from everywhere."""
-
-    path: str
-    size: int | None
-    rows: int | None
-
-    @property
-    def is_small(self) -> bool:
-        return self.rows is not None and self.rows <= ROW_GROUP_ROWS
+def is_small(file: DataFile) -> bool:
+    """Whether a file is one row group, which may have keys from everywhere."""
+    return file.row_count is not None and file.row_count <= ROW_GROUP_ROWS
 
 
 def cuts_of_files(repository: S3Repository, entries: Sequence[IndexEntry], key: str) -> list[str]:
@@ -49,15 +35,15 @@ def cuts_of_files(repository: S3Repository, entries: Sequence[IndexEntry], key: 
     Large files are sorted, and their footers say where which keys are. Small ones, such as those of many commits, may
     each have keys from everywhere: some of them are looked into.
     """
-    files = [file for entry in entries for file in files_of(entry)]
-    if sum(math.inf if file.rows is None else file.rows for file in files) <= ROWS_PER_SPLIT:
+    files = [file for entry in entries for file in entry.files]
+    if sum(math.inf if file.row_count is None else file.row_count for file in files) <= ROWS_PER_SPLIT:
         return []
-    small = [file for file in files if file.is_small]
-    large = [file for file in files if not file.is_small]
+    small = [file for file in files if is_small(file)]
+    large = [file for file in files if not is_small(file)]
     some = small[:: -(-len(small) // SAMPLED_FILES) or 1]
     keys = repository.objects.map(lambda file: _some_keys(repository, file, key), some)
     seen = [value for found in keys for value in found]
-    weight = sum(file.rows or 0 for file in small) / max(len(seen), 1)
+    weight = sum(file.row_count or 0 for file in small) / max(len(seen), 1)
     starts = repository.objects.map(lambda file: _starts(repository, file, key), large)
     marks = [(value, weight) for value in seen] + [mark for found in starts for mark in found]
     cuts, rows = [], 0.0
@@ -69,15 +55,10 @@ def cuts_of_files(repository: S3Repository, entries: Sequence[IndexEntry], key: 
     return cuts
 
 
-def files_of(entry: IndexEntry) -> list[DataFile]:
-    parts = [DataFile(part.path, part.size, part.row_count) for part in entry.parts]
-    return parts or [DataFile(entry.path, entry.size, entry.row_count)]
-
-
 def _some_keys(repository: S3Repository, file: DataFile, key: str) -> list[str]:
     import pyarrow.parquet as pq
 
-    with repository.reading.opened(file.path, file.size) as source, pq.ParquetFile(source) as reader:
+    with repository.reader.opened(file) as source, pq.ParquetFile(source) as reader:
         keys = reader.read([key]).column(0)
     return [keys[place].as_py() for place in range(0, len(keys), len(keys) // SAMPLED_KEYS + 1)]
 
@@ -86,14 +67,9 @@ def _starts(repository: S3Repository, file: DataFile, key: str) -> list[tuple[st
     """The first key and the number of rows of each row group."""
     import pyarrow.parquet as pq
 
-    with repository.reading.opened(file.path, file.size) as source, pq.ParquetFile(source) as reader:
-        metadata = reader.metadata
-    groups = Footer.of(metadata, key).groups
-    return [
-        (group.low.decode(), float(metadata.row_group(number).num_rows))
-        for number, group in enumerate(groups)
-        if group.low is not None
-    ]
+    with repository.reader.opened(file) as source, pq.ParquetFile(source) as reader:
+        groups = Footer.of(reader.metadata, key).groups
+    return [(low.decode(), float(group.rows)) for group in groups if (low := group.ranges[key].low) is not None]
 
 
 def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:
@@ -101,10 +77,10 @@ def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:
 
     Nothing has to be looked for by its key then. A file that is large for one task is cut by keys all the same.
     """
-    entries = [entry for entry in files.files if entry.min_commit_id <= head]
-    found = [(entry, file) for entry in entries for file in files_of(entry)]
+    entries = [entry for entry in files.entries if entry.min_commit_id <= head]
+    found = [(entry, file) for entry in entries for file in entry.files]
     is_apart = not window.deduplicated or len(entries) == 1
-    if not found or not is_apart or any(file.rows is None or file.rows > MOST_ROWS for _, file in found):
+    if not found or not is_apart or any(file.row_count is None or file.row_count > MOST_ROWS for _, file in found):
         return None
     shares: list[dict[IndexEntry, list[DataFile]]] = []
     room = 0
@@ -113,7 +89,7 @@ def file_shares(files: Scan, window: Window, head: int) -> list[Scan] | None:
             shares.append({})
             room = ROWS_PER_SPLIT
         shares[-1].setdefault(entry, []).append(file)
-        room -= file.rows or 0
+        room -= file.row_count or 0
     return [_share(files, share, files.upper if window.deduplicated else head) for share in shares]
 
 

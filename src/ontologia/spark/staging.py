@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
-from ontologia.engines.parquet.key_ranges import KeyRange, first_key, unmerged
-from ontologia.engines.parquet.records import Part
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.read.scan import rows_in_force
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
+from ontologia.files.data_files import DataFile
+from ontologia.files.key_ranges import KeyRange
+from ontologia.files.sorting import Sorter, identity_chunks
+from ontologia.files.writing import gather
+from ontologia.model import COMMIT_ID, FieldExpr, TypeRef, TypeSchema
 from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, delta, identity_key
@@ -28,7 +31,6 @@ from ontologia.spark.parts import PART, Parts, told
 from ontologia.spark.quarantine import Rejected, set_aside
 from ontologia.spark.ranges import quick_batches, ranged
 from ontologia.spark.reading import planned, uri_of
-from ontologia.spark.sorting import Sorter, gathered, identity_chunks
 from ontologia.spark.source import repository_at
 from ontologia.spark.workers import Message
 
@@ -100,7 +102,7 @@ def stored_count(repository: RowwiseRepository, catalog: Catalog, ref: TypeRef) 
     layout = catalog.layouts.get(ref)
     if layout is None or not isinstance(repository, S3Repository):
         return None
-    return sum(entry.row_count or 0 for entry in planned(repository, catalog, layout, LATEST).files)
+    return sum(entry.row_count or 0 for entry in planned(repository, catalog, layout, LATEST).entries)
 
 
 def staged(spark: SparkSession, rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
@@ -141,12 +143,12 @@ class _Share:
         self.parts = stack.enter_context(parts)
         self.sorter = stack.enter_context(Sorter(task.schema.ref.identity))
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> list[Part]:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         if self.task.presorted:
             for table in identity_chunks(batches, self.task.schema.ref.identity):
                 self._compare(self._valid(table))
         else:
-            for table in gathered(batches):
+            for table in gather(batches):
                 self.sorter.add(self._valid(table))
             for table in self.sorter.chunks():
                 self._compare(table)
@@ -242,13 +244,14 @@ def stored_range(
     import pyarrow as pa
 
     keys = wanted.select(list(schema.ref.identity))
-    key, ordered = first_key(schema), keys.column(0)
+    key: FieldExpr[Any] = FieldExpr(schema.ref, schema.ref.identity[0], None)
+    ordered = keys.column(0)
     first, last = ordered[0].as_py(), ordered[-1].as_py()
     only = (COMMIT_ID, *wanted.column_names)
     if dense and isinstance(repository, S3Repository):
         catalog = catalog or repository.catalog()
         files = planned(repository, catalog, catalog.layouts[schema.ref], window)
-        found = list(unmerged(repository.reading, files, only, KeyRange(first, f"{last}\0"), key.name) or ())
+        found = list(rows_in_force(repository.reader, files, only, KeyRange(first, f"{last}\0"), key.name) or ())
         if found:
             return pa.concat_tables(found)
     between = (key >= first, key <= last)

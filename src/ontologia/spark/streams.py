@@ -26,9 +26,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from ontologia.engines.base import Commit
-from ontologia.engines.parquet.key_ranges import KeyRange
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, ValidationError
+from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import open_objects
 from ontologia.query.plan import Window
 from ontologia.spark.changes import change_rows, operation_column

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, Transaction, TypeLayout
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.repository import S3Repository
+from ontologia.engines.parquet.engine import S3Repository
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, StorageBackendError, ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema

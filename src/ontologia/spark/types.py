@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ontologia.engines.parquet.relation import SUPERSEDED_BY
+from ontologia.engines.parquet.read.scan import SUPERSEDED_BY
 from ontologia.model import COMMIT_ID, TypeSchema, commit_column
 
 if TYPE_CHECKING:

@@ -20,16 +20,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import OntologiaError, ValidationError
+from ontologia.files.writing import ROW_GROUP_ROWS, gather
 from ontologia.model import Declaration, TypeSchema
 from ontologia.objects import Objects, open_objects
 from ontologia.runtime.store import open_target
 from ontologia.spark.incoming import Intake, intake
 from ontologia.spark.quarantine import Rejected, quarantine_of, set_aside
 from ontologia.spark.reading import resolve, uri_of
-from ontologia.spark.sorting import gathered
 from ontologia.spark.staging import OnConflict, OnDuplicate, OnInvalid, staging_of
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def stage_share(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedSha
     share, parts = StagedShare(), _Parts(plan, objects)
     rejected: list[Rejected] = []
     try:
-        for given in gathered(batches):
+        for given in gather(batches):
             share.read += given.num_rows
             rows, wrong = plan.intake.take(given)
             if wrong and plan.on_invalid == "abort":

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.bodies import encoded, now, parsed
-from ontologia.engines.parquet.records import Head
-from ontologia.engines.parquet.schemas import KnownTypes
+from ontologia.engines.parquet.log.records import Head
+from ontologia.engines.parquet.log.schemas import KnownTypes
 from ontologia.errors import ValidationError
+from ontologia.files.json_objects import encode, now, parse
 from ontologia.objects import (
     Committed,
     ConditionFailed,
@@ -37,18 +37,18 @@ def stored_version(objects: Objects) -> str:
             )
         return str(body["engine_version"])
 
-    return parsed(blob.data, objects.url(paths.ENGINE), read)
+    return parse(blob.data, objects.url(paths.ENGINE), read)
 
 
 def planned_objects(engine_version: str) -> dict[str, bytes]:
     """What an empty store consists of; the head comes last, because it makes the store exist."""
     found = {
-        paths.ENGINE: encoded({"backend": "s3", "engine_version": engine_version, "created_at": now()}),
-        paths.TYPES: encoded(KnownTypes(updated_at=now()).body()),
+        paths.ENGINE: encode({"backend": "s3", "engine_version": engine_version, "created_at": now()}),
+        paths.TYPES: encode(KnownTypes(updated_at=now()).body()),
     }
     if engine_version == "v2":
-        found[paths.LAYOUTS] = encoded({"layouts": []})
-    found[paths.HEAD] = encoded(Head(0, None, now(), "onto-init").body())
+        found[paths.LAYOUTS] = encode({"layouts": []})
+    found[paths.HEAD] = encode(Head(0, None, now(), "onto-init").body())
     return found
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from ontologia.engines.base import summarized_layouts
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.repository import S3Repository
-from ontologia.engines.parquet.schemas import SchemaCatalog
+from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.log.schemas import SchemaCatalog
 from ontologia.model import TypeRef
 
 

@@ -1,27 +1,34 @@
-"""Where DuckDB reads a file: in place when the store is a directory, from the cache, or by range over the network."""
+"""Where a data file is read: in place when the store is a directory, from the cache, or by range over the network."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from ontologia.config import OntologiaConfig
-from ontologia.engines.parquet.duck import Duck
-from ontologia.engines.parquet.records import IndexEntry
 from ontologia.errors import StorageBackendError
+from ontologia.files.data_files import DataFile
+from ontologia.files.duck import Duck
+from ontologia.files.footers import Footer
+from ontologia.files.key_ranges import KeyRange
+from ontologia.files.quoting import exact_path
 from ontologia.objects import FileCache, ObjectNotFound, Objects
 
 WHOLE_FILE_BYTES = 64 << 20
 """Files up to this size are fetched whole, once, into the cache; larger ones are read by range."""
 
 
-class Reading:
-    """Gives local paths, or URLs that DuckDB can read, for data files."""
+class FileReader:
+    """Gives the data files of one store to DuckDB and to pyarrow."""
 
     def __init__(self, objects: Objects, duck: Duck, config: OntologiaConfig) -> None:
         self.objects = objects
@@ -30,29 +37,28 @@ class Reading:
         self.cache = FileCache(_directory(config), config.cache_max_bytes)
 
     @contextmanager
-    def places(self, entries: Sequence[IndexEntry]) -> Iterator[Mapping[str, str]]:
-        """Where each file can be read, by its path; good while in the block."""
-        files = dict(file for entry in entries for file in entry.files)
-        by_range = {path for path, size in files.items() if self._by_range(path, size)}
-        whole = [path for path in files if path not in by_range]
-        sizes = {path: size for path in whole if (size := files[path]) is not None}
-        with _none_missing(), self.cache.pinned(self.objects, whole, sizes=sizes) as found:
-            places = {path: str(place) for path, place in zip(whole, found, strict=True)}
-            with self._errors_naming(places):
-                yield places | {path: self.objects.url(path) for path in by_range}
+    def places(self, files: Iterable[DataFile]) -> Iterator[Mapping[str, str]]:
+        """Where DuckDB reads each file, and no other, by its path; good while in the block."""
+        sizes = {file.path: file.size for file in files}
+        by_range = {path for path, size in sizes.items() if self._by_range(path, size)}
+        whole = [path for path in sizes if path not in by_range]
+        known = {path: size for path in whole if (size := sizes[path]) is not None}
+        with _none_missing(), self.cache.pinned(self.objects, whole, sizes=known) as found:
+            local = {path: str(place) for path, place in zip(whole, found, strict=True)}
+            with self._errors_naming(local):
+                places = local | {path: self.objects.url(path) for path in by_range}
+                yield {path: exact_path(place) for path, place in places.items()}
 
     @contextmanager
-    def opened(self, path: str, size: int | None) -> Iterator[Any]:
+    def opened(self, file: DataFile) -> Iterator[Any]:
         """One file for pyarrow: its local copy, or, where it is large and not here, the object itself by range."""
-        import pyarrow as pa
-
-        url = self.objects.url(path)
+        url = self.objects.url(file.path)
         try:
             with _none_missing():
-                if size is None or size <= WHOLE_FILE_BYTES or self.cache.contains(self.objects, path):
-                    yield str(self.cache.path(self.objects, path, size=size))
+                if file.size is None or file.size <= WHOLE_FILE_BYTES or self.cache.contains(self.objects, file.path):
+                    yield str(self.cache.path(self.objects, file.path, size=file.size))
                 else:
-                    yield pa.PythonFile(RangeFile(self.objects, path, size), mode="r")
+                    yield pa.PythonFile(RangeFile(self.objects, file.path, file.size), mode="r")
         except (pa.ArrowException, OSError) as problem:
             raise StorageBackendError(
                 f"{url} cannot be read: {str(problem).partition(chr(10))[0]}",
@@ -69,7 +75,7 @@ class Reading:
                 raise
             text = str(problem)
             for path, place in places.items():
-                text = text.replace(place, self.objects.url(path))
+                text = text.replace(exact_path(place), place).replace(place, self.objects.url(path))
             if self.objects.uri not in text:
                 text = f"a query of {self.objects.uri} failed: {text}"
             raise StorageBackendError(text, context={**problem.context, "url": self.objects.uri}) from problem
@@ -108,6 +114,42 @@ class Reading:
             secret["URL_STYLE"] = "path"
         secret["SCOPE"] = f"s3://{urlsplit(self.objects.uri).netloc}"
         return secret
+
+
+def rows_between(
+    reader: FileReader,
+    file: DataFile,
+    names: Sequence[str],
+    keys: KeyRange,
+    key: str,
+    *,
+    where_null: str | None = None,
+) -> Iterator[pa.Table]:
+    """The rows of a range of keys in one file, from the row groups that may have them.
+
+    With `where_null`, only those that have no value in that column: row groups without such rows are not read.
+    """
+    columns = {*names} if where_null is None else {*names, where_null}
+    with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+        for group in Footer.of(parquet.metadata, *({key} if where_null is None else {key, where_null})).groups:
+            within = group.ranges[key]
+            none_left = where_null is not None and group.ranges[where_null].null_count == 0
+            if none_left or not keys.meets(within.low, within.high):
+                continue
+            is_cut = not keys.covers(within.low, within.high)
+            rows = parquet.read_row_group(group.number, list(columns | {key} if is_cut else columns), use_threads=False)
+            if is_cut:
+                rows = _within(rows, keys, key)
+            if where_null is not None:
+                rows = rows.filter(pc.is_null(rows.column(where_null)))
+            yield rows.select(names)
+
+
+def _within(rows: pa.Table, keys: KeyRange, key: str) -> pa.Table:
+    """The rows that lie in the range."""
+    if keys.first is not None:
+        rows = rows.filter(pc.greater_equal(rows.column(key), keys.first))
+    return rows if keys.end is None else rows.filter(pc.less(rows.column(key), keys.end))
 
 
 class RangeFile(io.RawIOBase):

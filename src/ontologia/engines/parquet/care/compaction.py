@@ -16,22 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet import indexes, paths
-from ontologia.engines.parquet.commit import ROW_GROUP_ROWS, file_schema
-from ontologia.engines.parquet.duck import AS_STORED
-from ontologia.engines.parquet.log import IndexVersion
-from ontologia.engines.parquet.planning import coverage, current_entries, renewed
-from ontologia.engines.parquet.records import Head, IndexEntry, Part
-from ontologia.engines.parquet.relation import SUPERSEDED_BY
-from ontologia.engines.parquet.writer import parquet_writer
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.log.coverage import cover, current_entries, renew
+from ontologia.engines.parquet.log.log import IndexVersion
+from ontologia.engines.parquet.log.records import Head, IndexEntry
+from ontologia.engines.parquet.read.scan import SUPERSEDED_BY
+from ontologia.engines.parquet.write.accelerators import write_index
+from ontologia.engines.parquet.write.row_files import file_schema
 from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.files.data_files import DataFile
+from ontologia.files.duck import AS_STORED
+from ontologia.files.quoting import quote_names
+from ontologia.files.writing import ROW_GROUP_ROWS, parquet_writer
 from ontologia.model import COMMIT_ID, TypeRef
 from ontologia.objects import ConditionFailed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ontologia.engines.parquet.repository import S3Repository
+    from ontologia.engines.parquet.engine import S3Repository
 
 
 SNAPSHOT_GROUP_ROWS = 32_768
@@ -80,7 +83,7 @@ class Written:
 
     rows: int
     size: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DataFile, ...] = ()
 
 
 Writer = Callable[["S3Repository", Job, str], Written]
@@ -110,7 +113,7 @@ def _jobs(repository: S3Repository, head: Head, type_name: str | None) -> list[J
 
 def _job(repository: S3Repository, head: Head, layout: TypeLayout) -> Job:
     found = repository.log.index(layout.ref)
-    covered = coverage(repository.log, head, layout.ref, found.index)
+    covered = cover(repository.log, head, layout.ref, found.index)
     entries = current_entries(covered, layout)
     return Job(layout, found, entries, [entry for entry in covered.entries if entry not in entries])
 
@@ -131,9 +134,9 @@ def _compact(repository: S3Repository, start: Head, job: Job, write: Writer) -> 
         written.rows,
         written.parts,
     )
-    index = renewed(job.found.index, job.layout.ref, start.commit_id, [*job.kept, snapshot])
+    index = renew(job.found.index, job.layout.ref, start.commit_id, [*job.kept, snapshot])
     try:
-        indexes.write(repository, job.layout.ref, job.found, index, repository.log.schemas(start))
+        write_index(repository, job.layout.ref, job.found, index, repository.log.schemas(start))
     except ConditionFailed as problem:
         raise ConcurrentWriteError(
             f"the index of {job.layout.ref} changed while it was being compacted; run it again"
@@ -166,10 +169,10 @@ def _snapshot_file(repository: S3Repository, job: Job) -> Iterator[tuple[Path, i
     with tempfile.TemporaryDirectory(prefix="ontologia-") as folder:
         path = Path(folder) / "snapshot.parquet"
         with (
-            repository.reading.places(job.entries) as places,
+            repository.reader.places(file for entry in job.entries for file in entry.files) as places,
             parquet_writer(path, schema) as writer,
         ):
-            files = [places[path] for entry in job.entries for path, _ in entry.files]
+            files = list(places.values())
             for current in (True, False):
                 for table in _batches(repository, job.layout.ref, plain, files, current=current):
                     writer.write_table(table.cast(schema), row_group_size=SNAPSHOT_GROUP_ROWS)
@@ -183,8 +186,7 @@ def _batches(
     """The rows with the commit that superseded each, current or superseded ones, in order, a row group at a time."""
     import pyarrow as pa
 
-    identity = ", ".join(ref.identity)
-    columns = ", ".join(f'"{name}"' for name in plain.names)
+    identity, columns = quote_names(ref.identity), quote_names(plain.names)
     superseded = f"lead({COMMIT_ID}) OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID})"
     sql = (
         f"SELECT {columns}, {SUPERSEDED_BY} FROM ("

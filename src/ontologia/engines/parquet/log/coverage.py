@@ -1,4 +1,4 @@
-"""Which files a question has to read (RFC 0004 §4.1): the index, the gap behind it, and the window."""
+"""Which files hold the rows of a type at a head (RFC 0004 §4.1): the index, and the gap behind it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet.log import Log
-from ontologia.engines.parquet.records import CommitFile, Head, IndexEntry, TypeIndex
+from ontologia.engines.parquet.log.log import Log
+from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, TypeIndex
 from ontologia.model import TypeRef
-from ontologia.query.plan import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Coverage:
         return found
 
 
-def coverage(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
+def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
     """The authoritative files of a type: index entries, corrected and completed from the manifest chain."""
     entries = [entry for entry in index.entries if entry.min_commit_id <= head.commit_id]
     covered = min(index.max_indexed_commit, head.commit_id)
@@ -75,44 +74,6 @@ def current_entries(found: Coverage, layout: TypeLayout) -> list[IndexEntry]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """The files of one type in one window.
-
-    `snapshot` is compacted: every row knows the commit that superseded it. `tail` are the commits after it, whose
-    rows must be deduplicated. `upper` bounds the commits that count, where files may hold later ones.
-    """
-
-    snapshot: IndexEntry | None
-    tail: tuple[IndexEntry, ...]
-    upper: int | None
-
-    @property
-    def files(self) -> tuple[IndexEntry, ...]:
-        return self.tail if self.snapshot is None else (self.snapshot, *self.tail)
-
-    @property
-    def inside_snapshot(self) -> bool:
-        """Whether the window ends within the snapshot, so that later rows of it are not superseding yet."""
-        return self.snapshot is not None and self.upper is not None and self.upper < self.snapshot.max_commit_id
-
-
-def scan(entries: Sequence[IndexEntry], window: Window, head: Head) -> Scan:
-    """Prune the files of a type to a window (RFC 0004 §2.3, §4.1)."""
-    bound = head.commit_id
-    if window.mode == "as_of" and window.commit is not None:
-        bound = min(window.commit, bound)
-    kept = [entry for entry in entries if entry.min_commit_id <= bound]
-    if window.mode == "since" and window.commit is not None:
-        kept = [entry for entry in kept if entry.max_commit_id > window.commit]
-    beyond = any(entry.max_commit_id > bound for entry in kept)
-    snapshot = next((entry for entry in kept if entry.is_snapshot), None) if window.deduplicated else None
-    if snapshot is not None and kept[0] is not snapshot:
-        snapshot = None  # something lies before it, so that it is no base to build on
-    tail = tuple(entry for entry in kept if entry is not snapshot)
-    return Scan(snapshot, tail, bound if beyond else None)
-
-
-def renewed(index: TypeIndex, ref: TypeRef, head_commit_id: int, entries: Sequence[IndexEntry]) -> TypeIndex:
+def renew(index: TypeIndex, ref: TypeRef, head_commit_id: int, entries: Sequence[IndexEntry]) -> TypeIndex:
     """An index brought up to a head."""
     return replace(index, type_name=ref.name, max_indexed_commit=head_commit_id, entries=tuple(entries))

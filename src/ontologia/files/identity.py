@@ -24,7 +24,7 @@ def identity_key(table: pa.Table, identity: Sequence[str]) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*parts, pa.scalar(":", pa.large_string()))
 
 
-def ordered(table: pa.Table, identity: Sequence[str]) -> pa.Table:
+def sort_by_identity(table: pa.Table, identity: Sequence[str]) -> pa.Table:
     """The rows in the order of their identity."""
     if is_ordered(table, identity):
         return table

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
-from ontologia.engines.identity import ordered
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.bodies import encoded, now
-from ontologia.engines.parquet.log import HeadVersion
-from ontologia.engines.parquet.records import CommitFile, Head, Manifest, Part
-from ontologia.engines.parquet.schemas import KnownTypes, version_body
-from ontologia.engines.parquet.writer import parquet_writer
+from ontologia.engines.parquet.log.log import HeadVersion
+from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
+from ontologia.engines.parquet.log.schemas import KnownTypes, version_body
+from ontologia.engines.parquet.write.row_files import RowFile
 from ontologia.errors import (
     CommitOutcomeUnknownError,
     HeadMismatchError,
@@ -27,18 +23,18 @@ from ontologia.errors import (
     StorageBackendError,
     ValidationError,
 )
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeRef, TypeSchema, arrow_schema
+from ontologia.files.data_files import DataFile
+from ontologia.files.json_objects import encode, now
+from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Committed, Lease, conditional_put
 from ontologia.query.plan import Plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ontologia.engines.parquet.repository import S3Repository
+    from ontologia.engines.parquet.engine import S3Repository
 
 _log = logging.getLogger(__name__)
-
-ROW_GROUP_ROWS = 131_072
 
 
 class HeadMovedError(HeadMismatchError):
@@ -109,10 +105,10 @@ class ParquetTransaction(Transaction):
         """The folder for the parts of a type's rows that others write for this commit."""
         return f"{self._repository.data_path(self.folder, layout.ref, layout.schema_version_id)}/"
 
-    def adopt(self, layout: TypeLayout, parts: Sequence[Part], content_sha256: str) -> None:
+    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile], content_sha256: str) -> None:
         """Make parts that were written into `staging` the rows of a type in this commit."""
         path = self.staging(layout).rstrip("/")
-        rows, size = sum(part.row_count for part in parts), sum(part.size for part in parts)
+        rows, size = sum(part.row_count or 0 for part in parts), sum(part.size or 0 for part in parts)
         version = layout.schema_version_id
         self._staged[layout.ref] = CommitFile(layout.ref, path, rows, version, content_sha256, size, tuple(parts))
 
@@ -129,7 +125,7 @@ class ParquetTransaction(Transaction):
         files = [*(file for file, _ in bodies.values()), *self._staged.values()]
         manifest = self._manifest(commit_id, files, metadata)
         written = {key: body for key, (_, body) in bodies.items()}
-        written[paths.manifest(folder)] = encoded(manifest.body())
+        written[paths.manifest(folder)] = encode(manifest.body())
         head = self._next_head(commit_id, paths.manifest(folder), written[paths.manifest(folder)])
         writes = written | self._schema_objects()
         self._repository.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
@@ -183,12 +179,12 @@ class ParquetTransaction(Transaction):
             return {}
         changed = {version.ref for version in self._schemas.versions if version not in self._known.versions}
         found = {
-            paths.versions(ref): encoded({"versions": [version_body(version) for version in self._schemas.of(ref)]})
+            paths.versions(ref): encode({"versions": [version_body(version) for version in self._schemas.of(ref)]})
             for ref in changed
         }
         if not set(self._schemas.current) <= set(self._known.current):
             known = self._repository.log.known_types(missing=KnownTypes())
-            found[paths.TYPES] = encoded(known.adjusted(self._schemas.current).body())
+            found[paths.TYPES] = encode(known.adjusted(self._schemas.current).body())
         return found
 
     def _guard(self, folder: str, writes: Mapping[str, bytes]) -> None:
@@ -236,76 +232,3 @@ class ParquetTransaction(Transaction):
             self._repository.objects.delete_many([key for key in writes if key.startswith(folder)])
         except StorageBackendError as problem:
             _log.warning("orphan files stay in %s: %s", folder, problem)
-
-
-class RowFile:
-    """The rows of one type in one commit, as a Parquet file in the making."""
-
-    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | None = None) -> None:
-        """A file in memory, or one at a path."""
-        import pyarrow as pa
-
-        self.layout = layout
-        self.count = 0
-        self._commit_id = commit_id
-        self._document = document
-        self._schema = file_schema(layout.schema, document=document)
-        self._buffer = io.BytesIO()
-        self._writer = parquet_writer(sink or pa.PythonFile(self._buffer, mode="w"), self._schema)
-
-    def add(self, rows: pa.Table) -> None:
-        self._writer.write_table(self._complete(rows), row_group_size=ROW_GROUP_ROWS)
-        self.count += rows.num_rows
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def finish(self) -> bytes:
-        self.close()
-        return self._buffer.getvalue()
-
-    def _complete(self, rows: pa.Table) -> pa.Table:
-        """The rows with commit, version and, in v1, type and document; in the order of their identity."""
-        import pyarrow as pa
-
-        ref = self.layout.ref
-        rows = ordered(rows, ref.identity)
-        constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
-        columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
-        columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
-        if self._document:
-            from ontologia.engines.documents import documents
-
-            columns[f"{ref.kind}_type"] = pa.repeat(pa.scalar(ref.name), rows.num_rows)
-            columns["fields_json"] = pa.array(documents(self.layout.schema, rows), pa.string())
-        return pa.table({field.name: columns[field.name] for field in self._schema}).cast(self._schema)
-
-
-def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though equal."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
-
-
-def file_schema(schema: TypeSchema, *, document: bool) -> pa.Schema:
-    """The columns of a data file. v1 carries the type's name and the row as JSON besides (RFC 0004 §2.5)."""
-    import pyarrow as pa
-
-    plain = arrow_schema(schema.ref.kind, schema.columns)
-    if not document:
-        return plain
-    kind = schema.ref.kind
-    identity = [plain.field(name) for name in schema.ref.identity]
-    fields = [plain.field(column.physical) for column in schema.columns]
-    return pa.schema(
-        [
-            plain.field(COMMIT_ID),
-            pa.field(f"{kind}_type", pa.string(), nullable=False),
-            *identity,
-            plain.field(SCHEMA_VERSION_ID),
-            *fields,
-            pa.field("fields_json", pa.string(), nullable=False),
-        ]
-    )

@@ -17,15 +17,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ontologia.engines.parquet import indexes, paths
-from ontologia.engines.parquet.bodies import now
-from ontologia.engines.parquet.records import Head
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.log.records import Head
+from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.files.json_objects import now
 from ontologia.objects import Committed, Info, LeaseRecord, conditional_put
 from ontologia.objects.conditional import decode
 
 if TYPE_CHECKING:
-    from ontologia.engines.parquet.repository import S3Repository
+    from ontologia.engines.parquet.engine import S3Repository
 
 
 _range = re.compile(r"\d+-\d+(-[0-9a-f]+)?\.parquet$")
@@ -95,7 +96,7 @@ def _fence_indices(repository: S3Repository, head: Head) -> None:
         found = repository.log.index(ref)
         if found.etag is not None:
             index = replace(found.index, other={**found.index.other, "fenced_at": now()})
-            indexes.write(repository, ref, found, index, schemas)
+            write_index(repository, ref, found, index, schemas)
 
 
 def _leftovers(repository: S3Repository, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
@@ -143,7 +144,7 @@ def _named_files(repository: S3Repository, head: Head) -> set[str]:
     """Every file an index names, of all types that ever had one."""
     refs = {version.ref for version in repository.log.schemas(head).versions}
     indices = repository.objects.map(repository.log.index, sorted(refs))
-    return {path for found in indices for entry in found.index.entries for path, _ in entry.files}
+    return {file.path for found in indices for entry in found.index.entries for file in entry.files}
 
 
 def _is_over(repository: S3Repository, key: str, before: datetime) -> bool:

@@ -13,9 +13,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet.duck import AS_STORED, Duck
-from ontologia.engines.parquet.records import IndexEntry
-from ontologia.engines.parquet.remote import Reading
+from ontologia.engines.parquet.log.records import IndexEntry
+from ontologia.files.duck import AS_STORED, Duck
+from ontologia.files.quoting import quote_names
+from ontologia.files.reading import FileReader
 from ontologia.model import COMMIT_ID, TypeRef
 
 MOST_ROWS = 200_000
@@ -27,9 +28,9 @@ Key = tuple[TypeRef, int, tuple[str, ...]]
 class Tails:
     """The tables of one repository. Longer tails than `MOST_ROWS` are read from their files, as before."""
 
-    def __init__(self, duck: Duck, reading: Reading) -> None:
+    def __init__(self, duck: Duck, reader: FileReader) -> None:
         self._duck = duck
-        self._reading = reading
+        self._reader = reader
         self._known: OrderedDict[Key, str] = OrderedDict()
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -52,11 +53,11 @@ class Tails:
         older = self._known[_key(layout, paths[:before])] if before else None
         name = f"tail_{next(self._numbers)}"
         new = tail[before:]
-        identity = ", ".join(layout.ref.identity)
-        names = [*layout.ref.identity, COMMIT_ID, *(column.physical for column in layout.schema.columns)]
-        columns = ", ".join(f'"{column}"' for column in names)
-        with self._reading.places(new) as places, self._duck.cursor() as cursor:
-            files = [places[path] for entry in new for path, _ in entry.files]
+        identity = quote_names(layout.ref.identity)
+        columns = quote_names([*layout.ref.identity, COMMIT_ID, *(column.physical for column in layout.schema.columns)])
+        new_files = [file for entry in new for file in entry.files]
+        with self._reader.places(new_files) as places, self._duck.cursor() as cursor:
+            files = list(places.values())
             newest = (
                 f"SELECT {columns} FROM read_parquet($files, {AS_STORED}) "
                 f"QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
-from ontologia.engines.parquet.bodies import optional_text, rest, text, whole
-from ontologia.engines.parquet.schemas import SchemaCatalog, ref_from
+from ontologia.engines.parquet.log.schemas import SchemaCatalog, ref_from
+from ontologia.files.data_files import DataFile
+from ontologia.files.json_objects import optional_text, rest, text, whole
 from ontologia.model import TypeRef
 
 
@@ -59,22 +60,17 @@ class Head:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of several Parquet files that together are a data file: a bulk load writes them side by side."""
+def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
+    return tuple(
+        DataFile(text(item, "path"), whole(item, "size"), whole(item, "row_count")) for item in body.get("parts", ())
+    )
 
-    path: str
-    size: int
-    row_count: int
 
-    @classmethod
-    def read_all(cls, body: Mapping[str, Any]) -> tuple[Part, ...]:
-        return tuple(
-            cls(text(item, "path"), whole(item, "size"), whole(item, "row_count")) for item in body.get("parts", ())
-        )
-
-    def body(self) -> dict[str, Any]:
-        return {"path": self.path, "size": self.size, "row_count": self.row_count}
+def _parts_body(parts: Sequence[DataFile]) -> dict[str, Any]:
+    """Several Parquet files that together are a data file: a bulk load writes them side by side."""
+    if not parts:
+        return {}
+    return {"parts": [{"path": part.path, "size": part.size, "row_count": part.row_count} for part in parts]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ class CommitFile:
     schema_version_id: int
     content_sha256: str
     size: int | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DataFile, ...] = ()
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
@@ -98,7 +94,7 @@ class CommitFile:
             whole(body, "schema_version_id"),
             text(body, "content_sha256"),
             body.get("size"),
-            Part.read_all(body),
+            _read_parts(body),
         )
 
     def body(self) -> dict[str, Any]:
@@ -112,10 +108,6 @@ class CommitFile:
             "size": self.size,
             **_parts_body(self.parts),
         }
-
-
-def _parts_body(parts: Sequence[Part]) -> dict[str, Any]:
-    return {"parts": [part.body() for part in parts]} if parts else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +170,7 @@ class IndexEntry:
     schema_version_id: int | None = None
     size: int | None = None
     row_count: int | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DataFile, ...] = ()
     other: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -191,7 +183,7 @@ class IndexEntry:
             body.get("schema_version_id"),
             body.get("size"),
             body.get("row_count"),
-            Part.read_all(body),
+            _read_parts(body),
             rest(body, *names),
         )
         if entry.min_commit_id > entry.max_commit_id:
@@ -199,9 +191,9 @@ class IndexEntry:
         return entry
 
     @property
-    def files(self) -> Sequence[tuple[str, int | None]]:
-        """The Parquet files to read, with their sizes where known."""
-        return [(part.path, part.size) for part in self.parts] or [(self.path, self.size)]
+    def files(self) -> tuple[DataFile, ...]:
+        """The Parquet files to read."""
+        return self.parts or (DataFile(self.path, self.size, self.row_count),)
 
     @property
     def is_snapshot(self) -> bool:

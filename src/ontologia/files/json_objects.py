@@ -1,4 +1,4 @@
-"""JSON objects of the control plane: read with checks that say what is wrong, and written."""
+"""Small JSON objects that control a store: read with checks that say what is wrong, and written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def parsed(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
+def parse(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
     """Read an object, or say which one is malformed and how."""
     try:
         body = json.loads(data)
@@ -30,7 +30,7 @@ def parsed(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
         ) from problem
 
 
-def encoded(body: Mapping[str, Any]) -> bytes:
+def encode(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode()
 
 

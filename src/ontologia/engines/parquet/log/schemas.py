@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ontologia.engines.base import SchemaVersion
-from ontologia.engines.parquet.bodies import now, rest, text, whole
+from ontologia.files.json_objects import now, rest, text, whole
 from ontologia.model import Kind, TypeRef, TypeSchema
 
 

@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from ontologia.engines.parquet.duck import READ_OPTIONS
-from ontologia.engines.parquet.planning import Scan
-from ontologia.engines.parquet.records import IndexEntry
+from ontologia.engines.parquet.log.records import IndexEntry
+from ontologia.engines.parquet.read.scan import SUPERSEDED_BY, Scan
+from ontologia.files.duck import READ_OPTIONS
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.query.dialects import call
 from ontologia.query.plan import Window
 from ontologia.query.relation import Relation
-
-SUPERSEDED_BY = "superseded_by"
 
 
 class FilesRelation(Relation):
@@ -32,7 +30,7 @@ class FilesRelation(Relation):
         self.scan = scan
         self.places = places
         self.tail_table = tail_table
-        read = scan.files if tail_table is None else [entry for entry in scan.files if entry is scan.snapshot]
+        read = scan.entries if tail_table is None else [entry for entry in scan.entries if entry is scan.snapshot]
         loaded = tail_table is not None
         self.key = (ref, scan.upper, loaded, tuple((entry.is_snapshot, *self._places([entry])) for entry in read))
 
@@ -40,7 +38,7 @@ class FilesRelation(Relation):
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         if not window.deduplicated:
             since = [exp.GT(this=_column(COMMIT_ID), expression=_bound())] if window.mode == "since" else []
-            return self._select(names, self.scan.files).where(*since, *self._upper())
+            return self._select(names, self.scan.entries).where(*since, *self._upper())
         if self.scan.snapshot is None:
             return self._newest(names)
         if self.scan.inside_snapshot or not self.scan.tail:
@@ -81,7 +79,7 @@ class FilesRelation(Relation):
 
     def _tail(self, names: Sequence[str]) -> exp.Select:
         if self.tail_table is not None:
-            # The table changes with every commit, the statement does not: it names a place, which `settled` fills in.
+            # The table changes with every commit, the statement does not: it names a place, which `fill_in` replaces.
             table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
             return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
         return self._select(names, self.scan.tail).where(*self._upper())
@@ -90,7 +88,7 @@ class FilesRelation(Relation):
     def _tail_place(self) -> str:
         return f"the tail of {self.ref}"
 
-    def settled(self, sql: str) -> str:
+    def fill_in(self, sql: str) -> str:
         """A statement over this relation with the table of this tail in it."""
         return sql if self.tail_table is None else sql.replace(f'"{self._tail_place}"', self.tail_table)
 
@@ -103,7 +101,7 @@ class FilesRelation(Relation):
         return exp.Literal.number(self.scan.upper)
 
     def _places(self, entries: Sequence[IndexEntry]) -> list[str]:
-        return [self.places[path] for entry in entries for path, _ in entry.files]
+        return [self.places[file.path] for entry in entries for file in entry.files]
 
     def _select(self, names: Sequence[str], entries: Sequence[IndexEntry]) -> exp.Select:
         files = exp.Array(expressions=[exp.Literal.string(place) for place in self._places(entries)])

@@ -1,25 +1,21 @@
-"""DuckDB in process: one database per repository, a cursor per statement, memory bounded (RFC 0004 §4.5)."""
+"""DuckDB in process: one database per open store, a cursor per statement, memory bounded (RFC 0004 §4.5)."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import threading
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ontologia.engines.base import output_schema
+import duckdb
+import pyarrow as pa
+
 from ontologia.errors import StorageBackendError
-from ontologia.query.compiler import KEYS, Statement
-
-if TYPE_CHECKING:
-    import duckdb
-    import pyarrow as pa
-
+from ontologia.files.quoting import quote_name, quote_text
 
 BATCH_ROWS = 131_072
 READ_OPTIONS = {"union_by_name": True, "hive_partitioning": False}
@@ -36,16 +32,16 @@ class Duck:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
         self._remote: dict[str, Mapping[str, str]] = {}
+        self._spill: tempfile.TemporaryDirectory[str] | None = None
 
     @contextmanager
-    def cursor(self, keys: pa.Table | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor of one's own; what DuckDB raises becomes an error of ours."""
-        import duckdb
-
+    def cursor(self, **tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor of one's own, with tables under these names; what DuckDB raises becomes an error of ours."""
         cursor = self._connected().cursor()
         try:
-            if keys is not None:
-                cursor.register(KEYS, keys)
+            for name, table in tables.items():
+                if table is not None:
+                    cursor.register(name, table)
             yield cursor
         except duckdb.Error as problem:
             raise StorageBackendError(_explained(problem), context={"operation": "query"}) from problem
@@ -53,18 +49,17 @@ class Duck:
             cursor.close()
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
         with self._lock:
             if self._connection is None:
+                # What does not fit into memory goes where nobody else can read it, not into the working directory.
+                self._spill = tempfile.TemporaryDirectory(prefix="ontologia-duckdb-", ignore_cleanup_errors=True)
                 settings: dict[str, Any] = {
                     "memory_limit": self._memory_limit,
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
                     "preserve_insertion_order": False,  # every statement that cares about order says so
                     "enable_external_file_cache": False,  # files are local copies; memory is for the work
-                    # What does not fit into memory goes here, not into the working directory.
-                    "temp_directory": str(Path(tempfile.gettempdir(), f"ontologia-duckdb-{uuid.uuid4().hex}")),
+                    "temp_directory": self._spill.name,
                 }
                 self._connection = duckdb.connect(":memory:", config=settings)
                 self._connection.execute("SET TimeZone = 'UTC'")
@@ -78,33 +73,29 @@ class Duck:
             if self._remote.get(name) == secret:
                 return
             if not self._remote:
-                connection.execute(f"LOAD {_quoted(str(_httpfs()))}")
-            options = ", ".join(f"{key} {_quoted(value)}" for key, value in secret.items())
-            connection.execute(f'CREATE OR REPLACE SECRET "{name}" (TYPE s3, {options})')
+                connection.execute(f"LOAD {quote_text(str(_httpfs()))}")
+            options = ", ".join(f"{key} {quote_text(value)}" for key, value in secret.items())
+            connection.execute(f"CREATE OR REPLACE SECRET {quote_name(name)} (TYPE s3, {options})")
             self._remote[name] = dict(secret)
 
-    def columns(
-        self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None
-    ) -> list[Sequence[Any]]:
-        return [python_values(column) for column in self.table(statement, parameters, keys).columns]
-
-    def table(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        with self.cursor(keys) as cursor:
-            # In batches: a result that DuckDB holds as a whole counts against its memory limit.
-            found = cursor.execute(statement.sql, dict(parameters)).to_arrow_reader(BATCH_ROWS).read_all()
-        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+    def table(self, sql: str, parameters: Mapping[str, Any], **tables: pa.Table | None) -> pa.Table:
+        """The result of a statement. In batches: one that DuckDB holds whole counts against its memory limit."""
+        with self.cursor(**tables) as cursor:
+            return cursor.execute(sql, dict(parameters)).to_arrow_reader(BATCH_ROWS).read_all()
 
     def close(self) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+                self._remote = {}
+            if self._spill is not None:
+                self._spill.cleanup()
+                self._spill = None
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """A column as Python values, instants in the same time zone object everywhere."""
-    import pyarrow as pa
-
     if not pa.types.is_timestamp(column.type):
         return column.to_pylist()  # type: ignore[no-any-return]
     bare = column.cast(pa.timestamp("us")).to_pylist()
@@ -124,10 +115,6 @@ def _threads(connection: duckdb.DuckDBPyConnection) -> int:
     number, unit = str(row[0] if row else "256 MiB").split()
     size = float(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}.get(unit, 1)
     return max(1, min(os.cpu_count() or 1, int(size // MEMORY_PER_THREAD)))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _httpfs() -> Path:

@@ -22,26 +22,31 @@ from ontologia.engines.base import (
     Transaction,
     TypeLayout,
     change_entry,
+    output_schema,
 )
-from ontologia.engines.parquet import compaction, indexes, paths, vacuum
-from ontologia.engines.parquet.commit import HeadMovedError, ParquetTransaction
-from ontologia.engines.parquet.compaction import CompactionReport
-from ontologia.engines.parquet.duck import AS_STORED, Duck
-from ontologia.engines.parquet.indexes import IndexReport, RepairReport
-from ontologia.engines.parquet.log import IndexVersion, Log
-from ontologia.engines.parquet.lookup import Lookup
-from ontologia.engines.parquet.planning import coverage, current_entries, entry_of, scan
-from ontologia.engines.parquet.records import Head, IndexEntry, Manifest
-from ontologia.engines.parquet.relation import FilesRelation
-from ontologia.engines.parquet.remote import Reading
-from ontologia.engines.parquet.schemas import SchemaCatalog, refs_body
-from ontologia.engines.parquet.tails import Tails
-from ontologia.engines.parquet.vacuum import VacuumReport
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care import compaction, indexes, vacuum
+from ontologia.engines.parquet.care.compaction import CompactionReport
+from ontologia.engines.parquet.care.indexes import IndexReport, RepairReport
+from ontologia.engines.parquet.care.vacuum import VacuumReport
+from ontologia.engines.parquet.log.coverage import cover, current_entries, entry_of
+from ontologia.engines.parquet.log.log import IndexVersion, Log
+from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
+from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
+from ontologia.engines.parquet.read.lookup import Lookup
+from ontologia.engines.parquet.read.relation import FilesRelation
+from ontologia.engines.parquet.read.scan import scan
+from ontologia.engines.parquet.read.tails import Tails
+from ontologia.engines.parquet.write import accelerators
+from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
+from ontologia.files.duck import AS_STORED, Duck, python_values
+from ontologia.files.quoting import quote_names
+from ontologia.files.reading import FileReader
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease, Objects, prove_conditions
-from ontologia.query.compiler import Statement
+from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import LATEST, Plan
 from ontologia.query.relation import EmptyRelation, Relation
@@ -67,10 +72,10 @@ class S3Repository(RowwiseRepository):
         super().__init__(config)
         self.objects = objects
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
-        self.reading = Reading(objects, self.duck, self.config)
-        self.tails = Tails(self.duck, self.reading)
-        self.lookup = Lookup(self.reading)
-        self.log = Log(objects, self.reading.cache)
+        self.reader = FileReader(objects, self.duck, self.config)
+        self.tails = Tails(self.duck, self.reader)
+        self.lookup = Lookup(self.reader)
+        self.log = Log(objects, self.reader.cache)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
         self._one_thread = threading.Lock()
@@ -132,21 +137,20 @@ class S3Repository(RowwiseRepository):
         with ExitStack() as stack:
             for ref in layouts:
                 files = scan(entries.get(ref, ()), plan.window, head)
-                if not files.files:
+                if not files.entries:
                     found[ref] = EmptyRelation(ref)
                     continue
                 loaded = None
                 if plan.window.deduplicated and files.upper is None:
                     loaded = self.tails.table(stored[ref], files.tail)
-                read = files.files if loaded is None else [entry for entry in files.files if entry not in files.tail]
-                places = stack.enter_context(self.reading.places(read))
+                places = stack.enter_context(self.reader.places(files.files if loaded is None else files.base))
                 found[ref] = FilesRelation(ref, files, places, loaded)
             yield found
 
     def _entries(self, head: Head, ref: TypeRef, layout: TypeLayout) -> list[IndexEntry]:
         found = self.log.index(ref)
         self._indices[ref] = found
-        covered = coverage(self.log, head, ref, found.index)
+        covered = cover(self.log, head, ref, found.index)
         self._diagnostics += covered.diagnostics(ref, head)
         return current_entries(covered, layout)
 
@@ -162,14 +166,15 @@ class S3Repository(RowwiseRepository):
         sql = statement.sql
         for relation in relations.values():
             if isinstance(relation, FilesRelation):
-                sql = relation.settled(sql)
+                sql = relation.fill_in(sql)
         return replace(statement, sql=sql)
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
-        return self.duck.columns(statement, parameters, keys)
+        return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        return self.duck.table(statement, parameters, keys)
+        found = self.duck.table(statement.sql, parameters, **{KEYS: keys})
+        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
 
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
         with self.duck.cursor() as cursor:
@@ -228,11 +233,11 @@ class S3Repository(RowwiseRepository):
         assert head.manifest_path is not None
         self.log.remember(head.manifest_path, manifest)
         try:
-            indexes.advance(self, before, head, manifest, schemas)
-            indexes.mirror(self, head, schemas)
+            accelerators.advance(self, before, head, manifest, schemas)
+            accelerators.mirror(self, head, schemas)
             if schemas.purged != known.purged:
-                indexes.purge(self, sorted(schemas.purged - known.purged))
-            self.reading.keep(written)
+                accelerators.purge(self, sorted(schemas.purged - known.purged))
+            self.reader.keep(written)
         except Exception as problem:
             self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")
 
@@ -261,7 +266,7 @@ class S3Repository(RowwiseRepository):
         purged = self.log.schemas(head).purged
         changes = []
         for file in sorted((item for item in found[1].files if item.ref not in purged), key=lambda item: item.ref):
-            covered = coverage(self.log, head, file.ref, self.log.index(file.ref).index)
+            covered = cover(self.log, head, file.ref, self.log.index(file.ref).index)
             earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
             own = entry_of(commit_id, file)
             for identity, existed in self._changed(file.ref, own, earlier):
@@ -271,12 +276,13 @@ class S3Repository(RowwiseRepository):
     def _changed(
         self, ref: TypeRef, own: IndexEntry, earlier: Sequence[IndexEntry]
     ) -> list[tuple[tuple[str, ...], bool]]:
-        names = ", ".join(ref.identity)
-        with self.reading.places([own, *earlier]) as places, self.duck.cursor() as cursor:
-            # The commit's own file stands in where nothing is earlier: none of its rows are.
+        names = quote_names(ref.identity)
+        # The commit's own file stands in where nothing is earlier: none of its rows are.
+        before = [file for entry in earlier or [own] for file in entry.files]
+        with self.reader.places([*own.files, *before]) as places, self.duck.cursor() as cursor:
             values = {
-                "own": [places[path] for path, _ in own.files],
-                "earlier": [places[path] for entry in earlier or [own] for path, _ in entry.files],
+                "own": [places[file.path] for file in own.files],
+                "earlier": [places[file.path] for file in before],
                 "commit": own.min_commit_id,
             }
             rows = cursor.execute(

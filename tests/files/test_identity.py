@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ontologia.engines import identity
-from ontologia.engines.identity import ordered
+from ontologia.files import identity
+from ontologia.files.identity import sort_by_identity
 
 TEXTS = st.one_of(
     st.text(max_size=12),
@@ -31,7 +31,7 @@ def test_keys_come_in_the_order_of_their_bytes(keys, chunks):
     table = pa.table({"entity_key": keys, "place": range(len(keys))}, schema=SCHEMA)
     size = -(-len(keys) // chunks) or 1
     table = pa.concat_tables([table.slice(start, size) for start in range(0, len(keys), size)] or [table])
-    assert ordered(table, ["entity_key"]).to_pylist() == by_text(table, ["entity_key"])
+    assert sort_by_identity(table, ["entity_key"]).to_pylist() == by_text(table, ["entity_key"])
 
 
 SCHEMA = pa.schema([("entity_key", pa.string()), ("place", pa.int64())])
@@ -43,15 +43,15 @@ def test_the_rest_of_an_identity_decides_where_its_first_part_is_the_same(rows):
     table = pa.Table.from_pylist(
         [dict(zip(names, row, strict=True)) for row in rows], pa.schema([(name, pa.string()) for name in names])
     )
-    assert ordered(table, names).to_pylist() == by_text(table, names)
+    assert sort_by_identity(table, names).to_pylist() == by_text(table, names)
 
 
 def test_a_slice_is_sorted_by_its_own_keys():
     table = pa.table({"entity_key": ["z", "y", "b", "c", "a", "x"]}).slice(2, 3)
-    assert ordered(table, ["entity_key"]).column(0).to_pylist() == ["a", "b", "c"]
+    assert sort_by_identity(table, ["entity_key"]).column(0).to_pylist() == ["a", "b", "c"]
 
 
 def test_rows_in_order_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(identity, "_order", lambda *_: pytest.fail("sorted what is in order"))
     table = pa.table({"entity_key": ["a", "a", "b"]})
-    assert ordered(table, ["entity_key"]) is table
+    assert sort_by_identity(table, ["entity_key"]) is table

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.bodies import parsed
-from ontologia.engines.parquet.records import Head, Manifest, TypeIndex
-from ontologia.engines.parquet.schemas import KnownTypes, SchemaCatalog, version_from
+from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from
 from ontologia.errors import StorageBackendError, UninitializedStorageError
+from ontologia.files.json_objects import parse
 from ontologia.model import TypeRef
 from ontologia.objects import FileCache, ObjectNotFound, Objects
 
@@ -65,7 +65,7 @@ class Log:
                 f"{self.objects.uri}`, or correct the URI",
                 context={"url": self.objects.url(paths.HEAD), "operation": "open"},
             ) from None
-        return HeadVersion(parsed(blob.data, self.objects.url(paths.HEAD), Head.read), blob.etag)
+        return HeadVersion(parse(blob.data, self.objects.url(paths.HEAD), Head.read), blob.etag)
 
     def manifest(self, path: str) -> Manifest:
         with self._lock:
@@ -86,9 +86,9 @@ class Log:
         url = self.objects.url(path)
         data = None if self.cache is None else self.cache.kept(self.objects, path)
         if data is not None:
-            return parsed(data, url, Manifest.read)
+            return parse(data, url, Manifest.read)
         data = self.objects.get(path).data
-        manifest = parsed(data, url, Manifest.read)
+        manifest = parse(data, url, Manifest.read)
         if self.cache is not None:
             self.cache.keep(self.objects, path, data)
         return manifest
@@ -151,7 +151,7 @@ class Log:
         for ref in self.known_types().refs:
             key = paths.versions(ref)
             blob = self.objects.get(key)
-            found = parsed(
+            found = parse(
                 blob.data, self.objects.url(key), lambda body: [version_from(item) for item in body["versions"]]
             )
             versions += [item for item in found if (item.activation_commit_id or 0) <= head.commit_id]
@@ -175,7 +175,7 @@ class Log:
             url = self.objects.url(paths.TYPES)
             context = {"operation": "read", "url": url, "kind": "missing"}
             raise StorageBackendError(f"{url} is missing", context=context) from None
-        return parsed(blob.data, self.objects.url(paths.TYPES), KnownTypes.read)
+        return parse(blob.data, self.objects.url(paths.TYPES), KnownTypes.read)
 
     def index(self, ref: TypeRef) -> IndexVersion:
         """A type's index; a missing one covers nothing."""
@@ -184,4 +184,4 @@ class Log:
             blob = self.objects.get(key)
         except ObjectNotFound:
             return IndexVersion(TypeIndex(ref.name), None)
-        return IndexVersion(parsed(blob.data, self.objects.url(key), TypeIndex.read), blob.etag)
+        return IndexVersion(parse(blob.data, self.objects.url(key), TypeIndex.read), blob.etag)

@@ -1,0 +1,83 @@
+"""Identities that are looked for, and where a file may have them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ontologia.engines.parquet.read.scan import SUPERSEDED_BY
+from ontologia.files.footers import Footer
+from ontologia.files.identity import identity_key
+from ontologia.model import COMMIT_ID
+
+PLACE = "place"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Identities to look for, in the order of their first column."""
+
+    identity: tuple[str, ...]
+    keys: pa.Table
+
+    @classmethod
+    def of(cls, identity: tuple[str, ...], keys: pa.Table) -> Wanted:
+        return cls(identity, keys.select(list(identity)).sort_by(identity[0]))
+
+    @cached_property
+    def _first(self) -> pa.Array:
+        return self.keys.column(0).combine_chunks()
+
+    @cached_property
+    def _ends(self) -> tuple[bytes, bytes]:
+        return self._at(0), self._at(self.keys.num_rows - 1)
+
+    def _at(self, place: int) -> bytes:
+        return bytes(self._first[place].as_py(), "utf-8")
+
+    def between(self, low: bytes | None, high: bytes | None) -> Wanted:
+        """Those whose first column lies in a range, of which an end may be open."""
+        count = self.keys.num_rows
+        if not count or (low is not None and low > self._ends[1]) or (high is not None and high < self._ends[0]):
+            return Wanted(self.identity, self.keys[:0])
+        start = 0 if low is None else bisect_left(range(count), low, key=self._at)
+        end = count if high is None else bisect_right(range(count), high, key=self._at)
+        return Wanted(self.identity, self.keys[start:end])
+
+    def places_in(self, column: pa.ChunkedArray) -> pa.Array:
+        """Where in a column of first parts of identities there is a wanted one."""
+
+        return pc.indices_nonzero(pc.is_in(column.cast(self._first.type), value_set=self._first))
+
+    def newest(self, rows: pa.Table, upper: int | None) -> tuple[pa.Table, Wanted]:
+        """The last row of each wanted identity, up to a commit, and the identities of which there is none."""
+
+        slim = rows.select([COMMIT_ID, *self.identity]).append_column(PLACE, pa.array(np.arange(rows.num_rows)))
+        if rows.num_rows > self.keys.num_rows:
+            slim = slim.take(self.places_in(slim.column(self.identity[0])))
+        if upper is not None:
+            slim = slim.filter(pc.less_equal(slim.column(COMMIT_ID), upper))
+        slim = slim.sort_by([(COMMIT_ID, "descending")])
+        # Where several rows have one identity, this finds the first of them.
+        found = pc.index_in(identity_key(self.keys, self.identity), value_set=identity_key(slim, self.identity))
+        missing = Wanted(self.identity, self.keys.filter(pc.is_null(found)))
+        return rows.take(slim.column(PLACE).take(found.drop_null())), missing
+
+
+def touched_groups(footer: Footer, wanted: Wanted, upper: int | None) -> list[tuple[int, Wanted]]:
+    """The row groups that may have wanted rows, and those; superseded ones only for a state of the past."""
+    found = []
+    for group in footer.groups:
+        keys = group.ranges[wanted.identity[0]]
+        superseded = group.ranges[SUPERSEDED_BY].null_count == 0
+        if superseded and upper is None:
+            continue
+        likely = wanted.between(keys.low, keys.high)
+        if likely.keys.num_rows:
+            found.append((group.number, likely))
+    return found

@@ -1,0 +1,1 @@
+"""Writing rows: files, the commit protocol around them, and the accelerators that follow the swap."""

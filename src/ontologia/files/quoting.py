@@ -1,0 +1,46 @@
+"""How names, texts and files enter SQL. Nothing is pasted into a statement but through here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+_PATTERN = re.compile(r"[*?\[]")
+
+
+def quote_name(name: str) -> str:
+    """A name as an identifier, whatever is in it.
+
+    >>> quote_name('x"y')
+    '"x""y"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_names(names: Iterable[str]) -> str:
+    """Names as a list of identifiers."""
+    return ", ".join(map(quote_name, names))
+
+
+def quote_text(text: str) -> str:
+    """A text as a literal.
+
+    >>> quote_text("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def exact_path(path: str) -> str:
+    """A path that means one file to DuckDB, which takes paths for patterns.
+
+    >>> exact_path("a*/b.parquet")
+    'a[*]/b.parquet'
+    """
+    return _PATTERN.sub(lambda found: f"[{found[0]}]", path)
+
+
+def exact_paths(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Paths that mean these files and no others."""
+    return [exact_path(os.fspath(path)) for path in paths]

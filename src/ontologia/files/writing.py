@@ -1,0 +1,70 @@
+"""The one way data files are written: with statistics to prune by, in row groups bounded by rows and by bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROW_GROUP_ROWS = 131_072
+ROW_GROUP_BYTES = 64 << 20
+
+
+def parquet_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer with statistics on every column but floats.
+
+    Parquet's statistics leave NaN out, and readers that prune by them would lose the rows that have it: to us NaN is
+    a value, equal to itself and greater than all others.
+    """
+    exact = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=exact)
+
+
+class RowGroups:
+    """Gathers rows to whole row groups: a chunk in which little changed would make a small one."""
+
+    def __init__(self, write: Callable[[pa.Table], None]) -> None:
+        self._write = write
+        self._held: list[pa.Table] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._hold(rows)
+        if self._rows >= ROW_GROUP_ROWS:
+            held = pa.concat_tables(self._held)
+            whole = held.num_rows - held.num_rows % ROW_GROUP_ROWS
+            self._held, self._rows, self._bytes = [], 0, 0
+            self._write(held.slice(0, whole))
+            if whole < held.num_rows:
+                self._hold(held.slice(whole))
+        if self._bytes >= ROW_GROUP_BYTES:
+            self.finish()
+
+    def _hold(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+
+    def finish(self) -> None:
+        if self._held:
+            self._write(pa.concat_tables(self._held))
+            self._held, self._rows, self._bytes = [], 0, 0
+
+
+def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as tables of about a row group, for those that come in small pieces."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)
