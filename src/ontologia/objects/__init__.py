@@ -11,6 +11,7 @@ from ontologia.objects.conditional import Committed, Rejected, conditional_put, 
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, is_transient, may_be_applied
 from ontologia.objects.lease import Lease
 from ontologia.objects.lease_record import LeaseRecord
+from ontologia.objects.location import Location
 from ontologia.objects.opening import open_objects
 from ontologia.objects.proof import prove_conditions
 from ontologia.objects.requests import Request, RequestCount
@@ -26,6 +27,7 @@ __all__ = [
     "Info",
     "Lease",
     "LeaseRecord",
+    "Location",
     "ObjectNotFound",
     "Objects",
     "Rejected",
