@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia import Entity, Field, MigrationError, MigrationTokenError, Ontology, ValidationError
+from ontologia.files import writing
 from ontologia.objects import open_objects
-from ontologia.spark import bulk, compact, migrate, parts, read, snapshots, splits
+from ontologia.spark import bulk, compact, migrate, read, snapshots, splits
 from ontologia.spark.snapshots import SnapshotParts, SnapshotTask, settled, snapshot_of_rows
 from support.spark_shop import Buys, Customer, commit, customers, head, new_store, session
 
@@ -179,7 +180,7 @@ def versions(*rows):
 
 def test_a_row_knows_its_successor_also_across_batches_and_parts_are_cut_by_size(folder, monkeypatch):
     monkeypatch.setattr(snapshots, "PART_BYTES", 1)
-    monkeypatch.setattr(parts, "ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 1)
     task = SnapshotTask(folder, "snapshot/", Customer.__declaration__.schema, document=False)
     tables = [versions(("a", 1), ("a", 2)), versions(("a", 3), ("b", 1)), versions(("c", 1))]
     with SnapshotParts(task) as writer:

@@ -18,11 +18,12 @@ from ontologia import Entity, Field
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet.care import compaction
 from ontologia.engines.parquet.write import row_files as committing
+from ontologia.files import sorting, writing
 from ontologia.files.sorting import Sorter
 from ontologia.objects import open_objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.store import open_target
-from ontologia.spark import Pipeline, landing, parts, ranges, sorting, staging
+from ontologia.spark import Pipeline, landing, parts, ranges, staging
 from ontologia.spark.mapping import ORDER, REASON, SOURCE
 from ontologia.spark.parts import Parts
 from ontologia.spark.pipeline import TypeReport
@@ -150,7 +151,7 @@ def test_duplicates_in_a_load_into_a_known_type_are_an_error(spark, folder):
 
 
 def test_rows_without_a_key_are_handed_on_chunk_by_chunk(monkeypatch):
-    monkeypatch.setattr(sorting, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 10)
     rows = pa.table({"entity_key": pa.nulls(95, pa.string())}).to_batches(max_chunksize=5)
     assert max(chunk.num_rows for chunk in sorting.identity_chunks(rows, ["entity_key"])) <= 10
 
