@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ontologia.files import identity
@@ -26,6 +26,7 @@ def by_text(table: pa.Table, names: list[str]) -> list[dict[str, object]]:
     return sorted(table.to_pylist(), key=key)
 
 
+@settings(deadline=None)
 @given(keys=st.lists(TEXTS, max_size=60), chunks=st.integers(1, 4))
 def test_keys_come_in_the_order_of_their_bytes(keys, chunks):
     table = pa.table({"entity_key": keys, "place": range(len(keys))}, schema=SCHEMA)
@@ -37,6 +38,7 @@ def test_keys_come_in_the_order_of_their_bytes(keys, chunks):
 SCHEMA = pa.schema([("entity_key", pa.string()), ("place", pa.int64())])
 
 
+@settings(deadline=None)
 @given(rows=st.lists(st.tuples(st.sampled_from(["hub", "hubs", "left", ""]), TEXTS, TEXTS), max_size=60))
 def test_the_rest_of_an_identity_decides_where_its_first_part_is_the_same(rows):
     names = ["left_key", "right_key", "instance_key"]
