@@ -30,9 +30,9 @@ from ontologia.engines.base import (
 )
 from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.source import Contents, Source
-from ontologia.engines.parquet.duck import BATCH_ROWS, Duck, python_values
 from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import ReadOnlyStoreError
+from ontologia.files.duck import BATCH_ROWS, Duck, python_values
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS, call
