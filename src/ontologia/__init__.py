@@ -15,6 +15,8 @@ from ontologia.errors import (
     ConcurrentWriteError,
     DropRefusedError,
     EngineVersionError,
+    EventLoopLimitError,
+    HandlerError,
     HeadMismatchError,
     ImportConflictError,
     LeaseExpiredError,
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from ontologia.engines.dispatch import initialize_storage, open_repository, parse_storage_target
     from ontologia.query.aggregates import avg, count, max, min, sum
     from ontologia.query.results import Path, Result
+    from ontologia.runtime.events.feeds import CommitFeed
+    from ontologia.runtime.events.handlers import HandlerContext, on_event
+    from ontologia.runtime.events.schedules import Schedule
+    from ontologia.runtime.events.types import CommitMade, Event, EventDeadLetter
     from ontologia.runtime.migration import MigrationPreview, MigrationResult
     from ontologia.runtime.ontology import Ontology
     from ontologia.runtime.session import Session
@@ -46,11 +52,17 @@ __version__ = "0.4.0"
 
 # What needs the query compiler or a storage engine is imported when it is first asked for.
 _LATER = {
+    "CommitFeed": "runtime.events.feeds",
+    "CommitMade": "runtime.events.types",
+    "Event": "runtime.events.types",
+    "EventDeadLetter": "runtime.events.types",
+    "HandlerContext": "runtime.events.handlers",
     "MigrationPreview": "runtime.migration",
     "MigrationResult": "runtime.migration",
     "Ontology": "runtime.ontology",
     "Path": "query.results",
     "Result": "query.results",
+    "Schedule": "runtime.events.schedules",
     "Session": "runtime.session",
     "avg": "query.aggregates",
     "count": "query.aggregates",
@@ -60,6 +72,7 @@ _LATER = {
     "load_upgraders": "runtime.upgraders",
     "max": "query.aggregates",
     "min": "query.aggregates",
+    "on_event": "runtime.events.handlers",
     "open_repository": "engines.dispatch",
     "parse_storage_target": "engines.dispatch",
     "sum": "query.aggregates",
@@ -68,12 +81,19 @@ _LATER = {
 
 __all__ = [
     "BatchSizeExceededError",
+    "CommitFeed",
+    "CommitMade",
     "CommitOutcomeUnknownError",
     "ConcurrentWriteError",
     "DropRefusedError",
     "EngineVersionError",
     "Entity",
+    "Event",
+    "EventDeadLetter",
+    "EventLoopLimitError",
     "Field",
+    "HandlerContext",
+    "HandlerError",
     "HeadMismatchError",
     "ImportConflictError",
     "LeaseExpiredError",
@@ -92,6 +112,7 @@ __all__ = [
     "ReadOnlyStoreError",
     "Relation",
     "Result",
+    "Schedule",
     "SchemaOutdatedError",
     "Session",
     "StorageBackendError",
@@ -110,6 +131,7 @@ __all__ = [
     "max",
     "meta",
     "min",
+    "on_event",
     "open_repository",
     "parse_storage_target",
     "right",

@@ -16,6 +16,13 @@ class OntologiaConfig:
     another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket. `cache_directory` holds copies of
     immutable files from a bucket, up to `cache_max_bytes`; by default it is the user's cache folder. The console hands
     maintenance that touches more than `spark_above_rows` rows to Spark.
+
+    Events: a worker looks for work every `event_poll_interval_ms`, claims up to `event_claim_limit` at once for
+    `event_claim_lease_ms`, and handles up to `max_events_per_iteration` before it looks after its other duties. A
+    handler that fails is tried again after `event_backoff_base_ms`, doubled up to `event_backoff_max_ms`, and
+    `event_max_attempts` times in all. An event may descend from others through `max_event_chain_depth` generations.
+    Handled events are kept for `event_retention_ms`. A session says every `session_heartbeat_interval_ms` that it
+    lives, and counts as gone after `session_ttl_ms` of silence.
     """
 
     max_batch_size: int = 10_000
@@ -31,6 +38,17 @@ class OntologiaConfig:
     cache_max_bytes: int = 2 << 30
     spark_above_rows: int = 5_000_000
     default_namespace: str = "default"
+    event_poll_interval_ms: int = 1_000
+    event_claim_limit: int = 100
+    max_events_per_iteration: int = 1_000
+    event_claim_lease_ms: int = 30_000
+    event_retention_ms: int = 7 * 86_400_000
+    session_heartbeat_interval_ms: int = 5_000
+    session_ttl_ms: int = 60_000
+    event_max_attempts: int = 10
+    event_backoff_base_ms: int = 250
+    event_backoff_max_ms: int = 30_000
+    max_event_chain_depth: int = 20
 
     def __post_init__(self) -> None:
         for field in fields(self):

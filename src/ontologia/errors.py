@@ -60,6 +60,18 @@ class ImportConflictError(OntologiaError):
     code = "import_conflict"
 
 
+class HandlerError(OntologiaError):
+    """Handlers that cannot be run: one that was not made with `@on_event`, two of one id, or nothing to do at all."""
+
+    code = "handler"
+
+
+class EventLoopLimitError(OntologiaError):
+    """An event that descends from others through more generations than `max_event_chain_depth`: a loop, most likely."""
+
+    code = "event_loop_limit"
+
+
 # --- migrate ----------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +131,7 @@ class HeadMismatchError(ConcurrentWriteError):
 
 
 class LeaseExpiredError(ConcurrentWriteError):
-    """The write lease ran out, or came too close to it, before the commit point. Nothing was committed."""
+    """The write lease, or a handler's lease on its event, ran out before the commit point. Nothing was committed."""
 
     code = "lease_expired"
 

@@ -247,7 +247,7 @@ class Entity(Declared):
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        declaration = _declare(cls, TypeRef("entity", name or cls.__name__), _defining_names())
+        declaration = declare(cls, TypeRef("entity", name or cls.__name__), defining_names())
         keys = [field for field, options in declaration.options.items() if options.primary_key]
         if len(keys) != 1:
             found = "none" if not keys else " and ".join(keys)
@@ -257,7 +257,7 @@ class Entity(Declared):
                 raise TypeError(f"{cls.__name__}.{field}: instance_key is for relations; an entity has a primary_key")
         cls.__entity_name__ = declaration.ref.name
         cls.__entity_fields__ = declaration.options
-        _compile(declaration)
+        compile_now(declaration)
 
     def meta(self) -> Meta:
         """The commit this object was read at and its identity."""
@@ -284,7 +284,7 @@ class Relation(Declared, Generic[L, R]):
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        declaration = _declare(cls, TypeRef("relation", name or cls.__name__), _defining_names())
+        declaration = declare(cls, TypeRef("relation", name or cls.__name__), defining_names())
         declaration.endpoints = _endpoints(cls)
         keys = [field for field, options in declaration.options.items() if options.instance_key]
         for field, options in declaration.options.items():
@@ -298,7 +298,7 @@ class Relation(Declared, Generic[L, R]):
         cls.__relation_fields__ = declaration.stored
         for field in ("left_key", "right_key"):
             setattr(cls, field, _Attribute(field))
-        _compile(declaration)
+        compile_now(declaration)
 
     @property
     def instance_key(self) -> str:
@@ -363,7 +363,7 @@ class Endpoint:
 _RESERVED = {"relation": {"left_key", "right_key", "left", "right", "instance_key"}, "entity": set[str]()}
 
 
-def _declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Declaration:
+def declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Declaration:
     """Collect the options of a class's own fields and of those it inherits."""
     if "\0" in ref.name or not ref.name.strip() or not is_unicode(ref.name):
         raise TypeError(f"{cls.__name__}: {ref.name!r} cannot be the name of a stored type")
@@ -387,7 +387,7 @@ def _declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Dec
     return declaration
 
 
-def _compile(declaration: Declaration) -> None:
+def compile_now(declaration: Declaration) -> None:
     """Check types now if their names are known; a name that is declared later is looked up at first use."""
     try:
         _ = declaration.schema
@@ -412,7 +412,7 @@ def _endpoints(cls: type) -> tuple[type[Entity], type[Entity]]:
     raise TypeError(f"{cls.__name__}: say what it joins, as in class {cls.__name__}(Relation[Customer, Product])")
 
 
-def _defining_names() -> dict[str, Any]:
+def defining_names() -> dict[str, Any]:
     """The local names around a class statement in a function, so that its annotations can use them."""
     frame = sys._getframe(2)
     return {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,18 +28,27 @@ def commit_state(
     wanted: Mapping[TypeRef, Wanted],
     declared: dict[TypeRef, TypeSchema],
     metadata: Mapping[str, Any],
+    *,
+    within: Callable[[], None] | None = None,
 ) -> int | None:
-    """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already."""
+    """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already.
+
+    `within` is called in the transaction, just before the commit point; what it raises ends the commit.
+    """
 
     def work(transaction: Transaction) -> int | None:
         transaction.catalog.check(declared | {ref: want.schema for ref, want in wanted.items()})
-        return _publish(transaction, wanted, metadata, engine.config.max_batch_size)
+        return _publish(transaction, wanted, metadata, engine.config.max_batch_size, within)
 
     return engine.transact(work)
 
 
 def _publish(
-    transaction: Transaction, wanted: Mapping[TypeRef, Wanted], metadata: Mapping[str, Any], limit: int
+    transaction: Transaction,
+    wanted: Mapping[TypeRef, Wanted],
+    metadata: Mapping[str, Any],
+    limit: int,
+    within: Callable[[], None] | None,
 ) -> int | None:
     changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
     rows = sum(change.num_rows for change in changes.values())
@@ -50,6 +59,8 @@ def _publish(
     for ref, change in changes.items():
         if change.num_rows:
             _append(transaction, wanted[ref].schema, change)
+    if within is not None:
+        within()
     return transaction.publish(metadata)
 
 

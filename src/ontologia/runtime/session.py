@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import user_metadata
 from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
 from ontologia.runtime.commit import Wanted, commit_state
+from ontologia.runtime.events import open_event_store
+from ontologia.runtime.events.records import StoredEvent, checked_namespace
+from ontologia.runtime.events.store import EventStore
+from ontologia.runtime.events.types import Event
 from ontologia.runtime.rows import WantedRows
 from ontologia.runtime.store import Store, declared, open_target
+
+if TYPE_CHECKING:
+    from ontologia.runtime.events.feeds import CommitFeed
+    from ontologia.runtime.events.loop import EventLoop
+    from ontologia.runtime.events.schedules import Schedule
+
+_log = logging.getLogger(__name__)
 
 
 class Session(Store):
@@ -32,7 +47,10 @@ class Session(Store):
         instance_metadata: Mapping[str, str] | None = None,
         config: OntologiaConfig | None = None,
     ) -> None:
-        super().__init__(open_target(datastore_uri, config), declared(entity_types, relation_types))
+        declarations = declared(entity_types, relation_types)
+        if namespace is not None:
+            checked_namespace(namespace)
+        super().__init__(open_target(datastore_uri, config), declarations)
         self._start(namespace, instance_metadata, owns_repository=True)
 
     @classmethod
@@ -46,12 +64,14 @@ class Session(Store):
     def _start(
         self, namespace: str | None, instance_metadata: Mapping[str, str] | None, *, owns_repository: bool
     ) -> None:
-        self.namespace = namespace or self.config.default_namespace
+        self.namespace = checked_namespace(self.config.default_namespace if namespace is None else namespace)
         self.instance_metadata = user_metadata(instance_metadata)
         self._owns_repository = owns_repository
         self._metadata: dict[str, str] = {}
         self._wanted: dict[TypeRef, WantedRows] = {}
         self._rows_of: dict[type[Declared], WantedRows] = {}
+        self._guard: Callable[[], None] | None = None
+        self._loop: EventLoop | None = None
 
     def ensure(self, objects: Declared | Iterable[Declared]) -> None:
         """Declare state: one entity or relation, or any number of them. The last word on an identity wins."""
@@ -71,8 +91,9 @@ class Session(Store):
 
     def _admitted(self, obj: Declared) -> WantedRows:
         """Where the rows of an object's class are collected; what does not belong here is refused."""
-        if not isinstance(obj, Declared):
-            raise TypeError(f"ensure() takes entities and relations, not {obj!r}")
+        if not isinstance(obj, Declared) or isinstance(obj, Event):
+            hint = ": send an event with commit(event=…) or emit it" if isinstance(obj, Event) else ""
+            raise TypeError(f"ensure() takes entities and relations, not {obj!r}{hint}")
         declaration = obj.__declaration__
         known = self._declarations.setdefault(declaration.ref, declaration)
         if known is not declaration and known.schema.fingerprint != declaration.schema.fingerprint:
@@ -83,24 +104,97 @@ class Session(Store):
         """Put a note on the next commit."""
         self._metadata |= user_metadata({key: value})
 
-    def commit(self, *, meta: Mapping[str, str] | None = None) -> int | None:
+    def commit(
+        self, event: Event | Sequence[Event] | None = None, *, meta: Mapping[str, str] | None = None
+    ) -> int | None:
         """Write what differs from the store, as one commit. Returns its id, or None when nothing differs.
 
-        When it fails, what was ensured stays pending, so that it can be tried again.
+        When it fails, what was ensured stays pending, so that it can be tried again. An `event`, or several, go into
+        the queue of the session's namespace if and only if the commit is made; where nothing differs, they go alone.
         """
+        if self._guard is not None:
+            self._guard()
+        events = [one.stored(self.namespace) for one in _events(event)]
         metadata = self.instance_metadata | self._metadata | user_metadata(meta)
-        if not self._wanted:
-            return None
-        wanted = {ref: Wanted(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
-        commit_id = commit_state(self.repository, wanted, self.schemas, metadata)
+        if events and self._wanted:
+            metadata |= self.events.announce(events, self.repository.get_head_commit_id)
+
+        def within() -> None:
+            if self._guard is not None:
+                self._guard()
+            if events:
+                self.events.enqueue_within(events)
+
+        commit_id = None
+        if self._wanted:
+            wanted = {ref: Wanted(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
+            commit_id = commit_state(self.repository, wanted, self.schemas, metadata, within=within)
+        if events:
+            self._enqueue(events, commit_id)
         self.discard()
         return commit_id
+
+    def _enqueue(self, events: Sequence[StoredEvent], commit_id: int | None) -> None:
+        """After the commit point, where nothing makes the call fail: what does not arrive now, the relay brings."""
+        if commit_id is None:
+            self.events.enqueue(events)
+            return
+        try:
+            self.events.enqueue_after(events)
+        except OntologiaError as problem:
+            _log.warning("commit %d is done; its events will be queued by a session that runs: %s", commit_id, problem)
 
     def discard(self) -> None:
         """Forget what was ensured and not committed."""
         self._wanted.clear()
         self._rows_of.clear()
         self._metadata.clear()
+
+    # --- events ---
+
+    @contextmanager
+    def guarded(self, guard: Callable[[], None]) -> Iterator[None]:
+        """Commits in the block ask `guard` first, and again just before the commit point."""
+        self._guard = guard
+        try:
+            yield
+        finally:
+            self._guard = None
+
+    @cached_property
+    def events(self) -> EventStore:
+        """The queue of this session's namespace."""
+        return open_event_store(self.repository, self.namespace)
+
+    def run(
+        self,
+        handlers: Sequence[Callable[..., Any]],
+        schedules: Sequence[Schedule] = (),
+        max_iterations: int | None = None,
+        *,
+        feeds: Sequence[CommitFeed] = (),
+    ) -> int:
+        """Handle the events of this session's namespace until `stop()`, Ctrl-C or SIGTERM; how many there were.
+
+        With `max_iterations`, look for events so many times and return. Handlers run one after the other in this
+        thread; run more sessions, here or elsewhere, to handle more at once.
+        """
+        from ontologia.runtime.events.loop import EventLoop
+
+        if self._loop is not None:
+            raise ValidationError("this session is running already: one session runs its handlers once")
+        if self._wanted:
+            raise ValidationError("this session has state that is not committed: commit or discard it, then run")
+        self._loop = EventLoop(self, self.events, handlers, schedules, feeds)
+        try:
+            return self._loop.run(max_iterations)
+        finally:
+            self._loop = None
+
+    def stop(self) -> None:
+        """End `run()` after the event that is being handled. May be called by a handler, or from another thread."""
+        if self._loop is not None:
+            self._loop.stop()
 
     def close(self) -> None:
         if self._owns_repository:
@@ -117,3 +211,11 @@ class Session(Store):
                 self.discard()
         finally:
             self.close()
+
+
+def _events(given: Event | Iterable[Event] | None) -> list[Event]:
+    found = [] if given is None else [given] if isinstance(given, Event) else list(given)
+    for event in found:
+        if not isinstance(event, Event):
+            raise TypeError(f"commit(event=…) takes an event, not {event!r}")
+    return found

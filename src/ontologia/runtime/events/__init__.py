@@ -1,0 +1,26 @@
+"""Events and handlers: what happened, who is told, and how it is made sure that nobody is forgotten.
+
+Types, handlers, schedules and feeds are what users see; the loop drives them; stores keep queue and claims, one in the
+ontology's own SQLite file and one on object storage. Nothing here knows how rows are stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ontologia.runtime.events.store import EventStore
+
+if TYPE_CHECKING:
+    from ontologia.engines.rowwise import RowwiseRepository
+
+
+def open_event_store(repository: RowwiseRepository, namespace: str | None = None) -> EventStore:
+    """The events that lie beside an ontology: in its file, or under its prefix."""
+    name = repository.config.default_namespace if namespace is None else namespace
+    if repository.capabilities.object_storage:
+        from ontologia.runtime.events.object_store import ObjectEventStore
+
+        return ObjectEventStore(repository.objects, name, repository.config)  # type: ignore[attr-defined]
+    from ontologia.runtime.events.sqlite_store import SqliteEventStore
+
+    return SqliteEventStore(repository.connections, name, repository.config)  # type: ignore[attr-defined]

@@ -1,0 +1,569 @@
+"""Events on object storage: no transactions, only conditional puts, so every step can be done again by another.
+
+**Queueing** puts the marker, then the event: where an event is, its marker was. A commit carries its events in its
+metadata, so that the relay can queue what its writer did not get to.
+
+**A claim** is created, or replaced in exactly the version that was read. The acknowledgement is such a replacement, and
+carries what the handler emitted; a handler that lost its claim cannot send anything.
+
+**Finishing** follows the acknowledgement: queue what was emitted, write the dead letter, hand the marker on to handlers
+that are behind, remove it. It comes last, so whoever finds a marker whose claim is finished finishes the rest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import Commit
+from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.objects import (
+    SYSTEM_CLOCK,
+    Clock,
+    Committed,
+    ConditionFailed,
+    ObjectNotFound,
+    Objects,
+    Rejected,
+    conditional_put,
+    prove_conditions,
+)
+from ontologia.runtime.events import object_paths as paths
+from ontologia.runtime.events.object_paths import Marker
+from ontologia.runtime.events.records import Claim, DeadLetter, SessionRecord, StoredEvent, instant, seconds_of
+from ontologia.runtime.events.store import EventStatus, EventStore, Held, Removal, Subscription
+from ontologia.runtime.events.types import dead_letter_notice
+
+OUTBOX = "ontologia.events"  # the key in a commit's metadata
+RELAY = "relay"
+CHUNK = 16  # claims that are tried side by side
+BUSY = "busy"
+REMEMBERED = 10_000  # events and claims kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A marker, and the handler it is looked at for."""
+
+    marker: Marker
+    subscription: Subscription
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        subscription = self.subscription
+        return self.marker.name, -subscription.priority, subscription.handler_id
+
+
+class ObjectEventStore(EventStore):
+    """The events of a namespace under the prefix of an `Objects`; it needs nothing else of the storage."""
+
+    def __init__(self, objects: Objects, namespace: str, config: OntologiaConfig, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(namespace, config, clock)
+        self.objects = objects
+        self._events: dict[str, StoredEvent] = {}
+        self._not_before: dict[tuple[str, str], float] = {}
+        self._finished: dict[tuple[str, str], None] = {}
+        self._spent: list[tuple[StoredEvent, str]] = []
+        self._relayed: int | None = None
+        self._rescans: list[tuple[float, float, Subscription]] = []
+
+    # --- queueing ---
+
+    def announce(self, events: Sequence[StoredEvent], head: Callable[[], int]) -> dict[str, str]:
+        """The events go into the metadata. From the head before the first such commit on, the relay looks for them."""
+        if self._relayed is None:
+            self._put_if_absent(paths.mark(self.namespace, RELAY), {"commit_id": head()})
+            self._relayed = -1
+        return {OUTBOX: _text([event.body() for event in events])}
+
+    def enqueue_after(self, events: Sequence[StoredEvent]) -> None:
+        self.enqueue(events)
+
+    def enqueue(self, events: Sequence[StoredEvent]) -> None:
+        prove_conditions(self.objects)
+        self._put_empty(paths.type_queue(event.namespace, event.type) + Marker.of(event).name for event in events)
+        self.objects.map(lambda event: self._put_if_absent(paths.event(event), event.body()), events)
+
+    def relay(self, head: Callable[[], int], commits: Callable[[int], Sequence[Commit]]) -> int:
+        """Queue the events of commits whose writers died between the commit and the queue (RFC 0009 §10)."""
+        now = head()
+        if now == self._relayed:
+            return 0
+        key = paths.mark(self.namespace, RELAY)
+        found = self._read(key)
+        if found is None:  # nobody has committed with an event yet
+            return 0
+        body, etag = found
+        missing: list[StoredEvent] = []
+        if now > int(body["commit_id"]):
+            missing = self._not_queued(self._announced(commits(int(body["commit_id"]))))
+            self.enqueue(missing)
+            self._replace(key, {"commit_id": now}, etag)
+        self._relayed = now
+        return len(missing)
+
+    def _announced(self, commits: Iterable[Commit]) -> list[StoredEvent]:
+        found = []
+        for commit in commits:
+            text = commit.metadata.get(OUTBOX)
+            for body in json.loads(text) if isinstance(text, str) else ():
+                if body.get("namespace") == self.namespace:
+                    found.append(StoredEvent.read(body, f"the events of commit {commit.id}"))
+        return found
+
+    def _not_queued(self, events: Sequence[StoredEvent]) -> list[StoredEvent]:
+        if not events:
+            return []
+        first = min(event.created_at for event in events)
+        there = {info.key for info in self.objects.tail(f"events/{self.namespace}", paths.events_before(first))}
+        return [event for event in events if paths.event(event) not in there]
+
+    def mark(self, name: str) -> Mapping[str, Any] | None:
+        found = self._read(paths.mark(self.namespace, name))
+        return None if found is None else {key: value for key, value in found[0].items() if key != "writer_id"}
+
+    def advance(
+        self, name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any], events: Sequence[StoredEvent]
+    ) -> bool:
+        """The events go first: done again after a crash, they are the same, and there already."""
+        key = paths.mark(self.namespace, name)
+        found = self._read(key)
+        current = None if found is None else {key: value for key, value in found[0].items() if key != "writer_id"}
+        if current != before:
+            return False
+        self.enqueue(events)
+        return self._replace(key, after, None if found is None else found[1]) is not None
+
+    # --- sessions ---
+
+    def heartbeat(self, session: SessionRecord) -> None:
+        self.objects.put(paths.session(self.namespace, session.session_id), _bytes(session.body()))
+
+    def leave(self, session_id: str) -> None:
+        self.objects.delete(paths.session(self.namespace, session_id))
+
+    # --- handlers ---
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        prove_conditions(self.objects)
+        now = self.clock.wall()
+        for item in subscriptions:
+            key = paths.handler(self.namespace, item.type, item.handler_id)
+            body = {"handler_id": item.handler_id, "type": item.type, "last_seen": instant(now)}
+            is_new = self._put_if_absent(key, body)
+            if not is_new:
+                self.objects.put(key, _bytes(body))
+                continue
+            self._queue_kept(item, since=None)
+            # A worker that did not know of this handler yet may just be done with an event that came after the scan.
+            again = 2 * self.config.session_heartbeat_interval_ms / 1000
+            self._rescans.append((self.clock.steady() + again, now - again, item))
+
+    def _queue_kept(self, item: Subscription, since: float | None) -> None:
+        """Put markers for a new handler: every event of its type that it has not finished."""
+        folder = f"events/{self.namespace}"
+        infos = self.objects.list(f"{folder}/") if since is None else self.objects.tail(folder, _name_at(since))
+        keys = [info.key for info in infos]
+        waiting = paths.type_queue(self.namespace, item.type)
+        queued = {info.key.removeprefix(waiting) for info in self.objects.list(waiting)}
+        own = paths.handler_queue(self.namespace, item.handler_id)
+        for first in range(0, len(keys), 1000):
+            events = self.objects.map(self._load, keys[first : first + 1000])
+            wanted = [event for event in events if event is not None and event.type == item.type]
+            names = {Marker.of(event).name for event in wanted} - queued
+            self._put_empty(own + name for name in sorted(names))
+
+    def _handlers(self) -> dict[str, list[str]]:
+        """The known handlers by type, from the names of their objects: one request."""
+        found: dict[str, list[str]] = {}
+        for info in self.objects.list(f"event_handlers/{self.namespace}/"):
+            *_, type, handler = info.key.removesuffix(".json").split("/")
+            found.setdefault(paths.decoded(type), []).append(paths.decoded(handler))
+        return found
+
+    # --- claiming ---
+
+    def claim(self, subscriptions: Sequence[Subscription], session_id: str, limit: int) -> list[Held]:
+        self.flush()
+        self._rescan()
+        candidates = self._candidates(subscriptions)
+        passed: list[Candidate] = []
+        taken: list[Held] = []
+        while len(taken) < limit:
+            chunk = list(islice(candidates, min(CHUNK, limit - len(taken))))
+            if not chunk and passed:
+                candidates, passed = iter(passed), []
+                continue
+            if not chunk:
+                break
+            outcomes = self.objects.map(lambda item: self._try(item, session_id), chunk)
+            taken += [held for held in outcomes if isinstance(held, Held)]
+            if outcomes.count(BUSY) * 2 > len(chunk):
+                # Others are at work here: go on elsewhere first, rather than behind them from event to event.
+                passed += islice(candidates, random.randrange(CHUNK * 4))
+        return sorted(taken, key=lambda held: held.order)
+
+    def _rescan(self) -> None:
+        due = [item for item in self._rescans if item[0] <= self.clock.steady()]
+        for rescan in due:
+            self._rescans.remove(rescan)
+            self._queue_kept(rescan[2], since=rescan[1])
+
+    def _candidates(self, subscriptions: Sequence[Subscription]) -> Iterator[Candidate]:
+        """What waits for these handlers, by urgency, read page by page as far as it is asked for."""
+        by_type: dict[str, list[Subscription]] = {}
+        for item in subscriptions:
+            by_type.setdefault(item.type, []).append(item)
+        queues = [self._queue(paths.type_queue(self.namespace, type), wanted) for type, wanted in by_type.items()]
+        queues += [self._queue(paths.handler_queue(self.namespace, item.handler_id), [item]) for item in subscriptions]
+        seen: set[tuple[str, str]] = set()
+        for candidate in heapq.merge(*queues, key=lambda item: item.order):
+            identity = (candidate.marker.event_id, candidate.subscription.handler_id)
+            if identity not in seen and self._not_before.get(identity, 0.0) <= self.clock.wall():
+                seen.add(identity)
+                yield candidate
+
+    def _queue(self, folder: str, wanted: Sequence[Subscription]) -> Iterator[Candidate]:
+        ordered = sorted(wanted, key=lambda item: (-item.priority, item.handler_id))
+        for info in self.objects.list(folder):
+            marker = Marker.parse(info.key.removeprefix(folder))
+            if marker is not None:
+                yield from (Candidate(marker, item) for item in ordered)
+
+    def _try(self, candidate: Candidate, session_id: str) -> Held | str | None:
+        """Claim one event, or learn when to look at it again."""
+        item, marker = candidate.subscription, candidate.marker
+        event = self._load(marker.event_key(self.namespace))
+        if event is None:  # its writer has not come that far, or never will
+            self._wait(marker.event_id, item.handler_id, self.config.session_heartbeat_interval_ms / 1000)
+            return None
+        if event.type != item.type:
+            return None
+        if (event.id, item.handler_id) in self._finished:
+            self._spend(event, item.handler_id)
+            return None
+        claim = self.next_claim(None, event.id, item.handler_id, session_id)
+        key = paths.claim(self.namespace, event.id, item.handler_id)
+        outcome = self._conditional(key, claim.body(), None)
+        if isinstance(outcome, Committed):
+            return self.held(item, event, claim, outcome.etag)
+        return self._take_over(item, event, outcome, session_id)
+
+    def _take_over(self, item: Subscription, event: StoredEvent, found: Rejected, session_id: str) -> Held | str | None:
+        key = paths.claim(self.namespace, event.id, item.handler_id)
+        if found.etag is None:
+            return None
+        old = Claim.read(found.winner, self.objects.url(key))
+        if old.finished:
+            self._finish(event, old)
+            return None
+        free_at = max(seconds_of(old.lease_until), seconds_of(old.available_at))
+        if free_at > self.clock.wall():
+            self._wait(event.id, item.handler_id, free_at - self.clock.wall())
+            return None if old.was_released else BUSY
+        claim = self.next_claim(old, event.id, item.handler_id, session_id)
+        etag = self._replace(key, claim.body(), found.etag)
+        if etag is None:
+            return BUSY
+        if claim.finished:
+            self._finish(event, claim)
+            return None
+        return self.held(item, event, claim, etag)
+
+    def _wait(self, event_id: str, handler_id: str, seconds: float) -> None:
+        if len(self._not_before) > REMEMBERED:
+            now = self.clock.wall()
+            self._not_before = {key: until for key, until in self._not_before.items() if until > now}
+        self._not_before[event_id, handler_id] = self.clock.wall() + seconds
+
+    # --- what becomes of a claim ---
+
+    def renew(self, held: Sequence[Held]) -> list[Held]:
+        def one(item: Held) -> Held | None:
+            again = self.prolonged(item)
+            etag = self._put_claim(item, again.claim)
+            return None if etag is None else replace(again, version=etag)
+
+        return [item for item in self.objects.map(one, held) if item is not None]
+
+    def acknowledge(self, held: Held, emitted: Sequence[StoredEvent]) -> bool:
+        bodies = tuple(event.body() for event in emitted)
+        return self._settle(held, held.claim.acknowledged(self.clock.wall(), bodies))
+
+    def fail(self, held: Held, error: str) -> Claim | None:
+        claim = held.claim.failed(error, self.clock.wall(), self.policy)
+        return claim if self._settle(held, claim) else None
+
+    def release(self, held: Sequence[Held]) -> None:
+        self.objects.map(lambda item: self._settle(item, item.claim.given_back(self.clock.wall())), held)
+
+    def is_ours(self, held: Held) -> bool:
+        found = self._read(paths.claim(self.namespace, held.event.id, held.claim.handler_id))
+        return found is not None and found[1] == held.version
+
+    def _settle(self, held: Held, claim: Claim) -> bool:
+        if self._put_claim(held, claim) is None:
+            return False
+        if claim.finished:
+            self._finish(held.event, claim)
+        else:
+            until = seconds_of(claim.available_at) - self.clock.wall()
+            self._wait(held.event.id, claim.handler_id, max(until, 0.0))
+        return True
+
+    def _put_claim(self, held: Held, claim: Claim) -> str | None:
+        key = paths.claim(self.namespace, held.event.id, claim.handler_id)
+        return None if held.version is None else self._replace(key, claim.body(), held.version)
+
+    def _finish(self, event: StoredEvent, claim: Claim) -> None:
+        """What follows from a claim that ended. Done again by another, it does the same."""
+        where = f"the claim of {claim.handler_id} on event {event.id}"
+        follow = [StoredEvent.read(body, where) for body in claim.emitted]
+        if claim.dead_lettered_at is not None:
+            letter = DeadLetter.of(event, claim)
+            self.objects.put(paths.dead_letter(self.namespace, event.id, claim.handler_id), _bytes(letter.body()))
+            notice = dead_letter_notice(event, claim)
+            follow += [] if notice is None else [notice]
+        if follow:
+            self.enqueue(follow)
+        self._spend(event, claim.handler_id)
+
+    # --- markers of what is done ---
+
+    def _spend(self, event: StoredEvent, handler_id: str) -> None:
+        """Remember to remove a marker, together with others."""
+        if len(self._finished) > REMEMBERED:
+            self._finished = dict(islice(self._finished.items(), REMEMBERED // 2, None))
+        self._finished[event.id, handler_id] = None
+        self._spent.append((event, handler_id))
+        if len(self._spent) >= self.config.event_claim_limit:
+            self.flush()
+
+    def flush(self) -> None:
+        """Remove the markers of what is done, after handing them on to other handlers of the type."""
+        spent, self._spent = self._spent, []
+        if not spent:
+            return
+        handlers = self._handlers()
+        behind: list[str] = []
+        done: set[str] = set()
+        for event, handler_id in spent:
+            name = Marker.of(event).name
+            done |= {
+                paths.type_queue(self.namespace, event.type) + name,
+                paths.handler_queue(self.namespace, handler_id) + name,
+            }
+            behind += [
+                paths.handler_queue(self.namespace, other) + name
+                for other in handlers.get(event.type, ())
+                if (event.id, other) not in self._finished
+            ]
+        self._put_empty(sorted(set(behind) - done))
+        self.objects.delete_many(sorted(done))
+
+    # --- questions ---
+
+    def namespaces(self) -> list[str]:
+        infos = (info for folder in ("events/", "sessions/", "dead_letters/") for info in self.objects.list(folder))
+        return sorted({info.key.split("/")[1] for info in infos})
+
+    def sessions(self) -> list[SessionRecord]:
+        return self._all(f"sessions/{self.namespace}/", SessionRecord.read, lambda item: item.started_at)
+
+    def events(self, *, type: str | None = None, status: str | None = None, limit: int = 100) -> list[EventStatus]:
+        now = instant(self.clock.wall())
+        keys = [info.key for info in self.objects.list(f"events/{self.namespace}/")]
+        found: list[EventStatus] = []
+        for last in range(len(keys), 0, -CHUNK):
+            chunk = keys[max(last - CHUNK, 0) : last][::-1]
+            loaded = [event for event in self.objects.map(self._load, chunk) if event is not None]
+            for event in loaded:
+                if type not in (None, event.type):
+                    continue
+                claims: list[Claim | None] = [*self.claims(event.id)]
+                for claim in claims or [None]:
+                    said = "pending" if claim is None else claim.status(now)
+                    if status in (None, said):
+                        found.append(EventStatus(event, claim, said))
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def dead_letters(self, *, handler_id: str | None = None, limit: int | None = 100) -> list[DeadLetter]:
+        letters = self._all(f"dead_letters/{self.namespace}/", DeadLetter.read, lambda item: item.failed_at)[::-1]
+        return [item for item in letters if handler_id in (None, item.handler_id)][:limit]
+
+    def event(self, event_id: str) -> StoredEvent | None:
+        for info in self.objects.list(f"events/{self.namespace}/"):
+            if paths.event_id(info.key) == event_id:
+                return self._load(info.key)
+        return None
+
+    def claims(self, event_id: str) -> list[Claim]:
+        if "/" in event_id or not event_id:
+            raise ValidationError(f"{event_id!r} is no id of an event")
+        return self._all(f"claims/{self.namespace}/{event_id}/", Claim.read, lambda item: item.handler_id)
+
+    def chain(self, root_event_id: str) -> list[StoredEvent]:
+        keys = [info.key for info in self.objects.list(f"events/{self.namespace}/")]
+        events = [event for event in self.objects.map(self._load, keys) if event is not None]
+        return sorted(
+            (event for event in events if event.root_event_id == root_event_id),
+            key=lambda event: (event.chain_depth, event.created_at, event.id),
+        )
+
+    def _all(self, folder: str, read: Callable[[Any, str], Any], order: Callable[[Any], Any]) -> list[Any]:
+        def one(key: str) -> Any:
+            found = self._read(key)
+            return None if found is None else read(found[0], self.objects.url(key))
+
+        keys = [info.key for info in self.objects.list(folder)]
+        return sorted((item for item in self.objects.map(one, keys) if item is not None), key=order)
+
+    # --- care ---
+
+    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> Removal:
+        self.flush()
+        now = self.clock.wall()
+        age = self.config.event_retention_ms / 1000 if older_than_s is None else older_than_s
+        before = instant(now - age)
+        handlers = self._forget_handlers(before, apply=apply)
+        old: list[str] = []
+        for info in self.objects.list(f"events/{self.namespace}/"):
+            if paths.created_text(info.key) >= paths.events_before(before) or len(old) == limit:
+                break
+            old.append(info.key)
+        judged = self.objects.map(lambda key: self._removable(key, before, handlers), old)
+        gone = [item for item in judged if item is not None]
+        silent = instant(now - max(age, self.config.session_ttl_ms / 1000))
+        sessions = [item.session_id for item in self.sessions() if item.last_heartbeat < silent]
+        if apply:
+            self.objects.delete_many([key for _, keys in gone for key in keys])
+            self.objects.delete_many([paths.session(self.namespace, id) for id in sessions])
+        return Removal([event.id for event, _ in gone], sessions, apply)
+
+    def _removable(
+        self, key: str, before: str, handlers: Mapping[str, Sequence[str]]
+    ) -> tuple[StoredEvent, list[str]] | None:
+        """An old event and all that belongs to it, unless a handler waits for it or was done with it only lately."""
+        event = self._load(key)
+        if event is None:
+            return None
+        claims = self.claims(event.id)
+        if any((claim.ack_at or claim.dead_lettered_at or "9") >= before for claim in claims):
+            return None
+        if not set(handlers.get(event.type, ())) <= {claim.handler_id for claim in claims}:
+            return None
+        name = Marker.of(event).name
+        keys = [paths.type_queue(self.namespace, event.type) + name]
+        for claim in claims:
+            keys.append(paths.handler_queue(self.namespace, claim.handler_id) + name)
+            keys.append(paths.dead_letter(self.namespace, event.id, claim.handler_id))
+            keys.append(paths.claim(self.namespace, event.id, claim.handler_id))
+        return event, [*keys, key]
+
+    def _forget_handlers(self, before: str, *, apply: bool) -> dict[str, list[str]]:
+        """The known handlers without those that nobody has run for so long; they no longer wait for anything."""
+        known: dict[str, list[str]] = {}
+        for body, key in self._bodies(f"event_handlers/{self.namespace}/"):
+            if body["last_seen"] >= before:
+                known.setdefault(body["type"], []).append(body["handler_id"])
+            elif apply:
+                waiting = paths.handler_queue(self.namespace, body["handler_id"])
+                self.objects.delete_many([key, *(info.key for info in self.objects.list(waiting))])
+        return known
+
+    def _bodies(self, folder: str) -> list[tuple[dict[str, Any], str]]:
+        keys = [info.key for info in self.objects.list(folder)]
+        found = zip(self.objects.map(self._read, keys), keys, strict=True)
+        return [(item[0], key) for item, key in found if item is not None]
+
+    def replay(self, event_id: str, handler_id: str | None = None) -> list[Claim]:
+        event = self.event(event_id)
+        again = []
+        for old in self.claims(event_id) if event is not None else ():
+            if event is None or not old.finished or handler_id not in (None, old.handler_id):
+                continue
+            key = paths.claim(self.namespace, event_id, old.handler_id)
+            found = self._read(key)
+            claim = old.reset(self.clock.wall())
+            if found is None or self._replace(key, claim.body(), found[1]) is None:
+                continue
+            self.objects.delete(paths.dead_letter(self.namespace, event_id, old.handler_id))
+            self._put_empty([paths.handler_queue(self.namespace, old.handler_id) + Marker.of(event).name])
+            self._finished.pop((event_id, old.handler_id), None)
+            again.append(claim)
+        return again
+
+    # --- objects ---
+
+    def _load(self, key: str) -> StoredEvent | None:
+        event = self._events.get(key)
+        if event is None:
+            found = self._read(key)
+            if found is None:
+                return None
+            event = StoredEvent.read(found[0], self.objects.url(key))
+            if len(self._events) > REMEMBERED:
+                self._events.clear()
+            self._events[key] = event
+        return event
+
+    def _read(self, key: str) -> tuple[dict[str, Any], str] | None:
+        try:
+            blob = self.objects.get(key)
+        except ObjectNotFound:
+            return None
+        try:
+            body = json.loads(blob.data)
+        except ValueError as problem:
+            raise StorageBackendError(f"{self.objects.url(key)}: this is not JSON ({problem})") from problem
+        if not isinstance(body, dict):
+            raise StorageBackendError(f"{self.objects.url(key)}: this is no JSON object")
+        return body, blob.etag
+
+    def _put_empty(self, keys: Iterable[str]) -> None:
+        self.objects.map(lambda key: self.objects.put(key, b"{}"), keys)
+
+    def _put_if_absent(self, key: str, body: Mapping[str, Any]) -> bool:
+        """Create an object that is the same whoever writes it; False if it is there already."""
+        try:
+            self.objects.put_if_absent(key, _bytes(body))
+        except ConditionFailed:
+            return False
+        except StorageBackendError:  # the answer was lost, perhaps: a plain put of the same bytes settles it
+            self.objects.put(key, _bytes(body))
+        return True
+
+    def _replace(self, key: str, body: Mapping[str, Any], etag: str | None) -> str | None:
+        """Replace exactly this version; the new one, or None if it was another."""
+        outcome = self._conditional(key, body, etag)
+        return outcome.etag if isinstance(outcome, Committed) else None
+
+    def _conditional(self, key: str, body: Mapping[str, Any], etag: str | None) -> Committed | Rejected:
+        return conditional_put(
+            self.objects,
+            key,
+            body,
+            etag=etag,
+            buried=lambda winner: False,
+            budget_s=self.config.s3_request_timeout_s * 2,
+        )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _bytes(body: Mapping[str, Any]) -> bytes:
+    return _text(body).encode()
+
+
+def _name_at(seconds: float) -> str:
+    return paths.events_before(instant(seconds))
