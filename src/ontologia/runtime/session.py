@@ -213,8 +213,8 @@ class Session(Store):
             self.close()
 
 
-def _events(given: Event | Iterable[Event] | None) -> list[Event]:
-    found = [] if given is None else [given] if isinstance(given, Event) else list(given)
+def _events(given: Event | Sequence[Event] | None) -> list[Any]:
+    found = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     for event in found:
         if not isinstance(event, Event):
             raise TypeError(f"commit(event=…) takes an event, not {event!r}")

@@ -33,8 +33,8 @@ class Envelope:
 
 def type_name(class_name: str) -> str:
     """A class name in dotted lower case: `UserCreated` is `user.created`, `HTTPServerDown` is `http.server.down`."""
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[^\W_A-Za-z0-9]+", class_name)
-    return ".".join(word.lower() for word in words)
+    parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", ".", class_name)
+    return re.sub(r"[._]+", ".", parts).strip(".").lower()
 
 
 def _checked_name(cls: type, name: Any) -> str:
