@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,6 +15,7 @@ from ontologia.runtime.events.store import EventStore
 from ontologia.runtime.events.types import Event, derived_id
 
 _log = logging.getLogger(__name__)
+SPANS = [timedelta(days=days) for days in (1 / 24, 1, 32, 366, 366 * 8)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +48,35 @@ class Schedule:
 
     def next_after(self, moment: datetime) -> datetime:
         """The first time after a moment, in UTC."""
-        return self._search(moment, forward=True)
-
-    def last_until(self, moment: datetime) -> datetime:
-        """The last time that is not after a moment, in UTC."""
-        found = self._search(moment, forward=False)
-        following = self.next_after(found)
-        return following if following <= moment else found
-
-    def _search(self, moment: datetime, *, forward: bool) -> datetime:
         from croniter import CroniterError, croniter
 
         try:
             times = croniter(self.cron, moment.astimezone(ZoneInfo(self.timezone)))
-            found: datetime = times.get_next(datetime) if forward else times.get_prev(datetime)
+            found: datetime = times.get_next(datetime)
             while self._is_repeated(found):
-                found = times.get_next(datetime) if forward else times.get_prev(datetime)
+                found = times.get_next(datetime)
         except (CroniterError, ValueError, AttributeError, TypeError) as problem:
             raise ValidationError(
                 f"Schedule: {self.cron!r} is no cron text that names a time ({problem}); "
                 "write one such as '0 3 * * *' for 3 o'clock every day"
             ) from None
         return found.astimezone(UTC)
+
+    def last_between(self, after: datetime, until: datetime) -> datetime | None:
+        """The last time after one moment and not after another, in UTC.
+
+        Looked for from the end, in spans that grow: croniter's own way back is wrong around changes of the clocks.
+        """
+        for span in SPANS:
+            begin = max(after, until - span)
+            found = self.next_after(begin)
+            if found <= until:
+                while (following := self.next_after(found)) <= until:
+                    found = following
+                return found
+            if begin == after:
+                return None
+        return None
 
     def _is_repeated(self, moment: datetime) -> bool:
         """The second pass through the hour that is there twice, of a text that names its hours."""
@@ -131,8 +139,8 @@ class Timetable:
                 instant_text(now),
             )
             return 0
-        moment = schedule.last_until(now)
-        if moment <= done:
+        moment = schedule.last_between(done, now)
+        if moment is None:
             return 0
         event = schedule.at(moment, self._store.namespace)
         return int(self._store.advance(schedule.name, mark, _mark(moment), [event]))
