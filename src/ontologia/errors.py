@@ -72,6 +72,41 @@ class EventLoopLimitError(OntologiaError):
     code = "event_loop_limit"
 
 
+class BranchError(ValidationError):
+    """A branch that cannot be: an unusable or taken name, an unknown branch, one that others still need."""
+
+    code = "branch"
+
+
+class GraphValidationError(ValidationError):
+    """Rows that a graph refuses. `problems` names each of them, `total` counts them. Nothing was written."""
+
+    code = "graph_validation"
+
+    def __init__(self, what: str, problems: Sequence[str], total: int | None = None) -> None:
+        self.problems = list(problems[:20])
+        self.total = len(problems) if total is None else total
+        more = f"; and {self.total - len(self.problems):,} more" if self.total > len(self.problems) else ""
+        super().__init__(f"{what}: {'; '.join(self.problems)}{more}")
+
+
+class MergeConflictError(OntologiaError):
+    """Both sides of a merge changed the same thing. `conflicts` lists them with the values of base, source and target.
+    Nothing was merged."""
+
+    code = "merge_conflict"
+
+    def __init__(self, message: str, conflicts: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.conflicts = list(conflicts)
+
+
+class HistoryGapError(OntologiaError):
+    """What happened since a cursor is not all stored any more: a cleanup removed versions that it needs."""
+
+    code = "history_gap"
+
+
 # --- migrate ----------------------------------------------------------------------------------------------------
 
 
@@ -130,6 +165,27 @@ class HeadMismatchError(ConcurrentWriteError):
     code = "head_mismatch"
 
 
+class ExpectedVersionMismatchError(ConcurrentWriteError):
+    """A table moved on since the writer looked: another commit was published first. Read again and retry."""
+
+    code = "expected_version_mismatch"
+
+    def __init__(self, table_key: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"{table_key} is at version {actual}, and this write was made for version {expected}: "
+            "another writer published first; read again and retry"
+        )
+        self.table_key = table_key
+        self.expected = expected
+        self.actual = actual
+
+
+class RecoveryPendingError(ConcurrentWriteError):
+    """A write of this graph stopped halfway and has not been recovered. Open the graph read-write, which does it."""
+
+    code = "recovery_pending"
+
+
 class LeaseExpiredError(ConcurrentWriteError):
     """The write lease, or a handler's lease on its event, ran out before the commit point. Nothing was committed."""
 
@@ -171,3 +227,15 @@ class ReadOnlyStoreError(StorageBackendError):
     """The store was written by an older release: it can be read, and moved, and not be written to."""
 
     code = "read_only_store"
+
+
+class TableDriftError(StorageBackendError):
+    """A table's newest version is not the published one, and no write of the graph made it. `repair` shows how."""
+
+    code = "table_drift"
+
+
+class CorruptSidecarError(StorageBackendError):
+    """A recovery sidecar cannot be read, so what it stands for can be neither finished nor undone."""
+
+    code = "corrupt_sidecar"

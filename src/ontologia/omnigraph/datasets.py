@@ -1,0 +1,313 @@
+"""Lance, and the only door to it (L1): open, create, stage and commit datasets of a graph, exactly.
+
+Lance rebases: a commit made on version 5 may land as version 7, on top of what others wrote meanwhile. A graph pins
+exact versions, so every commit here says on which version it builds and is refused unless it lands as the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ontologia.errors import ConcurrentWriteError, StorageBackendError, ValidationError
+from ontologia.objects import Objects
+from ontologia.omnigraph.names import branch_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+DATA_FORMAT = "2.2"
+OPERATION = "omnigraph:operation_id"  #: in the properties of every Lance transaction that a graph write makes
+_log = logging.getLogger(__name__)
+
+
+class ForeignCommitError(ConcurrentWriteError):
+    """A commit landed on top of somebody else's: the table must be put back before it is published."""
+
+
+class Datasets:
+    """The Lance datasets below one root."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+        self.options = storage_options(objects)
+        self._session: Any = None
+
+    def uri(self, path: str) -> str:
+        local = self.objects.local_path(path)
+        return str(local) if local is not None else self.objects.url(path)
+
+    # --- opening ---
+
+    def open(self, path: str, branch: str | None = None, version: int | None = None) -> LanceDataset:
+        """A dataset at a version of a branch, the newest by default; None is the main lineage."""
+        found = self.find(path, branch, version)
+        if found is None:
+            where = self.uri(branch_path(path, branch))
+            what = "there is no dataset" if version is None else f"there is no version {version} of the dataset"
+            raise StorageBackendError(
+                f"{what} at {where}, which the graph refers to: restore it from a backup, or look at who deleted it",
+                context={"path": where, "version": version},
+            )
+        return found
+
+    def find(self, path: str, branch: str | None = None, version: int | None = None) -> LanceDataset | None:
+        import lance
+
+        if self._session is None:
+            self._session = lance.Session()
+        place = self.uri(branch_path(path, branch))
+        try:
+            return lance.dataset(place, version=version, storage_options=self.options, session=self._session)
+        except (ValueError, OSError) as problem:
+            if is_missing(problem):
+                return None
+            raise lance_error("open", place, problem) from problem
+
+    def create(self, path: str, rows: pa.Table, operation_id: str | None = None) -> LanceDataset:
+        """A new dataset with stable row ids, which Lance takes only at creation.
+
+        A create races silently in Lance; an overwrite of version 0 does not.
+        """
+        transaction = _transaction(0, _operations().Overwrite(rows.schema, self._fragments(rows, self.uri(path))))
+        transaction.transaction_properties = {} if operation_id is None else {OPERATION: operation_id}
+        with translated("create", self.uri(path)):
+            return lance_dataset().commit(
+                self.uri(path),
+                transaction,
+                max_retries=0,
+                storage_options=self.options,
+                enable_stable_row_ids=True,
+                enable_v2_manifest_paths=True,
+            )
+
+    def _fragments(self, rows: pa.Table, place: Any) -> Any:
+        from lance.fragment import write_fragments
+
+        options = {"schema": rows.schema, "mode": "create", "storage_options": self.options}
+        return write_fragments(rows, place, enable_stable_row_ids=True, data_storage_version=DATA_FORMAT, **options)
+
+    # --- staging: bytes are written, nothing is visible ---
+
+    def staged_upsert(self, dataset: LanceDataset, rows: pa.Table, on: str = "id") -> Any:
+        """Replace rows by key and add the others. An index on the key would only slow it down."""
+        if dataset.count_rows() == 0:
+            return self.staged_append(dataset, rows)
+        with translated("stage", dataset.uri):
+            builder = dataset.merge_insert(on).when_matched_update_all().when_not_matched_insert_all()
+            transaction, _ = builder.conflict_retries(0).use_index(False).execute_uncommitted(rows)
+        return transaction
+
+    def staged_append(self, dataset: LanceDataset, rows: pa.Table | Iterator[pa.RecordBatch]) -> Any:
+        return self._staged(dataset, rows, "append")
+
+    def staged_overwrite(self, dataset: LanceDataset, rows: pa.Table) -> Any:
+        """All rows and the schema anew; stable row ids stay on."""
+        return self._staged(dataset, rows, "overwrite")
+
+    def _staged(self, dataset: LanceDataset, rows: Any, mode: str) -> Any:
+        from lance.fragment import write_fragments
+
+        with translated("stage", dataset.uri):
+            return write_fragments(
+                rows,
+                dataset,
+                schema=getattr(rows, "schema", None),
+                mode=mode,
+                return_transaction=True,
+                storage_options=self.options,
+                enable_stable_row_ids=True,
+                data_storage_version=DATA_FORMAT,
+            )
+
+    def staged_delete(self, dataset: LanceDataset, ids: Sequence[str], column: str = "id") -> Any | None:
+        """Remove rows by id; None where there is nothing to remove, since even that would be a version."""
+        operations = _operations()
+        updated, removed = [], []
+        predicate = is_in(column, ids)
+        with translated("stage", dataset.uri):
+            found = dataset.scanner(columns=[], filter=predicate, with_row_address=True).to_table()
+            touched = {address >> 32 for address in found.column("_rowaddr").to_pylist()}
+            for fragment in dataset.get_fragments():
+                if fragment.fragment_id in touched:
+                    left = fragment.delete(predicate)
+                    if left is None:
+                        removed.append(fragment.fragment_id)
+                    else:
+                        updated.append(left)
+        if not touched:
+            return None
+        return _transaction(dataset.version, operations.Delete(updated, removed, "id IN (…)"))
+
+    # --- committing, exactly ---
+
+    def commit(self, dataset: LanceDataset, transaction: Any, operation_id: str) -> LanceDataset:
+        """Commit what was staged on this very version; refused if it landed on top of another commit."""
+        transaction.transaction_properties = {OPERATION: operation_id}
+        with translated("commit", dataset.uri):
+            committed = lance_dataset().commit(
+                dataset, transaction, max_retries=0, storage_options=self.options, enable_stable_row_ids=True
+            )
+        return landed(committed, dataset.version + 1)
+
+    def restore(self, path: str, branch: str | None, version: int) -> LanceDataset:
+        """Make an old version the newest again, as a new version of the same content."""
+        dataset = self.open(path, branch, version)
+        with translated("restore", dataset.uri):
+            dataset.restore()
+        return self.open(path, branch)
+
+    def metadata(self, dataset: LanceDataset, path: str, branch: str | None) -> dict[str, Any]:
+        """What a manifest row says of a pinned version file. For readers of the original: we never open by this path,
+        which goes stale when a root is moved, but by location and version."""
+        file = f"{branch_path(path, branch)}/_versions/{2**64 - 1 - dataset.version:020d}.manifest"
+        local = self.objects.local_path(file)
+        place = self.objects.url(file).removeprefix(f"{self.objects.backend.root}/") if local is None else str(local)
+        return {
+            "manifest_path": place.removeprefix("/"),
+            "manifest_size": None,
+            "e_tag": None,
+            "naming_scheme": "V2",
+        }
+
+    # --- branches of a dataset ---
+
+    def branches(self, path: str) -> dict[str, Any]:
+        dataset = self.open(path)
+        with translated("list branches of", dataset.uri):
+            return dict(dataset.branches.list())
+
+    def fork(self, path: str, branch: str, source: str | None, version: int) -> LanceDataset:
+        """Make a branch from a version. What a crash left of a branch of that name goes first."""
+        dataset = self.open(path)
+        if branch in self.branches(path):
+            self.drop_branch(path, branch)
+        for attempt in range(2):
+            try:
+                with translated("branch", dataset.uri):
+                    dataset.create_branch(branch, (source, version), storage_options=self.options)
+                break
+            except StorageBackendError:
+                if attempt or self.find(path, branch) is None:
+                    raise
+                self._remove_tree(path, branch)  # files without a ref: a create or a delete that stopped halfway
+        return self.open(path, branch)
+
+    def drop_branch(self, path: str, branch: str) -> None:
+        """Delete a branch; one that is gone already is fine, as Lance's own forced delete has it."""
+        dataset = self.open(path)
+        try:
+            dataset.branches.delete(branch)
+        except (ValueError, OSError) as problem:
+            if branch in dataset.branches.list():
+                raise lance_error("delete a branch of", dataset.uri, problem) from problem
+        self._remove_tree(path, branch)
+
+    def _remove_tree(self, path: str, branch: str) -> None:
+        tree = f"{path}/tree/{branch}/"
+        self.objects.delete_many([info.key for info in self.objects.list(tree)])
+
+
+def landed(dataset: LanceDataset, expected: int) -> LanceDataset:
+    if dataset.version != expected:
+        raise ForeignCommitError(
+            f"{dataset.uri}: a commit meant as version {expected} landed as {dataset.version}, on top of another writer's"
+        )
+    return dataset
+
+
+def operation_of(dataset: LanceDataset, version: int) -> tuple[str, str | None]:
+    """What a version did: the kind of Lance operation, and the graph operation it belongs to."""
+    try:
+        transaction = dataset.read_transaction(version)
+    except (ValueError, OSError):
+        return "Unreadable", None
+    if transaction is None:
+        return "Unreadable", None
+    properties: Mapping[str, str] = transaction.transaction_properties or {}
+    return type(transaction.operation).__name__, properties.get(OPERATION)
+
+
+def is_in(column: str, values: Sequence[str]) -> str:
+    """A filter in Lance's SQL. An empty list matches nothing."""
+    return f"`{column}` IN ({', '.join(map(quoted, values))})" if values else "false"
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def is_missing(problem: Exception) -> bool:
+    text = str(problem)
+    return "was not found" in text or "Not found" in text
+
+
+def is_contention(problem: Exception) -> bool:
+    """Lance has no type for a lost race."""
+    text = str(problem)
+    return "Too many concurrent writers" in text or "Retryable commit conflict" in text or "commit conflict" in text
+
+
+def lance_error(operation: str, place: str, problem: Exception) -> StorageBackendError:
+    first = str(problem).partition(", /home")[0].partition("\n")[0]
+    return StorageBackendError(
+        f"could not {operation} {place}: {first}", context={"operation": operation, "path": place}
+    )
+
+
+@contextmanager
+def translated(operation: str, place: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as problem:
+        if is_contention(problem):
+            raise ForeignCommitError(f"could not {operation} {place}: another writer was there first") from problem
+        raise lance_error(operation, place, problem) from problem
+
+
+def storage_options(objects: Objects) -> dict[str, str] | None:
+    """How Lance reaches the store that these objects are in."""
+    scheme = objects.backend.root.partition("://")[0]
+    if scheme == "file":
+        return None
+    if scheme != "s3":
+        raise ValidationError(f"a graph lives in a directory or on s3://, not on {scheme}://: {objects.uri}")
+    connector: Any = objects.backend.connect  # type: ignore[attr-defined]
+    options = {
+        "region": connector.chosen_region,
+        "virtual_hosted_style_request": str(not connector.path_style).lower(),
+        "allow_http": str(connector.allow_http).lower(),
+        "timeout": f"{connector.request_timeout_s:g}s",
+    }
+    if connector.endpoint is not None:
+        options |= {"endpoint": connector.endpoint}
+    for name, value in (connector.plain_credentials() or {}).items():
+        options[f"aws_{name}"] = value
+    return options
+
+
+def lance_dataset() -> Any:
+    import lance
+
+    return lance.LanceDataset
+
+
+def _operations() -> Any:
+    return _module().LanceOperation
+
+
+def _transaction(read_version: int, operation: Any) -> Any:
+    return _module().Transaction(read_version, operation)
+
+
+def _module() -> Any:
+    import lance  # noqa: F401
+
+    return sys.modules["lance.dataset"]  # `lance.dataset` itself is the function that opens one
+
+
+Commit = Callable[["LanceDataset", Any], "LanceDataset"]

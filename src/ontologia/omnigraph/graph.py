@@ -1,0 +1,164 @@
+"""`Graph`: a graph of Lance datasets under one root, in plain data. The typed face is `Omnigraph`, above this layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+from ontologia.config import OntologiaConfig, new_runtime_id
+from ontologia.errors import BranchError, UninitializedStorageError, ValidationError
+from ontologia.objects import Lease, Objects, prove_conditions
+from ontologia.omnigraph.commits import CommitLog, RecoveryRecord
+from ontologia.omnigraph.datasets import Datasets, translated
+from ontologia.omnigraph.leases import Leases
+from ontologia.omnigraph.manifest import MANAGED, CommitRecord, Manifest, head_row, rows_table
+from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, migrate, stamp
+from ontologia.omnigraph.names import LEASES, MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid
+from ontologia.omnigraph.phases import WritePlan, run_phases
+from ontologia.omnigraph.publisher import Publisher
+from ontologia.omnigraph.recovery import Recovery
+from ontologia.omnigraph.sidecars import Sidecars, WriterKind
+
+GENESIS_LOCK = f"{LEASES}/@init.json"
+
+
+class OpenMode(Enum):
+    """Read-write runs migrations and recovery; read-only writes nothing, ever."""
+
+    READ_WRITE = "read-write"
+    READ_ONLY = "read-only"
+
+
+class Graph:
+    """Manifest, commit graph, branches and recovery of one root. Everything that changes a branch goes through
+    `write`."""
+
+    def __init__(
+        self, objects: Objects, config: OntologiaConfig | None = None, *, mode: OpenMode = OpenMode.READ_WRITE
+    ) -> None:
+        self.objects = objects
+        self.config = config or OntologiaConfig()
+        self.mode = mode
+        self.runtime_id = self.config.runtime_id or new_runtime_id()
+        self.datasets = Datasets(objects)
+        self.publisher = Publisher(self.datasets)
+        self.commit_log = CommitLog(self.datasets)
+        self.sidecars = Sidecars(objects)
+        self.leases = Leases(objects, self.config, self.runtime_id)
+        self.recovery = Recovery(self)
+        self.recovered: list[RecoveryRecord] = []
+        self.step: Callable[[str, str], None] = lambda name, about: None
+        """Called before each step of the protocol, for whoever watches: tests stop writers there."""
+
+    # --- beginning ---
+
+    @classmethod
+    def init(cls, objects: Objects, config: OntologiaConfig | None = None) -> Graph:
+        """Lay out an empty graph. Types are registered by the first write that has them."""
+        graph = cls(objects, config)
+        prove_conditions(objects)
+        with graph.leases.hold("@init"):
+            if graph.datasets.find(MANIFEST) is not None:
+                raise ValidationError(f"{objects.uri} holds a graph already: open it, or choose another place")
+            graph._lay_out()
+        return graph
+
+    def _lay_out(self) -> None:
+        """Rows (version 1), the config key (2), the stamp (3); then the commit graph, which makes it complete."""
+        genesis = CommitRecord(new_ulid(), None, None, None, time.time_ns() // 1000, None, {"kind": "Init"}, 3)
+        dataset = self.datasets.create(MANIFEST, rows_table([head_row(genesis)]))
+        with translated("lay out", dataset.uri):
+            dataset.update_config(MANAGED)
+        stamp(dataset, INTERNAL_SCHEMA_VERSION)
+        self.commit_log.create(genesis)
+
+    @classmethod
+    def open(
+        cls, objects: Objects, config: OntologiaConfig | None = None, *, mode: OpenMode = OpenMode.READ_WRITE
+    ) -> Graph:
+        """Open a graph. Read-write migrates, then recovers, before anything looks at branches."""
+        graph = cls(objects, config, mode=mode)
+        if graph.datasets.find(MANIFEST) is None:
+            raise UninitializedStorageError(
+                f"there is no graph at {objects.uri}: make one with Omnigraph.init or `onto init --engine omnigraph`",
+                context={"path": objects.uri},
+            )
+        if mode is OpenMode.READ_WRITE:
+            migrate(graph.datasets)
+            graph.recovered = graph.recovery.sweep()
+        else:
+            graph.manifest()
+        return graph
+
+    # --- reading ---
+
+    def manifest(self, branch: str = MAIN, version: int | None = None) -> Manifest:
+        """The catalog of a branch, at its head or at a version of it."""
+        if branch != MAIN:
+            self.check_branch(branch)
+        return self.publisher.manifest(branch, version)
+
+    def branches(self) -> list[str]:
+        """main, then the others by name."""
+        named = self.datasets.branches(MANIFEST)
+        return [MAIN, *sorted(name for name in named if name != SCHEMA_APPLY_LOCK)]
+
+    def check_branch(self, branch: str) -> None:
+        if branch == SCHEMA_APPLY_LOCK:
+            raise BranchError(f"{branch!r} is an internal branch: it cannot be read, written, merged or deleted")
+        if branch not in self.branches():
+            raise BranchError(f"there is no branch {branch!r}; there are {', '.join(self.branches())}")
+
+    def commits(self, branch: str = MAIN) -> Iterator[CommitRecord]:
+        """The history of a branch, newest first."""
+        return self.commit_log.log(self.manifest(branch))
+
+    # --- writing ---
+
+    def check_writable(self) -> None:
+        if self.mode is OpenMode.READ_ONLY:
+            raise ValidationError(f"{self.objects.uri} was opened read-only: open it with OpenMode.READ_WRITE to write")
+
+    @contextmanager
+    def writing(self, branch: str) -> Iterator[tuple[Lease, Manifest]]:
+        """The lease of a branch, with everything unfinished on it settled, and its catalog of that moment."""
+        self.check_writable()
+        with self.leases.hold(branch) as lease:
+            if branch != MAIN:
+                self.check_branch(branch)
+            self.recovery.recover_branch(branch)
+            manifest = self.publisher.manifest(branch)
+            self.commit_log.complete(branch, manifest)
+            yield lease, manifest
+
+    def write(
+        self,
+        branch: str,
+        kind: WriterKind,
+        prepare: Callable[[Manifest], WritePlan | None],
+        *,
+        actor: str | None = None,
+        if_commit: str | None = None,
+    ) -> CommitRecord | None:
+        """One atomic commit on a branch. `prepare` validates and plans on the state that will be written to."""
+        with self.writing(branch) as (lease, manifest):
+            self._check_head(manifest, if_commit)
+            plan = prepare(manifest)
+            if plan is None:
+                return None
+            return run_phases(self, lease, manifest, kind, plan, actor=actor, expected_head=if_commit)
+
+    def _check_head(self, manifest: Manifest, if_commit: str | None) -> None:
+        from ontologia.errors import HeadMismatchError
+
+        head = None if manifest.head is None else manifest.head.graph_commit_id
+        if if_commit is not None and head != if_commit:
+            raise HeadMismatchError(
+                f"branch {manifest.branch} is at commit {head}, not at {if_commit}: read again and retry"
+            )
+
+
+Rows = Sequence[dict[str, Any]]

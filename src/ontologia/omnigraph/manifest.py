@@ -1,0 +1,223 @@
+"""`__manifest`: the catalog of all tables and their published versions, and how a snapshot is made of its rows (L2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ontologia.errors import StorageBackendError
+from ontologia.omnigraph.names import MAIN, branch_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+TABLE = "table"
+TABLE_VERSION = "table_version"
+TABLE_TOMBSTONE = "table_tombstone"
+GRAPH_HEAD = "graph_head"
+"""Ours, beside the seed's three kinds: one row that every publish rewrites. Two publishes on one branch therefore
+always touch the same key, and the commit it describes is there in the instant the versions are. Readers of the
+original skip kinds they do not know."""
+
+PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+MANAGED = {"table_version_management": "true"}
+CREATED = "_row_created_at_version"
+
+
+def manifest_schema(*, keyed: bool = True) -> pa.Schema:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.uint64()
+    return pa.schema(
+        [
+            pa.field("object_id", text, nullable=False, metadata={PRIMARY_KEY: "true"} if keyed else None),
+            pa.field("object_type", text, nullable=False),
+            pa.field("location", text),
+            pa.field("metadata", text),
+            pa.field("base_objects", pa.list_(pa.field("item", text))),
+            pa.field("table_key", text, nullable=False),
+            pa.field("table_version", number),
+            pa.field("table_branch", text),
+            pa.field("row_count", number),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """One graph commit, as the head row carries it until the next one replaces it."""
+
+    graph_commit_id: str
+    manifest_branch: str | None
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    created_at_us: int
+    actor_id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)  #: message, kind of write, metadata of the caller
+    manifest_version: int = 0
+
+    @property
+    def branch(self) -> str:
+        return branch_name(self.manifest_branch)
+
+    def to_json(self) -> str:
+        content = {name: value for name, value in self.__dict__.items() if name != "manifest_version"}
+        return json.dumps({**content, "details": dict(self.details)}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str, manifest_version: int) -> CommitRecord:
+        return cls(**json.loads(text), manifest_version=manifest_version)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The published version of a table: dataset, lineage and number."""
+
+    key: str
+    path: str
+    version: int
+    branch: str | None
+    rows: int
+    text: str = field(default="{}", compare=False, repr=False)  #: the row's metadata; parsed when asked for
+    published_at: int = field(default=0, compare=False)  #: the manifest version that published it
+
+    @property
+    def place(self) -> tuple[str, str | None, int]:
+        return (self.path, self.branch, self.version)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return json.loads(self.text)  # type: ignore[no-any-return]
+
+    def row(self) -> dict[str, Any]:
+        return row(
+            f"{self.key}${self.version:020d}",
+            TABLE_VERSION,
+            self.key,
+            metadata=self.text,
+            table_version=self.version,
+            table_branch=self.branch,
+            row_count=self.rows,
+        )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A registered table: where its dataset lies, and what the layers above noted about its type."""
+
+    key: str
+    path: str
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return self.key.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition(":")[2]
+
+    def row(self) -> dict[str, Any]:
+        notes = json.dumps(dict(self.notes), ensure_ascii=False) if self.notes else None
+        return row(self.key, TABLE, self.key, location=self.path, metadata=notes)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All of `__manifest` at one version of one branch."""
+
+    branch: str
+    version: int
+    tables: Mapping[str, Table]
+    pins: Mapping[str, Pin]  #: the live version of every table that has one
+    history: Mapping[str, tuple[Pin, ...]]  #: every published version, by number
+    tombstones: Mapping[str, int]
+    head: CommitRecord | None
+
+    def highest(self, key: str) -> int:
+        """What an expected version is compared with: the live one, else the tombstone's number, else 0."""
+        pin = self.pins.get(key)
+        return pin.version if pin is not None else self.tombstones.get(key, 0)
+
+    def table(self, key: str) -> Table:
+        if key not in self.pins:
+            known = ", ".join(sorted(self.pins)) or "none"
+            raise StorageBackendError(f"the graph has no table {key} on branch {self.branch}; it has {known}")
+        return self.tables[key]
+
+    def published(self, key: str, version: int) -> int:
+        """The graph version that made a version of a table visible: that of the first pin at or after it."""
+        for pin in self.history.get(key, ()):
+            if pin.version >= version:
+                return pin.published_at
+        return self.version
+
+
+def tombstone_row(key: str, number: int) -> dict[str, Any]:
+    return row(f"{key}$tombstone${number:020d}", TABLE_TOMBSTONE, key, table_version=number)
+
+
+def head_row(record: CommitRecord) -> dict[str, Any]:
+    return row(GRAPH_HEAD, GRAPH_HEAD, GRAPH_HEAD, metadata=record.to_json())
+
+
+def row(object_id: str, object_type: str, key: str, **values: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(
+        ("location", "metadata", "base_objects", "table_version", "table_branch", "row_count"), None
+    )
+    return {"object_id": object_id, "object_type": object_type, "table_key": key, **empty, **values}
+
+
+def rows_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(list(rows), schema=manifest_schema())
+
+
+def read_manifest(dataset: LanceDataset, branch: str = MAIN) -> Manifest:
+    """Reconstruct: the latest version per (table_key, table_branch) that no tombstone covers; of a table's lineages,
+    the newest, since a fork counts on from where it began."""
+    columns = ["object_id", "object_type", "location", "metadata", "table_key", "table_version", "table_branch"]
+    found = dataset.scanner(columns=[*columns, "row_count", CREATED, "_row_last_updated_at_version"]).to_table()
+    tables: dict[str, Table] = {}
+    versions: dict[str, list[Mapping[str, Any]]] = {}
+    tombstones: dict[str, int] = {}
+    head: CommitRecord | None = None
+    for item in found.to_pylist():
+        key, kind = item["table_key"], item["object_type"]
+        if kind == TABLE:
+            tables[key] = Table(key, item["location"], json.loads(item["metadata"] or "{}"))
+        elif kind == TABLE_VERSION:
+            versions.setdefault(key, []).append(item)
+        elif kind == TABLE_TOMBSTONE:
+            tombstones[key] = max(tombstones.get(key, 0), item["table_version"])
+        elif kind == GRAPH_HEAD:
+            head = CommitRecord.from_json(item["metadata"], item["_row_last_updated_at_version"])
+    history = {key: _pins(key, tables, items) for key, items in versions.items()}
+    live = {
+        key: pins[-1]
+        for key, pins in history.items()
+        if pins[-1].version > tombstones.get(key, 0) or key not in tombstones
+    }
+    return Manifest(branch, dataset.version, tables, live, history, tombstones, head)
+
+
+def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]]) -> tuple[Pin, ...]:
+    if key not in tables:
+        raise StorageBackendError(f"__manifest has versions of {key} and no row that says where it lies")
+    pins = (
+        Pin(
+            key,
+            tables[key].path,
+            item["table_version"],
+            item["table_branch"],
+            item["row_count"] or 0,
+            item["metadata"] or "{}",
+            item[CREATED],
+        )
+        for item in items
+    )
+    return tuple(sorted(pins, key=lambda pin: pin.version))

@@ -1,0 +1,74 @@
+"""The shape of `__manifest` on disk, and how an older one becomes today's: one stamp, one dispatcher.
+
+A new shape is a new constant, a new step here and a test. No other code looks at the stamp. Steps can be run again
+after a crash, and by two processes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ontologia.errors import EngineVersionError
+from ontologia.omnigraph.datasets import Datasets, translated
+from ontologia.omnigraph.manifest import PRIMARY_KEY
+from ontologia.omnigraph.names import MANIFEST
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+INTERNAL_SCHEMA_VERSION = 3
+STAMP = "omnigraph:internal_schema_version"
+LEGACY_RUN_PREFIX = "__run__"
+
+
+def stamp_of(dataset: LanceDataset) -> int:
+    """The stamp; a graph older than stamps counts as 1."""
+    text = (dataset.schema.metadata or {}).get(STAMP.encode(), b"").decode()
+    return int(text) if text.isdecimal() else 1
+
+
+def check_stamp(dataset: LanceDataset) -> int:
+    """Refuse what a newer release wrote, also for reading: an unknown shape is no missing stamp."""
+    found = stamp_of(dataset)
+    if found > INTERNAL_SCHEMA_VERSION:
+        raise EngineVersionError(
+            f"{dataset.uri}: this graph has internal schema version {found}, and this release knows up to "
+            f"{INTERNAL_SCHEMA_VERSION}: upgrade ontologia first",
+            context={"path": dataset.uri},
+        )
+    return found
+
+
+def migrate(datasets: Datasets, branch: str | None = None) -> LanceDataset:
+    """Bring `__manifest` on a branch to this release's shape. When the stamp is right, this is one metadata read."""
+    dataset = datasets.open(MANIFEST, branch)
+    found = check_stamp(dataset)
+    while found < INTERNAL_SCHEMA_VERSION:
+        _STEPS[found](datasets, dataset)
+        found += 1
+        stamp(dataset, found)
+    return dataset
+
+
+def stamp(dataset: LanceDataset, version: int) -> None:
+    with translated("stamp", dataset.uri):
+        dataset.update_schema_metadata({STAMP: str(version)})
+
+
+def _key_object_ids(datasets: Datasets, dataset: LanceDataset) -> None:
+    """1 → 2: `object_id` becomes the key that concurrent publishes are told apart by."""
+    field = dataset.schema.field("object_id")
+    if PRIMARY_KEY.encode() not in (field.metadata or {}):  # Lance refuses to set it twice
+        with translated("annotate", dataset.uri):
+            dataset.update_field_metadata({"object_id": {PRIMARY_KEY: "true"}})
+
+
+def _sweep_run_branches(datasets: Datasets, dataset: LanceDataset) -> None:
+    """2 → 3: staging branches of the Run state machine, which no release has had since, go."""
+    for name in sorted(datasets.branches(MANIFEST), key=len, reverse=True):
+        if name.lstrip("/").startswith(LEGACY_RUN_PREFIX):
+            datasets.drop_branch(MANIFEST, name)
+
+
+_STEPS: dict[int, Callable[[Datasets, LanceDataset], None]] = {1: _key_object_ids, 2: _sweep_run_branches}
