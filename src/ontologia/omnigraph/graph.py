@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
-
 from ontologia.config import OntologiaConfig, new_runtime_id
-from ontologia.errors import BranchError, UninitializedStorageError, ValidationError
+from ontologia.errors import BranchError, HeadMismatchError, UninitializedStorageError, ValidationError
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.omnigraph.commits import CommitLog, RecoveryRecord
 from ontologia.omnigraph.datasets import Datasets, translated
 from ontologia.omnigraph.leases import Leases
 from ontologia.omnigraph.manifest import MANAGED, CommitRecord, Manifest, head_row, rows_table
 from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, migrate, stamp
-from ontologia.omnigraph.names import LEASES, MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid
+from ontologia.omnigraph.names import MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid
 from ontologia.omnigraph.phases import WritePlan, run_phases
 from ontologia.omnigraph.publisher import Publisher
 from ontologia.omnigraph.recovery import Recovery
 from ontologia.omnigraph.sidecars import Sidecars, WriterKind
-
-GENESIS_LOCK = f"{LEASES}/@init.json"
 
 
 class OpenMode(Enum):
@@ -152,13 +148,9 @@ class Graph:
             return run_phases(self, lease, manifest, kind, plan, actor=actor, expected_head=if_commit)
 
     def _check_head(self, manifest: Manifest, if_commit: str | None) -> None:
-        from ontologia.errors import HeadMismatchError
-
         head = None if manifest.head is None else manifest.head.graph_commit_id
         if if_commit is not None and head != if_commit:
             raise HeadMismatchError(
                 f"branch {manifest.branch} is at commit {head}, not at {if_commit}: read again and retry"
             )
 
-
-Rows = Sequence[dict[str, Any]]

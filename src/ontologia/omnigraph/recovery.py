@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import LockContentionError, StorageBackendError
 from ontologia.omnigraph.commits import RECOVERY_ACTOR, RecoveryRecord
 from ontologia.omnigraph.datasets import operation_of
-from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin, Table
-from ontologia.omnigraph.names import MANIFEST, MAIN, new_ulid, table_path
+from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin
+from ontologia.omnigraph.names import MAIN, MANIFEST, new_ulid, table_path
 from ontologia.omnigraph.phases import CONTENT_PRESERVING, WritePlan, new_record, pin_of
 from ontologia.omnigraph.publisher import Publication
 from ontologia.omnigraph.sidecars import Sidecar, TableIntent
@@ -201,6 +201,3 @@ def _unchanged(sidecar: Sidecar, manifest: Manifest) -> list[dict[str, Any]]:
         for intent in sidecar.tables
     ]
 
-
-def registered_tables(tables: Sequence[Table]) -> dict[str, Table]:
-    return {table.key: table for table in tables}

@@ -1,0 +1,127 @@
+"""Branches and tags of a graph. A branch is a Lance branch of `__manifest` and one of the commit graph; tables fork
+when the branch first writes to them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ontologia.errors import BranchError, OntologiaError, ValidationError
+from ontologia.omnigraph.datasets import translated
+from ontologia.omnigraph.leases import CONTROL
+from ontologia.omnigraph.names import COMMITS, MAIN, MANIFEST, branch_name, check_branch_name, stored_branch
+from ontologia.omnigraph.snapshots import resolve, tags_of
+
+if TYPE_CHECKING:
+    from ontologia.omnigraph.graph import Graph
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch: where it came from and where it is."""
+
+    name: str
+    parent: str | None
+    forked_at: int | None  #: the parent's manifest version
+    created_at: datetime | None
+    head: str | None
+
+
+def list_branches(graph: Graph) -> list[Branch]:
+    known = graph.datasets.branches(MANIFEST)
+    found = []
+    for name in graph.branches():
+        head = graph.publisher.manifest(name).head
+        commit = None if head is None else head.graph_commit_id
+        if name == MAIN:
+            found.append(Branch(name, None, None, None, commit))
+        else:
+            fork = known[name]
+            created = datetime.fromtimestamp(fork["create_at"], UTC)
+            found.append(Branch(name, branch_name(fork["parent_branch"]), fork["parent_version"], created, commit))
+    return found
+
+
+def create_branch(graph: Graph, name: str, source: str = MAIN) -> str:
+    """Fork `__manifest` (the authority), then the commit graph. Nothing is copied, and no table is touched."""
+    graph.check_writable()
+    with graph.leases.hold(CONTROL):
+        name = check_branch_name(name, [*graph.datasets.branches(MANIFEST)])
+        origin = resolve(graph, source)
+        graph.step("branch manifest", name)
+        graph.datasets.fork(MANIFEST, name, stored_branch(origin.branch), origin.version)
+        try:
+            graph.step("branch commits", name)
+            log = graph.datasets.open(COMMITS, stored_branch(origin.branch))
+            graph.datasets.fork(COMMITS, name, stored_branch(origin.branch), log.version)
+        except Exception:
+            graph.datasets.drop_branch(MANIFEST, name)
+            raise
+    return name
+
+
+def delete_branch(graph: Graph, name: str) -> None:
+    """Delete a branch: its entry in `__manifest` first, which is the deletion; what remains goes now or at cleanup."""
+    graph.check_writable()
+    with graph.leases.hold(CONTROL):
+        if name == MAIN:
+            raise BranchError("main cannot be deleted")
+        graph.check_branch(name)
+        with graph.leases.hold(name):
+            _check_unneeded(graph, name)
+            graph.recovery.recover_branch(name)
+            tables = list(graph.publisher.manifest(name).tables.values())
+            graph.step("delete manifest", name)
+            graph.datasets.drop_branch(MANIFEST, name)
+            for path in [COMMITS, *(table.path for table in tables)]:
+                graph.step("delete fork", path)
+                _drop_quietly(graph, path, name)
+
+
+def _check_unneeded(graph: Graph, name: str) -> None:
+    known = graph.datasets.branches(MANIFEST)
+    children = sorted(other for other, fork in known.items() if fork["parent_branch"] == name)
+    if children:
+        raise BranchError(f"branch {name!r} is the parent of {', '.join(children)}: delete those first")
+    tagged = sorted(tag for tag, (branch, _) in tags_of(graph).items() if branch == name)
+    if tagged:
+        raise BranchError(f"branch {name!r} has the tags {', '.join(tagged)}: delete those first")
+    for other in graph.branches():
+        if other != name:
+            used = [pin.key for pin in graph.publisher.manifest(other).pins.values() if pin.branch == name]
+            if used:
+                raise BranchError(f"branch {other!r} still reads {', '.join(used)} from {name!r}: delete it first")
+
+
+def _drop_quietly(graph: Graph, path: str, name: str) -> None:
+    try:
+        if graph.datasets.find(path) is not None and name in graph.datasets.branches(path):
+            graph.datasets.drop_branch(path, name)
+    except OntologiaError as problem:
+        _log.warning("a fork of the deleted branch %s is left at %s until the next cleanup: %s", name, path, problem)
+
+
+def create_tag(graph: Graph, name: str, reference: str | int | None = None) -> None:
+    """Name a commit. Its state is kept until the tag is deleted, whatever is cleaned up."""
+    graph.check_writable()
+    with graph.leases.hold(CONTROL):
+        if name in graph.branches() or name in tags_of(graph):
+            raise ValidationError(f"there is a branch or a tag {name!r} already: choose another name")
+        manifest = resolve(graph, reference)
+        dataset = graph.datasets.open(MANIFEST)
+        with translated("tag", dataset.uri):
+            dataset.tags.create(name, (stored_branch(manifest.branch), manifest.version))
+
+
+def delete_tag(graph: Graph, name: str) -> None:
+    graph.check_writable()
+    with graph.leases.hold(CONTROL):
+        if name not in tags_of(graph):
+            raise ValidationError(f"there is no tag {name!r}")
+        dataset = graph.datasets.open(MANIFEST)
+        with translated("untag", dataset.uri):
+            dataset.tags.delete(name)

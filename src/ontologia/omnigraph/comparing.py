@@ -1,0 +1,174 @@
+"""What differs between two versions of a table, found by fragments: what both versions share is never read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows by id: new ones, changed ones before and after (in the same order), and removed ones."""
+
+    inserted: pa.Table
+    before: pa.Table
+    after: pa.Table
+    deleted: pa.Table
+
+    @property
+    def ids(self) -> set[str]:
+        return {text for table in (self.inserted, self.after, self.deleted) for text in table.column("id").to_pylist()}
+
+    @property
+    def written(self) -> pa.Table:
+        """The rows that are new or changed, as they are now."""
+        import pyarrow as pa
+
+        return pa.concat_tables([self.inserted, self.after])
+
+    def __bool__(self) -> bool:
+        return bool(self.inserted.num_rows or self.after.num_rows or self.deleted.num_rows)
+
+
+def compare(old: LanceDataset | None, new: LanceDataset | None) -> Difference:
+    """The difference between two versions, which may lie on different branches, or not exist at all.
+
+    A compaction moves rows without changing them; they are read and found equal.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    given = new if new is not None else old
+    assert given is not None
+    schema = given.schema.remove_metadata()
+    gone, come = _touched(old, new)
+    was, now = _conformed(gone, schema), _conformed(come, schema)
+    places = pc.index_in(now.column("id"), value_set=was.column("id").combine_chunks())
+    known = pc.is_valid(places)
+    inserted = now.filter(pc.invert(known))
+    after = now.filter(known)
+    before = was.take(places.drop_null()) if after.num_rows else was[:0]
+    changed = pc.invert(equal_rows(before, after))
+    deleted = was.filter(pc.invert(pc.is_in(was.column("id"), value_set=now.column("id").combine_chunks())))
+    assert isinstance(inserted, pa.Table)
+    return Difference(inserted, before.filter(changed), after.filter(changed), deleted)
+
+
+def _touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Table | None, pa.Table | None]:
+    """The rows of each side that the other does not have in the very same place."""
+    before, after = _fragments(old), _fragments(new)
+    only_old = [item for files, item in before.items() if files not in after]
+    only_new = [item for files, item in after.items() if files not in before]
+    gone, come = _read(old, only_old), _read(new, only_new)
+    for files in before.keys() & after.keys():
+        left, right = before[files], after[files]
+        if _deletions(left) != _deletions(right):
+            assert old is not None
+            assert new is not None
+            lost, found = _difference_of_places(old, left, new, right)
+            gone, come = _joined(gone, lost), _joined(come, found)
+    return gone, come
+
+
+def _fragments(dataset: LanceDataset | None) -> dict[tuple[str, ...], Any]:
+    """Fragments by their data files, whose names are unique. Overlaid ones are told apart by what lies over them."""
+    if dataset is None:
+        return {}
+    return {
+        (*(file.path for file in fragment.metadata.files), *map(str, fragment.metadata.overlays)): fragment
+        for fragment in dataset.get_fragments()
+    }
+
+
+def _deletions(fragment: Any) -> tuple[int, int] | None:
+    file = fragment.metadata.deletion_file
+    return None if file is None else (file.read_version, file.id)
+
+
+def _read(dataset: LanceDataset | None, fragments: Sequence[Any]) -> pa.Table | None:
+    if dataset is None or not fragments:
+        return None if dataset is None else dataset.schema.empty_table()
+    return dataset.scanner(fragments=list(fragments)).to_table()
+
+
+def _difference_of_places(old: Any, left: Any, new: Any, right: Any) -> tuple[pa.Table, pa.Table]:
+    """Rows alive on one side only, where both have the same files and other deletions."""
+    import numpy as np
+
+    mask = 0xFFFFFFFF
+    sides = []
+    for dataset, fragment in ((old, left), (new, right)):
+        found = dataset.scanner(columns=[], with_row_id=True, with_row_address=True, fragments=[fragment]).to_table()
+        sides.append((found.column("_rowid").to_numpy(), found.column("_rowaddr").to_numpy() & mask))
+    (old_ids, old_places), (new_ids, new_places) = sides
+    lost = old_ids[~np.isin(old_places, new_places, assume_unique=True)]
+    found = new_ids[~np.isin(new_places, old_places, assume_unique=True)]
+    return _taken(old, left, lost), _taken(new, right, found)
+
+
+def _taken(dataset: Any, fragment: Any, row_ids: Any) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(row_ids):
+        return dataset.schema.empty_table()
+    if len(row_ids) * 50 < fragment.physical_rows:
+        return dataset._take_rows(row_ids.tolist())
+    rows = dataset.scanner(fragments=[fragment], with_row_id=True).to_table()
+    return rows.filter(pc.is_in(rows.column("_rowid"), value_set=pa.array(row_ids))).drop_columns(["_rowid"])
+
+
+def _joined(left: pa.Table | None, right: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    return right if left is None else pa.concat_tables([left, right.cast(left.schema)])
+
+
+def _conformed(table: pa.Table | None, schema: pa.Schema) -> pa.Table:
+    """Rows in the columns of a schema; what an older schema lacks is null, what it had besides is left out."""
+    import pyarrow as pa
+
+    if table is None:
+        return schema.empty_table()
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names and _castable(table.schema.field(field.name).type, field.type)
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    loose = pa.schema([pa.field(field.name, field.type) for field in schema])
+    return pa.Table.from_arrays(columns, schema=loose)
+
+
+def _castable(left: pa.DataType, right: pa.DataType) -> bool:
+    return bool(left == right)
+
+
+def equal_rows(left: pa.Table, right: pa.Table) -> pa.ChunkedArray:
+    """Row by row, whether all columns agree. Null is only equal to null, and not-a-number to itself."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    equal: Any = pa.chunked_array([pa.array([True] * left.num_rows, pa.bool_())])
+    for name in left.column_names:
+        equal = pc.and_(equal, equal_values(left.column(name), right.column(name)))
+    return equal
+
+
+def equal_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_nested(left.type):
+        pairs: Iterable[tuple[Any, Any]] = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return pa.chunked_array([pa.array([a == b for a, b in pairs], pa.bool_())])
+    same = pc.fill_null(pc.equal(left, right), False)
+    same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+    return same

@@ -1,0 +1,147 @@
+"""What changed: between two states, and as a feed that can be taken up again where it was left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ontologia.errors import HistoryGapError, StorageBackendError, ValidationError
+from ontologia.omnigraph.comparing import compare
+from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.mutation import ENDS
+from ontologia.omnigraph.snapshots import Snapshot, same_place
+
+if TYPE_CHECKING:
+    from ontologia.omnigraph.graph import Graph
+
+Op = Literal["insert", "update", "delete"]
+OPS = ("insert", "update", "delete")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row that differs. `before` is None for an insert, `after` for a delete."""
+
+    table_key: str
+    id: str
+    op: Op
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    commit_id: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.table_key.partition(":")[0]
+
+    @property
+    def type_name(self) -> str:
+        return self.table_key.partition(":")[2]
+
+    @property
+    def endpoints(self) -> dict[str, str] | None:
+        row = self.after or self.before or {}
+        return {name: row[name] for name in ENDS} if self.kind == "edge" else None
+
+
+@dataclass(frozen=True)
+class ChangeSet:
+    """The changes between two states, and how many there are of each kind."""
+
+    from_version: int
+    to_version: int
+    branch: str
+    changes: Sequence[Change]
+
+    @property
+    def stats(self) -> dict[str, int]:
+        counts = {f"{op}s": sum(change.op == op for change in self.changes) for op in OPS}
+        return counts | {"types_affected": len({change.table_key for change in self.changes})}
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+@dataclass(frozen=True)
+class ChangeFeed:
+    """Changes commit by commit, oldest first, and the cursor to go on from."""
+
+    changes: Sequence[Change]
+    cursor: str | None
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+
+def diff(
+    graph: Graph,
+    before: Manifest,
+    after: Manifest,
+    keys: Sequence[str] | None = None,
+    ops: Sequence[str] | None = None,
+    commit_id: str | None = None,
+) -> ChangeSet:
+    """Row by row, with before and after. Tables that both states share are not read."""
+    wanted = set(OPS if ops is None else ops)
+    if not wanted <= set(OPS):
+        raise ValidationError(f"ops are {', '.join(OPS)}, not {', '.join(sorted(wanted - set(OPS)))}")
+    old, new = Snapshot(graph, before), Snapshot(graph, after)
+    changes: list[Change] = []
+    for key in sorted(before.pins.keys() | after.pins.keys() if keys is None else keys):
+        if same_place(before.pins.get(key), after.pins.get(key)) or not (key in old or key in new):
+            continue
+        changes += [change for change in _changes(old, new, key, commit_id) if change.op in wanted]
+    return ChangeSet(before.version, after.version, after.branch, changes)
+
+
+def _changes(old: Snapshot, new: Snapshot, key: str, commit_id: str | None) -> list[Change]:
+    found = compare(old.find(key), new.find(key))
+    changes = [Change(key, row["id"], "insert", None, row, commit_id) for row in found.inserted.to_pylist()]
+    pairs = zip(found.before.to_pylist(), found.after.to_pylist(), strict=True)
+    changes += [Change(key, after["id"], "update", before, after, commit_id) for before, after in pairs]
+    changes += [Change(key, row["id"], "delete", row, None, commit_id) for row in found.deleted.to_pylist()]
+    return sorted(changes, key=lambda change: change.id)
+
+
+def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | None = None) -> ChangeFeed:
+    """What commits after the cursor changed on a branch, oldest first; from the beginning without one."""
+    chain = _first_parents(graph, graph.manifest(branch))
+    if cursor is not None:
+        place = next((n for n, record in enumerate(chain) if record.graph_commit_id == cursor), None)
+        if place is None:
+            raise HistoryGapError(
+                f"commit {cursor} is not in the history of branch {branch}, as far as it is stored: read the whole "
+                "state with snapshot(), then follow from its head"
+            )
+        chain = chain[: place + 1]
+    changes: list[Change] = []
+    pairs = list(zip(chain[:0:-1], chain[-2::-1], strict=True))[: limit if limit is None else max(limit, 0)]
+    for earlier, later in pairs:
+        states = [_state(graph, record) for record in (earlier, later)]
+        changes += diff(graph, states[0], states[1], commit_id=later.graph_commit_id)
+    last = pairs[-1][1] if pairs else (chain[-1] if chain else None)
+    return ChangeFeed(changes, None if last is None else last.graph_commit_id)
+
+
+def _first_parents(graph: Graph, manifest: Manifest) -> list[CommitRecord]:
+    """The commits that this branch itself went through, newest first."""
+    pool = {record.graph_commit_id: record for record in graph.commit_log.log(manifest)}
+    name = graph.commit_log.head_of(manifest, pool)
+    chain = []
+    while name is not None and name in pool:
+        chain.append(pool[name])
+        name = pool[name].parent_commit_id
+    return chain
+
+
+def _state(graph: Graph, record: CommitRecord) -> Manifest:
+    try:
+        return graph.publisher.manifest(record.branch, record.manifest_version)
+    except StorageBackendError as problem:
+        raise HistoryGapError(
+            f"the state of commit {record.graph_commit_id} was cleaned up, so what followed it cannot be told: read the "
+            "whole state with snapshot(), then follow from its head"
+        ) from problem

@@ -1,0 +1,232 @@
+"""Care of a graph: compaction, indexes and repair. None of it changes a row, all of it is published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ontologia.errors import LockContentionError, RecoveryPendingError
+from ontologia.omnigraph.datasets import landed, operation_of, translated
+from ontologia.omnigraph.manifest import CommitRecord, Manifest, Table
+from ontologia.omnigraph.names import MAIN, new_ulid, stored_branch
+from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, TableWork, WritePlan, new_record, pin_of
+from ontologia.omnigraph.publisher import Publication
+from ontologia.omnigraph.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+    from ontologia.omnigraph.graph import Graph
+
+SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
+MIN_VECTORS = 256  #: fewer are searched as they are: an index of them would cost more than it saves
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """An index that a type declares: whether it is built, and how many rows it does not cover yet."""
+
+    table_key: str
+    column: str
+    kind: str
+    built: bool
+    uncovered: int
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A table whose newest version is not the published one."""
+
+    table_key: str
+    published: int
+    newest: int
+    classification: Literal["no_drift", "verified_maintenance", "suspicious", "unverifiable"]
+    action: Literal["no_op", "preview", "healed", "forced", "refused"]
+
+
+def optimize(graph: Graph, branch: str = MAIN, actor: str | None = None) -> CommitRecord | None:
+    """Compact tables and bring indexes up to date, as one commit. Refused while a recovery is pending."""
+    return _maintain(graph, branch, "Optimize", actor)
+
+
+def ensure_indices(graph: Graph, branch: str = MAIN, actor: str | None = None) -> CommitRecord | None:
+    """Build the declared indexes that are missing."""
+    return _maintain(graph, branch, "EnsureIndices", actor)
+
+
+def _maintain(graph: Graph, branch: str, kind: Any, actor: str | None) -> CommitRecord | None:
+    def prepare(manifest: Manifest) -> WritePlan | None:
+        works = []
+        for key in _own_tables(manifest):
+            dataset = Snapshot(graph, manifest).dataset(key)
+            steps = _steps(dataset, manifest.tables[key], compacting=kind == "Optimize")
+            if steps:
+                works.append(TableWork(key, _applying(steps), 1))
+        notes = {work.key: _kept_notes(manifest, work.key) for work in works}
+        return WritePlan(works, pin_notes={key: note for key, note in notes.items() if note}) if works else None
+
+    graph.check_writable()
+    refuse_while_pending(graph)
+    return graph.write(branch, kind, prepare, actor=actor)
+
+
+def refuse_while_pending(graph: Graph) -> None:
+    """A write that stopped halfway might be undone; nothing may be published on top of it before that is settled."""
+    for sidecar in graph.sidecars.pending():
+        try:
+            with graph.leases.hold(sidecar.branch, timeout_s=0):
+                alive = sidecar.key not in graph.sidecars.names()
+        except LockContentionError:
+            alive = True  # its writer is at work, and will be waited for
+        if not alive:
+            raise RecoveryPendingError(
+                f"the {sidecar.writer_kind} {sidecar.operation_id} on branch {sidecar.branch} stopped halfway: open the "
+                "graph read-write, which recovers it, then try again"
+            )
+
+
+def _own_tables(manifest: Manifest) -> list[str]:
+    """Tables whose data lies on this branch's own lineage: others' are their owners' to care for."""
+    own = stored_branch(manifest.branch)
+    return [key for key, pin in sorted(manifest.pins.items()) if pin.branch == own]
+
+
+def _kept_notes(manifest: Manifest, key: str) -> dict[str, Any]:
+    own = ("manifest_path", "manifest_size", "e_tag", "naming_scheme")
+    return {name: value for name, value in manifest.pins[key].metadata.items() if name not in own}
+
+
+Step = Any
+
+
+def _steps(dataset: LanceDataset, table: Table, *, compacting: bool) -> list[Step]:
+    steps: list[Step] = []
+    if compacting and _needs_compaction(dataset):
+        steps.append(_compact)
+    for state in index_states(dataset, table):
+        if not state.built:
+            steps.append(_build(state))
+    if compacting and (steps or any(state.uncovered for state in index_states(dataset, table))):
+        steps.append(_cover)
+    return steps
+
+
+def _applying(steps: Sequence[Step]) -> Any:
+    def apply(dataset: LanceDataset, commit: Commit) -> LanceDataset:
+        before = dataset.version
+        for step in steps:
+            with translated("maintain", dataset.uri):
+                step(dataset)
+        for version in range(before + 1, dataset.version + 1):
+            kind, _ = operation_of(dataset, version)
+            if kind not in CONTENT_PRESERVING:
+                landed(dataset, before)  # another writer's commit came in between: refuse what it would publish
+        return dataset
+
+    return apply
+
+
+def _needs_compaction(dataset: LanceDataset) -> bool:
+    from lance.optimize import Compaction
+
+    plan = Compaction.plan(dataset, options=dict[str, Any]())  # type: ignore[arg-type]
+    return plan.num_tasks() > 0
+
+
+def _compact(dataset: LanceDataset) -> None:
+    dataset.optimize.compact_files()
+
+
+def _cover(dataset: LanceDataset) -> None:
+    if dataset.list_indices():
+        dataset.optimize.optimize_indices()
+
+
+def _build(state: IndexState) -> Step:
+    def build(dataset: LanceDataset) -> None:
+        if state.kind == "vector":
+            dataset.create_index(state.column, "IVF_FLAT", metric="L2", num_partitions=1, replace=True)
+        else:
+            kind: Any = SCALAR[state.kind]
+            dataset.create_scalar_index(state.column, kind, replace=True)
+
+    return build
+
+
+def declared_indexes(table: Table) -> dict[str, str]:
+    """Columns and kinds: every id, both ends of an edge, and what the type declares."""
+    ends = {"src": "btree", "dst": "btree"} if table.kind == "edge" else {}
+    return {"id": "btree", **ends, **table.notes.get("indexes", {})}
+
+
+def index_states(dataset: LanceDataset, table: Table) -> list[IndexState]:
+    rows = dataset.count_rows()
+    built = {item["name"]: item for item in dataset.list_indices()}
+    states = []
+    for column, kind in declared_indexes(table).items():
+        name = f"{column}_idx"
+        if name in built:
+            uncovered = dataset.stats.index_stats(name).get("num_unindexed_rows", 0)
+            states.append(IndexState(table.key, column, kind, True, uncovered))
+        elif rows and not (kind == "vector" and rows - _nulls(dataset, column) < MIN_VECTORS):
+            states.append(IndexState(table.key, column, kind, False, rows))
+    return states
+
+
+def _nulls(dataset: LanceDataset, column: str) -> int:
+    return dataset.count_rows(f"`{column}` IS NULL")
+
+
+# --- repair ---
+
+
+def repair(graph: Graph, branch: str = MAIN, *, confirm: bool = False, force: bool = False) -> list[Drift]:
+    """Find tables whose newest version is not the published one. `confirm` publishes what is provably maintenance;
+    with `force` also what is not."""
+    graph.check_writable()
+    refuse_while_pending(graph)
+    with graph.writing(branch) as (lease, manifest):
+        found = [_drift(graph, manifest, key, confirm, force) for key in _own_tables(manifest)]
+        settled = [drift for drift in found if drift.action in ("healed", "forced")]
+        if settled:
+            lease.guard()
+            _publish_newest(graph, manifest, settled)
+        return found
+
+
+def _drift(graph: Graph, manifest: Manifest, key: str, confirm: bool, force: bool) -> Drift:
+    pin = manifest.pins[key]
+    newest = graph.datasets.open(pin.path, pin.branch)
+    if newest.version == pin.version:
+        return Drift(key, pin.version, newest.version, "no_drift", "no_op")
+    kinds = [operation_of(newest, version)[0] for version in range(pin.version + 1, newest.version + 1)]
+    classification: Any = "suspicious"
+    if "Unreadable" in kinds:
+        classification = "unverifiable"
+    elif all(kind in ("Rewrite", "BaseOperation") for kind in kinds):
+        classification = "verified_maintenance"
+    action: Any = "preview"
+    if confirm:
+        action = "healed" if classification == "verified_maintenance" else ("forced" if force else "refused")
+    return Drift(key, pin.version, newest.version, classification, action)
+
+
+def _publish_newest(graph: Graph, manifest: Manifest, drifts: Sequence[Drift]) -> None:
+    pins, expected = [], {}
+    for drift in drifts:
+        pin = manifest.pins[drift.table_key]
+        dataset = graph.datasets.open(pin.path, pin.branch, drift.newest)
+        notes = _kept_notes(manifest, pin.key) | graph.datasets.metadata(dataset, pin.path, pin.branch)
+        pins.append(pin_of(pin.key, pin.path, pin.branch, dataset, notes))
+        expected[pin.key] = pin.version
+    forced = any(drift.action == "forced" for drift in drifts)
+    actor = "omnigraph:repair:force" if forced else "omnigraph:repair"
+    record = new_record(new_ulid(), manifest, actor, "Repair", WritePlan())
+    published = graph.publisher.publish(manifest.branch, Publication(pins, expected=expected), record)
+    assert published.head is not None
+    graph.commit_log.append_quietly(manifest.branch, published.head)
+
+
+def report_of(drifts: Sequence[Drift]) -> list[Mapping[str, Any]]:
+    return [drift.__dict__ for drift in drifts]

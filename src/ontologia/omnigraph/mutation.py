@@ -1,0 +1,198 @@
+"""A mutation of any number of tables: what it must not do is found out before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ontologia.errors import GraphValidationError
+from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.phases import Apply, Commit, TableWork, WritePlan
+from ontologia.omnigraph.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    from ontologia.omnigraph.datasets import Datasets
+    from ontologia.omnigraph.graph import Graph
+
+ENDS = ("src", "dst")
+
+
+@dataclass
+class TableChange:
+    """The wanted state of some rows of a table. Each id is written or deleted, not both, and once.
+
+    `new` are ids that must not exist yet. `table` and `schema` come with a table that this change creates; a `table`
+    alone carries new notes.
+    """
+
+    key: str
+    rows: pa.Table | None = None
+    deleted: Sequence[str] = ()
+    new: frozenset[str] = frozenset()
+    table: Table | None = None
+    schema: pa.Schema | None = None
+    replace_all: bool = False  #: the rows given are all there will be
+    notes: Mapping[str, Any] = field(default_factory=dict)  #: kept with the published version
+
+
+@dataclass
+class Checks:
+    """Which rules a mutation is held to."""
+
+    endpoints: bool = True
+    cascade: bool = False
+
+
+def endpoints_of(table: Table) -> tuple[str, str] | None:
+    """The node tables that an edge joins."""
+    ends = table.notes.get("endpoints")
+    return None if not ends else (ends[0], ends[1])
+
+
+def plan_mutation(
+    graph: Graph,
+    manifest: Manifest,
+    changes: Sequence[TableChange],
+    checks: Checks,
+    details: Mapping[str, Any],
+) -> WritePlan | None:
+    """Validate a mutation against the state it will be applied to, and say what each table will do."""
+    snapshot = Snapshot(graph, manifest)
+    by_key = {change.key: change for change in changes}
+    problems = _Problems()
+    for change in changes:
+        _check_new(snapshot, change, problems)
+    if checks.endpoints:
+        _check_endpoints(snapshot, by_key, manifest, problems)
+    _follow_deletes(snapshot, by_key, manifest, checks, problems)
+    problems.refuse("the transaction was refused")
+    works, tables, notes = [], [], {}
+    for change in by_key.values():
+        if change.table is not None:
+            tables.append(change.table)
+        work = _work(graph.datasets, snapshot, change)
+        if work is not None:
+            works.append(work)
+            notes[change.key] = change.notes
+    if not works and not tables:
+        return None
+    return WritePlan(works, tables, details=details, pin_notes={key: note for key, note in notes.items() if note})
+
+
+class _Problems:
+    """Every offending row is counted, the first ones are named."""
+
+    def __init__(self) -> None:
+        self.named: list[str] = []
+        self.total = 0
+
+    def add(self, rows: Sequence[str]) -> None:
+        self.total += len(rows)
+        self.named += rows[: max(0, 20 - len(self.named))]
+
+    def refuse(self, what: str) -> None:
+        if self.total:
+            raise GraphValidationError(what, self.named, self.total)
+
+
+def _check_new(snapshot: Snapshot, change: TableChange, problems: _Problems) -> None:
+    taken = snapshot.existing(change.key, sorted(change.new))
+    problems.add([f"{change.key} has {name!r} already, and insert() takes new keys" for name in sorted(taken)])
+
+
+def _check_endpoints(
+    snapshot: Snapshot, changes: Mapping[str, TableChange], manifest: Manifest, problems: _Problems
+) -> None:
+    for change in changes.values():
+        table = change.table or manifest.tables[change.key]
+        ends = endpoints_of(table)
+        if ends is None or change.rows is None:
+            continue
+        for column, node in zip(ENDS, ends, strict=True):
+            missing = _missing(snapshot, changes.get(node), node, change.rows.column(column).unique().to_pylist())
+            if missing:
+                edges = change.rows.select(["id", column]).to_pylist()
+                problems.add(
+                    [
+                        f"{change.key} {row['id']!r} has the {column} {row[column]!r}, and there is no such {node}"
+                        for row in edges
+                        if row[column] in missing
+                    ]
+                )
+
+
+def _missing(snapshot: Snapshot, change: TableChange | None, node: str, ids: Sequence[str]) -> set[str]:
+    """Those of these nodes that will not exist after the mutation."""
+    wanted = set(ids)
+    written: set[str] = set()
+    if change is not None and change.rows is not None:
+        written = set(change.rows.column("id").to_pylist())
+    unknown = wanted - written
+    if change is not None and change.replace_all:
+        return unknown
+    gone = set(change.deleted) if change is not None else set()
+    return unknown - (snapshot.existing(node, sorted(unknown - gone)))
+
+
+def _follow_deletes(
+    snapshot: Snapshot, changes: dict[str, TableChange], manifest: Manifest, checks: Checks, problems: _Problems
+) -> None:
+    """Deleting a node takes its edges with it where that was asked for, and is refused where edges remain."""
+    if not checks.endpoints:
+        return
+    deleted = {key: set(change.deleted) for key, change in changes.items() if change.deleted}
+    for key in manifest.pins:
+        ends = endpoints_of(manifest.tables[key])
+        if ends is None:
+            continue
+        change = changes.get(key)
+        written = set() if change is None or change.rows is None else set(change.rows.column("id").to_pylist())
+        settled = written | (set() if change is None else set(change.deleted))
+        for column, node in zip(ENDS, ends, strict=True):
+            if node not in deleted:
+                continue
+            touching = snapshot.rows_of(key, sorted(deleted[node]), ["id", column], by=column).to_pylist()
+            left = [row for row in touching if row["id"] not in settled]
+            if left and checks.cascade:
+                change = changes.setdefault(key, TableChange(key))
+                change.deleted = [*change.deleted, *(row["id"] for row in left)]
+                settled |= {row["id"] for row in left}
+            else:
+                problems.add(
+                    [f"{node} {row[column]!r} has the edge {key} {row['id']!r}: cascade=True deletes it too" for row in left]
+                )
+
+
+def _work(datasets: Datasets, snapshot: Snapshot, change: TableChange) -> TableWork | None:
+    """The commits of one table: none where nothing changes, since even an empty delete would be a version."""
+    rows = change.rows if change.rows is not None and (change.rows.num_rows or change.replace_all) else None
+    gone = sorted(snapshot.existing(change.key, sorted(set(change.deleted))))
+    steps: list[Any] = []
+    if rows is not None:
+        stage = datasets.staged_overwrite if change.replace_all else datasets.staged_upsert
+        steps.append(lambda dataset: stage(dataset, _aligned(rows, dataset, change)))
+    if gone:
+        steps.append(lambda dataset: datasets.staged_delete(dataset, gone))
+    if not steps and change.schema is None:
+        return None
+    return TableWork(change.key, _in_turn(steps), len(steps), change.schema)
+
+
+def _aligned(rows: pa.Table, dataset: LanceDataset, change: TableChange) -> pa.Table:
+    """Rows in the columns of the dataset, or in their own where all are replaced."""
+    if change.replace_all:
+        return rows
+    return rows.select(dataset.schema.names).cast(dataset.schema)
+
+
+def _in_turn(steps: Sequence[Any]) -> Apply:
+    def apply(dataset: LanceDataset, commit: Commit) -> LanceDataset:
+        for stage in steps:
+            dataset = commit(dataset, stage(dataset))
+        return dataset
+
+    return apply
