@@ -21,6 +21,7 @@ BY_CODE = {
     "storage_backend": STORAGE,
     "commit_outcome_unknown": STORAGE,
     "import_conflict": CONFLICT,
+    "merge_conflict": CONFLICT,
     "drop_refused": REFUSED,
 }
 

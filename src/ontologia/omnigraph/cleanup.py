@@ -54,9 +54,7 @@ def parse_age(text: str | timedelta) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
-def cleanup(
-    graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *, dry_run: bool = True
-) -> CleanupReport:
+def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *, dry_run: bool = True) -> CleanupReport:
     """Remove states that are beyond the newest `keep` of their branch and also older than `older_than`.
 
     A reader on an old state has `older_than` to finish. Recovery goes back by one commit, so at least that stays.

@@ -215,7 +215,7 @@ class Datasets:
 def landed(dataset: LanceDataset, expected: int) -> LanceDataset:
     if dataset.version != expected:
         raise ForeignCommitError(
-            f"{dataset.uri}: a commit meant as version {expected} landed as {dataset.version}, on top of another writer's"
+            f"{dataset.uri}: a commit meant as version {expected} is {dataset.version}, on top of another writer's"
         )
     return dataset
 

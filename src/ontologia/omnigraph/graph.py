@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import BranchError, HeadMismatchError, UninitializedStorageError, ValidationError
 from ontologia.objects import Lease, Objects, prove_conditions
@@ -153,4 +154,3 @@ class Graph:
             raise HeadMismatchError(
                 f"branch {manifest.branch} is at commit {head}, not at {if_commit}: read again and retry"
             )
-

@@ -142,6 +142,6 @@ def _state(graph: Graph, record: CommitRecord) -> Manifest:
         return graph.publisher.manifest(record.branch, record.manifest_version)
     except StorageBackendError as problem:
         raise HistoryGapError(
-            f"the state of commit {record.graph_commit_id} was cleaned up, so what followed it cannot be told: read the "
-            "whole state with snapshot(), then follow from its head"
+            f"the state of commit {record.graph_commit_id} was cleaned up, so what followed it cannot be told: read "
+            "the whole state with snapshot(), then follow from its head"
         ) from problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,8 +81,8 @@ def refuse_while_pending(graph: Graph) -> None:
             alive = True  # its writer is at work, and will be waited for
         if not alive:
             raise RecoveryPendingError(
-                f"the {sidecar.writer_kind} {sidecar.operation_id} on branch {sidecar.branch} stopped halfway: open the "
-                "graph read-write, which recovers it, then try again"
+                f"the {sidecar.writer_kind} {sidecar.operation_id} on branch {sidecar.branch} stopped halfway: open "
+                "the graph read-write, which recovers it, then try again"
             )
 
 
@@ -130,8 +130,7 @@ def _applying(steps: Sequence[Step]) -> Any:
 def _needs_compaction(dataset: LanceDataset) -> bool:
     from lance.optimize import Compaction
 
-    plan = Compaction.plan(dataset, options=dict[str, Any]())  # type: ignore[arg-type]
-    return plan.num_tasks() > 0
+    return bool(Compaction.plan(dataset, options={}).num_tasks())
 
 
 def _compact(dataset: LanceDataset) -> None:
@@ -139,7 +138,7 @@ def _compact(dataset: LanceDataset) -> None:
 
 
 def _cover(dataset: LanceDataset) -> None:
-    if dataset.list_indices():
+    if dataset.describe_indices():
         dataset.optimize.optimize_indices()
 
 
@@ -162,20 +161,19 @@ def declared_indexes(table: Table) -> dict[str, str]:
 
 def index_states(dataset: LanceDataset, table: Table) -> list[IndexState]:
     rows = dataset.count_rows()
-    built = {item["name"]: item for item in dataset.list_indices()}
+    built = {item.name: item.num_rows_indexed for item in dataset.describe_indices()}
     states = []
     for column, kind in declared_indexes(table).items():
         name = f"{column}_idx"
         if name in built:
-            uncovered = dataset.stats.index_stats(name).get("num_unindexed_rows", 0)
-            states.append(IndexState(table.key, column, kind, True, uncovered))
+            states.append(IndexState(table.key, column, kind, True, max(0, rows - built[name])))
         elif rows and not (kind == "vector" and rows - _nulls(dataset, column) < MIN_VECTORS):
             states.append(IndexState(table.key, column, kind, False, rows))
     return states
 
 
 def _nulls(dataset: LanceDataset, column: str) -> int:
-    return dataset.count_rows(f"`{column}` IS NULL")
+    return int(dataset.count_rows(f"`{column}` IS NULL"))
 
 
 # --- repair ---
@@ -226,7 +224,3 @@ def _publish_newest(graph: Graph, manifest: Manifest, drifts: Sequence[Drift]) -
     published = graph.publisher.publish(manifest.branch, Publication(pins, expected=expected), record)
     assert published.head is not None
     graph.commit_log.append_quietly(manifest.branch, published.head)
-
-
-def report_of(drifts: Sequence[Drift]) -> list[Mapping[str, Any]]:
-    return [drift.__dict__ for drift in drifts]

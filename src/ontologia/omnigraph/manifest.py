@@ -165,9 +165,7 @@ def head_row(record: CommitRecord) -> dict[str, Any]:
 
 
 def row(object_id: str, object_type: str, key: str, **values: Any) -> dict[str, Any]:
-    empty = dict.fromkeys(
-        ("location", "metadata", "base_objects", "table_version", "table_branch", "row_count"), None
-    )
+    empty = dict.fromkeys(("location", "metadata", "base_objects", "table_version", "table_branch", "row_count"), None)
     return {"object_id": object_id, "object_type": object_type, "table_key": key, **empty, **values}
 
 

@@ -36,7 +36,9 @@ class Conflict:
     target: Row | None
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.table_key} {self.id!r}: base {self.base}, source {self.source}, target {self.target}"
+        return (
+            f"{self.kind} of {self.table_key} {self.id!r}: base {self.base}, source {self.source}, target {self.target}"
+        )
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,9 @@ def _tables(sides: _Sides, strategy: Strategy) -> tuple[list[_Merged], dict[str,
         if source is None:
             if target is not None:
                 if not same_place(base, target):
-                    raise ValidationError(f"{key} was dropped on the source and changed on the target: drop it there too")
+                    raise ValidationError(
+                        f"{key} was dropped on the source and changed on the target: drop it there too"
+                    )
                 tombstones[key] = target.version + 1
             continue
         if target is None and base is not None:
@@ -201,7 +205,9 @@ def _registered(sides: _Sides, key: str) -> TableChange:
     known = sides.target.manifest.tables.get(key) if key in sides.target else None
     if known is None:
         schema = sides.source.dataset(key).schema
-        return TableChange(key, table=Table(key, source.path, source.notes), schema=schema, notes=_pin_notes(sides, key))
+        return TableChange(
+            key, table=Table(key, source.path, source.notes), schema=schema, notes=_pin_notes(sides, key)
+        )
     notes = [_notes(side, key) for side in (sides.base, sides.source, sides.target)]
     ours, theirs = sides.target.dataset(key).schema, sides.source.dataset(key).schema
     if not ours.equals(theirs):
@@ -335,4 +341,3 @@ def _edges_to_missing(
     elif strategy == "ours":
         change.rows = _without(change.rows, {row["id"] for row in rows})
     return [Conflict(key, row["id"], "OrphanEdge", None, row, None) for row in rows]
-

@@ -163,7 +163,10 @@ def _follow_deletes(
                 settled |= {row["id"] for row in left}
             else:
                 problems.add(
-                    [f"{node} {row[column]!r} has the edge {key} {row['id']!r}: cascade=True deletes it too" for row in left]
+                    [
+                        f"{node} {row[column]!r} has the edge {key} {row['id']!r}: cascade=True deletes it too"
+                        for row in left
+                    ]
                 )
 
 

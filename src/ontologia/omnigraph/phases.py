@@ -1,9 +1,9 @@
 """A write, from intent to done: the four phases that all writers of a graph go through.
 
-    A  the sidecar says what will happen        crash after it: nothing moved, rolled back
-    B  every table commits, each exactly once   crash in it: rolled back; after it: rolled forward
-    C  one publish makes all of it visible      the commit point
-    D  the sidecar goes                         crash before it: recovery only tidies up
+A  the sidecar says what will happen        crash after it: nothing moved, rolled back
+B  every table commits, each exactly once   crash in it: rolled back; after it: rolled forward
+C  one publish makes all of it visible      the commit point
+D  the sidecar goes                         crash before it: recovery only tidies up
 """
 
 from __future__ import annotations
@@ -133,9 +133,7 @@ def run_phases(
     return record
 
 
-def new_record(
-    commit_id: str, manifest: Manifest, actor: str | None, kind: str, plan: WritePlan
-) -> CommitRecord:
+def new_record(commit_id: str, manifest: Manifest, actor: str | None, kind: str, plan: WritePlan) -> CommitRecord:
     head = manifest.head
     # Clocks differ between writers; a commit is never older than the one it follows.
     now = max(time.time_ns() // 1000, 0 if head is None else head.created_at_us + 1)
@@ -162,7 +160,7 @@ def _finish(graph: Graph, branch: str, record: CommitRecord, sidecar: Sidecar) -
 def _undo(graph: Graph, sidecar: Sidecar) -> None:
     """This process lives and holds the lease: it recovers at once, rather than leave it to the next."""
     try:
-        graph.recovery.recover(sidecar)
+        graph.recovery.recover(sidecar, undo=True)
     except Exception as problem:
         _log.warning("the failed write %s is left to the next writer: %s", sidecar.operation_id, problem)
 
@@ -212,7 +210,8 @@ def _without_drift(graph: Graph, pin: Pin) -> int:
                 f"{pin.key} is published at version {pin.version}, and version {version} ({kind}) was not made by this "
                 "graph: run repair() to see and settle it"
             )
-    return graph.datasets.restore(pin.path, pin.branch, pin.version).version
+    restored = graph.datasets.restore(pin.path, pin.branch, pin.version)
+    return int(restored.version)
 
 
 def _commit_table(graph: Graph, start: _Start, operation_id: str, plan: WritePlan) -> Pin:

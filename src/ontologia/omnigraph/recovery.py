@@ -66,8 +66,11 @@ class Recovery:
         pending = [sidecar for sidecar in self.graph.sidecars.pending() if sidecar.branch == branch]
         return [self.recover(sidecar) for sidecar in pending]
 
-    def recover(self, sidecar: Sidecar) -> RecoveryRecord:
-        """One sidecar: decide, publish, write the audit row, and only then let the sidecar go."""
+    def recover(self, sidecar: Sidecar, *, undo: bool = False) -> RecoveryRecord:
+        """One sidecar: decide, publish, write the audit row, and only then let the sidecar go.
+
+        `undo` is for a write whose caller was told that it failed: it is not finished behind their back.
+        """
         if sidecar.branch != MAIN and sidecar.branch not in self.graph.datasets.branches(MANIFEST):
             return self._close(sidecar, None, DISCARDED, [])
         manifest = self.graph.publisher.manifest(sidecar.branch)
@@ -77,7 +80,7 @@ class Recovery:
             kind = str(earlier.details.get("outcome", FORWARD))
             return self._close(sidecar, earlier, kind, _unchanged(sidecar, manifest))
         states = [self._state(sidecar, intent, manifest) for intent in sidecar.tables]
-        if all(state.done for state in states):
+        if all(state.done for state in states) and not undo:
             return self._forward(sidecar, manifest, states)
         return self._back(sidecar, manifest, states)
 
@@ -200,4 +203,3 @@ def _unchanged(sidecar: Sidecar, manifest: Manifest) -> list[dict[str, Any]]:
         _outcome(intent.table_key, intent.expected_version, manifest.highest(intent.table_key))
         for intent in sidecar.tables
     ]
-

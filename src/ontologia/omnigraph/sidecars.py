@@ -1,4 +1,4 @@
-"""`__recovery/<ulid>.json`: what a writer is about to do, written before it touches a table and gone when it is done."""
+"""`__recovery/<ulid>.json`: what a writer is about to do. Written before it touches a table, gone when it is done."""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ class Snapshot:
         """Rows of a table; the filter and the columns go into Lance's scan."""
         dataset = self.dataset(key)
         with translated("read", dataset.uri):
-            return dataset.scanner(columns=None if columns is None else list(columns), filter=where, **options).to_table()
+            return dataset.scanner(
+                columns=None if columns is None else list(columns), filter=where, **options
+            ).to_table()
 
     def rows_of(self, key: str, ids: Sequence[str], columns: Sequence[str] | None = None, by: str = "id") -> pa.Table:
         """The rows whose `by` is one of these."""
