@@ -6,6 +6,8 @@ storage. `code` is stable across releases; messages are for people and may chang
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -239,3 +241,19 @@ class CorruptSidecarError(StorageBackendError):
     """A recovery sidecar cannot be read, so what it stands for can be neither finished nor undone."""
 
     code = "corrupt_sidecar"
+
+
+# --- warnings: an answer is given, and may not be to the question that was meant ------------------------------------
+
+
+class CommitAfterHeadWarning(UserWarning):
+    """`as_of` named a commit that is not there yet, and was answered with the state at the head."""
+
+
+def warn(warning: Warning) -> None:
+    """Give a warning, in the name of the line outside this package that called it."""
+    level, frame = 1, sys._getframe(0)
+    inside = (__package__, "contextlib")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(warning, stacklevel=level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 
 
@@ -11,8 +12,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ontologia.cli import exits
     from ontologia.cli.app import build
     from ontologia.cli.filters import joined
+    from ontologia.errors import CommitAfterHeadWarning
 
     given = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.simplefilter("ignore", CommitAfterHeadWarning)  # answers carry it, and the console says it in its own way
     try:
         code = build()(joined(given), prog_name="onto", standalone_mode=False)
         sys.stdout.flush()

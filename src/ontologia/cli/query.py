@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ontologia.cli import filters
+from ontologia.cli.diagnostics import tell
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine, commit_of
 from ontologia.cli.output import Face, counted
@@ -182,18 +183,7 @@ def _rows(
 
 def _finish(run: Run, facts: dict[str, Any], draw: Any) -> None:
     run.output.show(facts, draw)
-    for item in facts["diagnostics"]:
-        run.output.warn(_said(item))
-
-
-def _said(diagnostic: dict[str, Any]) -> str:
-    match diagnostic["reason"]:
-        case "commit_before_activation":
-            since = diagnostic["activation_commit_id"]
-            return f"rows are readable since commit {since}, when the current schema became active"
-        case "index_lagging" | "index_latest_entry_missing":
-            return f"the index of {diagnostic['type']} lags behind the head: run onto index repair --apply"
-    return json.dumps(diagnostic, default=str)
+    tell(run.output, facts["diagnostics"])
 
 
 def _window(store: Store, as_of: int | datetime | None, with_history: bool, history_since: int | None) -> Window:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ontologia.cli import exits
+from ontologia.cli.diagnostics import tell
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import (
     Apply,
@@ -69,7 +70,9 @@ def export(
         "directory": str(report.directory),
         "format": report.format,
         "head": report.head,
+        "commit": report.commit,
         "rows": report.rows,
+        "diagnostics": report.diagnostics,
         "types": [
             {"kind": item.ref.kind, "name": item.ref.name, "file": item.file, "rows": item.rows}
             for item in report.types
@@ -79,9 +82,10 @@ def export(
     def draw(face: Face) -> None:
         rows = [[item.ref.name, item.ref.kind, item.rows, item.file] for item in report.types]
         face.table(["type", "kind", "rows", "file"], rows)
-        face.line(f"exported {counted(report.rows, 'row')} of commit {report.head} to {report.directory}", "good")
+        face.line(f"exported {counted(report.rows, 'row')} of commit {report.commit} to {report.directory}", "good")
 
     run.output.show(facts, draw)
+    tell(run.output, report.diagnostics)
 
 
 def _exported(run: Run, store: Store, folder: Path, options: dict[str, Any], engine: str) -> ExportReport:

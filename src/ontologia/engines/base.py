@@ -8,20 +8,20 @@ repository know are in `rowwise`, thin shells over this.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ontologia.config import OntologiaConfig, new_runtime_id
-from ontologia.errors import SchemaOutdatedError, ValidationError
+from ontologia.errors import CommitAfterHeadWarning, SchemaOutdatedError, ValidationError, warn
 from ontologia.model import TypeRef, TypeSchema, diff, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
-from ontologia.query.plan import Plan
+from ontologia.query.plan import Plan, Window
 from ontologia.query.relation import Relation
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Engine(ABC):
         with self.snapshot():
             catalog = catalog or self.catalog()
             catalog.check(plan.schemas)
-            self._diagnostics = plan_diagnostics(plan, catalog.layouts.get(plan.source))
+            self._diagnostics = plan_diagnostics(plan, catalog)
             with self.relations(plan, catalog) as relations:
                 yield self._statement(plan, relations), self._diagnostics
 
@@ -282,14 +282,32 @@ class Engine(ABC):
         self.close()
 
 
-def plan_diagnostics(plan: Plan, layout: TypeLayout | None) -> list[dict[str, Any]]:
-    """What a caller should know about a result, besides its rows (RFC 0009 §2.3)."""
-    window = plan.window
-    if layout is None or window.mode != "as_of" or window.commit is None:
+def plan_diagnostics(plan: Plan, catalog: Catalog) -> list[dict[str, Any]]:
+    """What a caller should know about a result, besides its rows (RFC 0009 §2.3).
+
+    Of the type that is asked about, and of every other type the question touches, which then is named.
+    """
+    return window_diagnostics(plan.window, plan.schemas, catalog, unnamed=plan.source)
+
+
+def window_diagnostics(
+    window: Window, refs: Iterable[TypeRef], catalog: Catalog, *, unnamed: TypeRef | None = None
+) -> list[dict[str, Any]]:
+    """What a caller should know about a window of these types. Each is named, but for the one that is asked about."""
+    commit = window.commit
+    if window.mode != "as_of" or commit is None:
         return []
-    if window.commit >= layout.activation_commit_id:
-        return []
-    return [{"reason": "commit_before_activation", "activation_commit_id": layout.activation_commit_id}]
+    found: list[dict[str, Any]] = []
+    for ref in refs:
+        layout = catalog.layouts.get(ref)
+        if layout is not None and commit < layout.activation_commit_id:
+            named = {} if ref == unnamed else {"type": str(ref)}
+            since = layout.activation_commit_id
+            found.append({"reason": "commit_before_activation", **named, "activation_commit_id": since})
+    if commit > catalog.head:
+        found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": catalog.head})
+        warn(CommitAfterHeadWarning(f"commit {commit} is not there yet: this is the state at the head, {catalog.head}"))
+    return found
 
 
 def output_schema(statement: Statement) -> pa.Schema:

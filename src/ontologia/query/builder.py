@@ -17,7 +17,7 @@ from ontologia.query.aggregates import max as max_of
 from ontologia.query.aggregates import min as min_of
 from ontologia.query.aggregates import sum as sum_of
 from ontologia.query.plan import Hop, Order, Plan, Window, group_names
-from ontologia.query.results import Hydrator, Path, Result, attach_endpoints
+from ontologia.query.results import Hydrator, Path, Result, attach_endpoints, place_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -347,8 +347,9 @@ class RelationQuery(AggregatingQuery[R]):
             fetched = self._source.fetch(self._plan)
             hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
             relations = hydrator.objects(fetched.columns)
-            attach_endpoints(self._source, self._declaration, relations, self._plan.window)
-        return Result(relations, fetched.diagnostics)
+            said = attach_endpoints(self._source, self._declaration, relations, self._plan.window)
+        known = list(fetched.diagnostics)
+        return Result(relations, known + [item for item in said if item not in known])
 
 
 class PathQuery(Query[Path]):
@@ -415,6 +416,10 @@ class PathQuery(Query[Path]):
                 hydrator = Hydrator.of(declaration.cls, position)
                 found.append(hydrator.objects(fetched.columns))
                 position = hydrator.end
+        before = sources
+        for hop, over, to in zip(self._plan.hops, relations, entities, strict=True):
+            place_ends(over, *((before, to) if hop.forward else (to, before)))
+            before = to
         paths = (
             Path(source, list(over), list(to))
             for source, over, to in zip(sources, zip(*relations, strict=True), zip(*entities, strict=True), strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ontologia.model import Declaration, Declared, Entity, Relation, key_text
+from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, key_text
 from ontologia.model.typespec import accepts_none
 from ontologia.query.plan import Plan, Window
 
@@ -108,18 +108,32 @@ def _hydrator(cls: type[Any], start: int) -> Hydrator[Any]:
     return Hydrator(cls, start)
 
 
-def attach_endpoints(source: QuerySource, declaration: Declaration, relations: Sequence[Any], window: Window) -> None:
+def place_ends(relations: Sequence[Any], lefts: Sequence[Entity], rights: Sequence[Entity]) -> None:
+    """Give relations the entities they join."""
+    set_left, set_right = Relation.__dict__["__left__"].__set__, Relation.__dict__["__right__"].__set__
+    for relation, left, right in zip(relations, lefts, rights, strict=True):
+        set_left(relation, left)
+        set_right(relation, right)
+
+
+def attach_endpoints(
+    source: QuerySource, declaration: Declaration, relations: Sequence[Any], window: Window
+) -> list[dict[str, Any]]:
     """Give every relation the entities it joins, as they were in the state that was read.
 
-    One read per endpoint type. Where the rows are versions, each gets its endpoints as of its own commit.
+    One read per endpoint type. Where the rows are versions, each gets its endpoints as of its own commit. Returns what
+    is to be said of the endpoints' types.
     """
+    said: list[dict[str, Any]] = []
     if not relations:
-        return
+        return said
     assert declaration.endpoints is not None
     reading = window if window.deduplicated else Window("history")
     for side, cls in zip(("left", "right"), declaration.endpoints, strict=True):
         place = Relation.__dict__[f"__{side}__"].__set__
-        versions = _versions(source, cls, {relation.__dict__[f"{side}_key"] for relation in relations}, reading)
+        keys = {relation.__dict__[f"{side}_key"] for relation in relations}
+        versions, diagnostics = _versions(source, cls, keys, reading)
+        said += [item for item in diagnostics if item not in said]
         for relation in relations:
             known = versions.get(relation.__dict__[f"{side}_key"])
             if known is None:
@@ -129,16 +143,28 @@ def attach_endpoints(source: QuerySource, declaration: Declaration, relations: S
             else:
                 before = bisect_right(known, relation.__commit_id__, key=Declared._commit_id)
                 place(relation, known[before - 1] if before else None)
+    return said
 
 
-def _versions(source: QuerySource, cls: type[Entity], keys: set[str], window: Window) -> dict[str, list[Entity]]:
+def _versions(
+    source: QuerySource, cls: type[Entity], keys: set[str], window: Window
+) -> tuple[dict[str, list[Entity]], list[dict[str, Any]]]:
     import pyarrow as pa
 
     declaration = cls.__declaration__
     plan = Plan(declaration.ref, {declaration.ref: declaration.schema}, window=window, keyed=True)
     wanted = pa.table({"entity_key": pa.array(sorted(keys), pa.string())})
     versions: dict[str, list[Entity]] = {}
-    for entity in Hydrator.of(cls).objects(source.fetch(plan, wanted).columns):
+    fetched = source.fetch(plan, wanted)
+    for entity in Hydrator.of(cls).objects(fetched.columns):
         key = key_text(entity.__dict__[declaration.primary_key or ""])
         versions.setdefault(key, []).append(entity)
-    return versions
+    said = [_of_another_type(item, declaration.ref) for item in fetched.diagnostics]
+    return versions, said
+
+
+def _of_another_type(diagnostic: dict[str, Any], ref: TypeRef) -> dict[str, Any]:
+    """A diagnostic of the type a plan was about, in a result about another one."""
+    if diagnostic["reason"] != "commit_before_activation":
+        return diagnostic
+    return {"reason": diagnostic["reason"], "type": str(ref), **diagnostic}

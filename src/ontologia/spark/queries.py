@@ -60,7 +60,7 @@ class SparkSource:
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
         catalog = self.repository.catalog()
         columns = [python_values(column) for column in self._table(plan, keys, catalog).columns]
-        return Fetched(columns, plan_diagnostics(plan, catalog.layouts.get(plan.source)))
+        return Fetched(columns, plan_diagnostics(plan, catalog))
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
         return self._table(plan, keys, self.repository.catalog())

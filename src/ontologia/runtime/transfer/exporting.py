@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote
 
-from ontologia.engines.base import Catalog, Engine, TypeLayout
+from ontologia.engines.base import Catalog, Engine, TypeLayout, window_diagnostics
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeRef, TypeSchema
 from ontologia.query.aggregates import count
@@ -50,6 +50,9 @@ class ExportReport:
     format: Format
     head: int
     types: list[TypeExport] = field(default_factory=list)
+    commit: int = 0
+    """The commit whose state was written, or up to which history was."""
+    diagnostics: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -68,6 +71,11 @@ class ExportJob:
     @property
     def head(self) -> int:
         return self.catalog.head
+
+    @property
+    def commit(self) -> int:
+        """The commit whose state is written, or up to which history is."""
+        return self.window.commit if self.window.mode == "as_of" and self.window.commit is not None else self.head
 
 
 WriteType = Callable[[ExportJob, TypeLayout, Path], TypeExport]
@@ -108,7 +116,10 @@ def export_data(
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
-    return ExportReport(target, format, job.head, written)
+    diagnostics: list[dict[str, Any]] = []
+    if as_of is not None:
+        diagnostics = window_diagnostics(Window("as_of", as_of), [layout.ref for layout in layouts], job.catalog)
+    return ExportReport(target, format, job.head, written, job.commit, diagnostics)
 
 
 def rows_to_export(
@@ -135,6 +146,9 @@ def _planned(
 ) -> tuple[ExportJob, list[TypeLayout]]:
     if as_of is not None and history_since is not None:
         raise ValidationError("an export is as_of a commit or history_since a commit, not both")
+    for name, commit in (("as_of", as_of), ("history_since", history_since)):
+        if commit is not None and commit < 0:
+            raise ValidationError(f"{name} is a commit id, zero or more, not {commit}")
     catalog = store.repository.catalog()
     # The head is fixed, so that commits made meanwhile do not mix into later pages.
     window = Window("as_of", catalog.head if as_of is None else min(as_of, catalog.head))

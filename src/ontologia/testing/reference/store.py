@@ -186,10 +186,17 @@ class ReferenceStore:
         return f"the reference model reads {plan.source}"
 
     def _diagnostics(self, plan: Plan) -> list[dict[str, Any]]:
-        layout, commit = self.layouts.get(plan.source), plan.window.commit
-        if layout is None or plan.window.mode != "as_of" or commit is None or commit >= layout.activation:
+        commit = plan.window.commit
+        if plan.window.mode != "as_of" or commit is None:
             return []
-        return [{"reason": "commit_before_activation", "activation_commit_id": layout.activation}]
+        found: list[dict[str, Any]] = []
+        for ref in plan.schemas:
+            if ref in self.layouts and commit < self.layouts[ref].activation:
+                said = {"reason": "commit_before_activation", "activation_commit_id": self.layouts[ref].activation}
+                found.append(said if ref == plan.source else {**said, "type": str(ref)})
+        if commit > self.head:
+            found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": self.head})
+        return found
 
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
         return all(passes(predicate, row, lambda ref: self.window(ref, plan.window)) for predicate in predicates)

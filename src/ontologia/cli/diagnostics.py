@@ -1,0 +1,30 @@
+"""What an answer says besides its rows, in words on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ontologia.cli.output import Output
+
+
+def tell(output: Output, diagnostics: Iterable[Mapping[str, Any]]) -> None:
+    """Warn of everything an answer has to say about itself."""
+    for diagnostic in diagnostics:
+        output.warn(said(diagnostic))
+
+
+def said(diagnostic: Mapping[str, Any]) -> str:
+    """A diagnostic in words."""
+    match diagnostic["reason"]:
+        case "commit_before_activation":
+            since, of = diagnostic["activation_commit_id"], diagnostic.get("type")
+            rows = "rows" if of is None else f"rows of {of}"
+            return f"{rows} are readable since commit {since}, when the current schema became active"
+        case "commit_after_head":
+            wanted, head = diagnostic["commit_id"], diagnostic["head_commit_id"]
+            return f"commit {wanted} is not there yet: this is the state at the head, commit {head}"
+        case "index_lagging" | "index_latest_entry_missing":
+            return f"the index of {diagnostic['type']} lags behind the head: run onto index repair --apply"
+    return json.dumps(diagnostic, default=str)
