@@ -122,6 +122,9 @@ class Transaction(ABC):
         """The id this commit will have."""
         return self.catalog.head + 1
 
+    def keep(self) -> None:  # noqa: B027
+        """Said by who goes on with the transaction in later calls; else it ends with the call that began it."""
+
     @abstractmethod
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
         """The latest rows of these identities: identity, commit and fields, in one read."""

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sqlite3
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import EngineVersionError, StorageBackendError, ValidationError
 
 if TYPE_CHECKING:
+    from ontologia.engines.base import Commit
     from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.engines.sqlite.repository import SqliteRepository
     from ontologia.objects import Objects
 
 DEFAULT_PATH = "onto.db"
@@ -161,10 +164,7 @@ def _check_token(where: str, expected: str, token: str | None) -> None:
 
 
 def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None) -> RowwiseRepository:
-    from ontologia.engines.sqlite.v1 import SqliteRepositoryV1
-    from ontologia.engines.sqlite.v2 import SqliteRepositoryV2
-
-    classes = {"v1": SqliteRepositoryV1, "v2": SqliteRepositoryV2}
+    classes = _sqlite_classes()
     stored = stored_sqlite_stamp(path)
     if stored is None:
         made = classes[wanted or LATEST_VERSION].create(path, config)
@@ -176,6 +176,13 @@ def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None) 
     if stored.written_by_03:
         return _open_sqlite_03(path, version, config)
     return classes[version](path, config)
+
+
+def _sqlite_classes() -> dict[str, type[SqliteRepository]]:
+    from ontologia.engines.sqlite.v1 import SqliteRepositoryV1
+    from ontologia.engines.sqlite.v2 import SqliteRepositoryV2
+
+    return {"v1": SqliteRepositoryV1, "v2": SqliteRepositoryV2}
 
 
 def _open_sqlite_03(path: str, version: str, config: OntologiaConfig | None) -> RowwiseRepository:
@@ -250,21 +257,28 @@ def _initialize_sqlite(
     exists = stamp is not None
     if exists and not force:
         raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
-    expected = None
-    if exists:
-        with open_repository(path) as repository:
-            head = repository.get_head_commit_id()
-            commits = repository.commits(limit=1)
-        newest = commits[0].created_at if commits else ""
-        expected = hashlib.sha256(f"reset {_resolved(path)} {head} {newest}".encode()).hexdigest()[:32]
     if dry_run:
+        expected = None
+        if exists:
+            with open_repository(path) as repository:
+                expected = _reset_token(path, repository.commits(limit=1))
         return InitReport(target, version, [path], expected)
-    if expected is not None:
-        _check_token(path, expected, token)
-        for suffix in ("", "-wal", "-shm"):
-            Path(path + suffix).unlink(missing_ok=True)
-    open_repository(path, config=config, engine_version=version).close()
+    if exists:
+        from ontologia.engines.sqlite import control
+
+        def check(found: sqlite3.Connection) -> None:
+            _check_token(path, _reset_token(path, control.list_commits(found, 1, None)), token)
+
+        _sqlite_classes()[version].reset(path, config, check)
+    else:
+        open_repository(path, config=config, engine_version=version).close()
     return InitReport(target, version, [path], initialized=True)
+
+
+def _reset_token(path: str, newest: Sequence[Commit]) -> str:
+    """Binds a reset to the last commit of a file."""
+    head, made = (newest[0].id, newest[0].created_at) if newest else (0, "")
+    return hashlib.sha256(f"reset {_resolved(path)} {head} {made}".encode()).hexdigest()[:32]
 
 
 # --- object storage ---

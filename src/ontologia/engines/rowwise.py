@@ -45,7 +45,9 @@ class RowwiseRepository(Engine):
         if getattr(self._local, "open", None) is not None:
             raise ValidationError("this thread has a transaction open already")
         context = self.write()
-        self._local.open = _OpenTransaction(context, context.__enter__())
+        transaction = context.__enter__()
+        transaction.keep()
+        self._local.open = _OpenTransaction(context, transaction)
 
     def create_commit(self, metadata: Mapping[str, str] | None = None) -> int:
         """Name the commit that `commit_transaction` will publish; its id is final unless that is rolled back."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sqlite3
+import sys
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from types import FrameType
+from typing import Literal, TypeVar
 
 from ontologia.engines.base import Catalog
 from ontologia.engines.sqlite import functions
@@ -21,9 +24,44 @@ CACHE_KIB = 64 * 1024
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and the catalog it saw last."""
+    """A connection, the catalog it saw last, and who opened the transaction that it is in.
+
+    An interrupt can come between any two steps, also on the way out of a block. So nobody relies on having closed a
+    transaction: one whose owner has gone was abandoned, and whoever comes next rolls it back.
+    """
 
     catalog: Catalog | None = None
+    owner: FrameType | Literal["kept"] | None = None
+
+    def own(self) -> None:
+        """Note, before a transaction begins, that it is the caller's."""
+        self.owner = _caller(sys._getframe(1))
+
+    def keep(self) -> None:
+        """Leave the transaction open when the call that began it returns."""
+        self.owner = "kept"
+
+    def roll_back_what_was_abandoned(self) -> None:
+        """Roll back a transaction that nobody who is still running has opened."""
+        if self.in_transaction and not self._is_owned(sys._getframe(1)):
+            self.execute("ROLLBACK")
+            self.catalog = None
+
+    def _is_owned(self, frame: FrameType | None) -> bool:
+        if self.owner == "kept":
+            return True
+        while frame is not None and frame is not self.owner:
+            frame = frame.f_back
+        return frame is not None
+
+
+def _caller(frame: FrameType) -> FrameType:
+    """The function that a block runs in. Generators are suspended meanwhile, so it is who uses them."""
+    while frame.f_back is not None and (
+        frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_globals["__name__"] in (__name__, "contextlib")
+    ):
+        frame = frame.f_back
+    return frame
 
 
 class Connections:
@@ -56,6 +94,16 @@ class Connections:
         if held.connection is None:
             held.connection = self._connect()
         return held.connection
+
+    def replace(self, held: _Held) -> None:
+        """Leave a connection whose use was interrupted: a statement may be open on it for as long as the traceback
+        lives."""
+        connection = held.connection
+        if connection is None or self.in_memory or connection.owner == "kept":
+            return
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        held.connection = None
 
     def _of_this_thread(self) -> _Held:
         held: _Held | None = getattr(self._local, "held", None)
@@ -155,6 +203,8 @@ class Use:
             raise
 
     def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
+        if problem is not None and not isinstance(problem, (Exception, GeneratorExit)):
+            self._connections.replace(self._held)
         self._held.lock.release()
         if isinstance(problem, sqlite3.Error):
             raise self._connections.explained(problem) from problem
@@ -170,15 +220,19 @@ class Snapshot:
 
     def __enter__(self) -> None:
         with self._use as connection:
+            connection.roll_back_what_was_abandoned()
             self._began = None if connection.in_transaction else connection
             if self._began is not None:
+                connection.own()
                 connection.execute("BEGIN")
         self._use.__enter__()
 
     def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
         try:
-            if self._began is not None and self._began.in_transaction:  # some errors end it
-                self._began.execute("COMMIT")
+            if self._began is not None:
+                if self._began.in_transaction:  # some errors end it
+                    self._began.execute("COMMIT")
+                self._began.owner = None
         finally:
             self._use.__exit__(kind, problem, traceback)
 

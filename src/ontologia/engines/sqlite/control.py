@@ -70,6 +70,21 @@ def create(connection: sqlite3.Connection, engine_version: str, script: str) -> 
     connection.executemany("INSERT INTO storage_meta (key, value) VALUES (?, ?)", stamps)
 
 
+def drop_everything(connection: sqlite3.Connection) -> None:
+    """Empty the file. Called inside a transaction."""
+    listed = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+    for kind, name in connection.execute(listed).fetchall():
+        connection.execute(f"DROP {kind} {quoted(name)}")
+
+
+def engine_version(connection: sqlite3.Connection) -> str | None:
+    """What the store is stamped with; None for files older than stamps."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'storage_meta'").fetchone() is None:
+        return None
+    row = connection.execute("SELECT value FROM storage_meta WHERE key = 'engine_version'").fetchone()
+    return None if row is None else str(row[0])
+
+
 # --- commits ---
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ontologia.config import OntologiaConfig
@@ -19,7 +19,7 @@ from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow
 from ontologia.engines.sqlite.connections import Connection, Connections
 from ontologia.engines.sqlite.windows import NoRows
-from ontologia.errors import LockContentionError, ValidationError
+from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
@@ -57,6 +57,31 @@ class SqliteRepository(RowwiseRepository):
                 raise
             connection.execute("COMMIT")
         return repository
+
+    @classmethod
+    def reset(cls, path: str, config: OntologiaConfig | None, check: Callable[[Connection], None]) -> None:
+        """Empty a store and lay it out anew, in one transaction of the same file.
+
+        Processes that have it open are in no other file afterwards, as they would be if it were deleted. `check` may
+        refuse, under the write lock, when the store is no longer what was to be emptied.
+        """
+        repository = cls(path, config)
+        try:
+            with repository.connections.use() as connection:
+                connection.own()
+                repository._begin(connection)
+                try:
+                    check(connection)
+                    control.drop_everything(connection)
+                    control.create(connection, cls.engine_version, cls.data_tables)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                with suppress(sqlite3.Error):  # gives the space back, unless somebody is reading
+                    connection.execute("VACUUM")
+        finally:
+            repository.close()
 
     # --- what v1 and v2 say differently ---
 
@@ -112,6 +137,12 @@ class SqliteRepository(RowwiseRepository):
         return self._read_catalog(connection, version)
 
     def _read_catalog(self, connection: Connection, version: Any) -> Catalog:
+        stamped = control.engine_version(connection)
+        if stamped not in (None, self.engine_version):
+            raise EngineVersionError(
+                f"{self.path}: this store was laid out anew with engine version {stamped} since it was opened, "
+                f"with {self.engine_version}: open it again"
+            )
         catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
         connection.catalog = catalog
         return catalog
@@ -165,18 +196,18 @@ class SqliteRepository(RowwiseRepository):
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         with self.connections.use() as connection:
-            self._begin(connection)
+            _check_free(connection)
+            connection.own()
             try:
+                self._begin(connection)
                 yield SqliteTransaction(self, connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                connection.catalog = None
+                connection.catalog = connection.owner = None
 
     def _begin(self, connection: Connection) -> None:
         """Start a write, after waiting for whoever has taken the write lock by name."""
-        if connection.in_transaction:
-            raise ValidationError("this thread has a transaction open already: commit it or roll it back first")
         deadline = time.monotonic() + self.config.lock_timeout_ms / 1000
         while True:
             connection.execute("BEGIN IMMEDIATE")
@@ -236,6 +267,9 @@ class SqliteTransaction(Transaction):
         self._connection = connection
         self.catalog = repository._read_catalog(connection, None)
 
+    def keep(self) -> None:
+        self._connection.keep()
+
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
         plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
         return self._repository.table(plan, keys, self.catalog)
@@ -282,6 +316,12 @@ class SqliteTransaction(Transaction):
         return commit_id
 
 
+def _check_free(connection: Connection) -> None:
+    connection.roll_back_what_was_abandoned()
+    if connection.in_transaction:
+        raise ValidationError("this thread has a transaction open already: commit it or roll it back first")
+
+
 @contextmanager
 def _touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
     """Fill the temporary table of identities, and empty it again."""
@@ -296,7 +336,8 @@ def _touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.execute(f"DROP TABLE {table}")
+        with suppress(sqlite3.Error):  # it is dropped before it is made again, too
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def tables(connection: sqlite3.Connection) -> set[str]:
