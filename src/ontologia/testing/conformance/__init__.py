@@ -16,6 +16,7 @@ from __future__ import annotations
 from ontologia.testing.conformance.aggregation import AggregationConformance
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, sqlite
 from ontologia.testing.conformance.drops import DropConformance
+from ontologia.testing.conformance.exactness import ExactnessConformance
 from ontologia.testing.conformance.filters import FilterConformance
 from ontologia.testing.conformance.frames import FrameConformance
 from ontologia.testing.conformance.log import LogConformance
@@ -32,6 +33,7 @@ __all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "sqlite"]
 class EngineConformance(
     ReadConformance,
     FilterConformance,
+    ExactnessConformance,
     AggregationConformance,
     RelationConformance,
     WriteConformance,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ontologia.errors import MigrationError, MigrationTokenError, MissingUpgraderError
-from ontologia.model import Entity, Field, Relation
+from ontologia.model import Entity, Field, Relation, left
 from ontologia.runtime.migration import MigrationPreview, MigrationResult
 from ontologia.runtime.session import Session
 from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
@@ -42,6 +42,12 @@ class V2:
         name: Field[str]
         email: Field[str | None]
         level: Field[int] = Field(default=7)
+
+    class Likes(Relation[User, User], name="Likes"):
+        """As it was."""
+
+        kind: Field[str] = Field(instance_key=True)
+        weight: Field[int] = Field(default=1)
 
 
 class V3:
@@ -254,6 +260,24 @@ class MigrationConformance(ConformanceSuite):
         migrate(session)
         session.query().entities(V2.User).as_of(2).count()
         assert session.repository.get_last_query_diagnostics()[0]["reason"] == "commit_before_activation"
+
+    def test_every_type_a_question_touches_is_spoken_for(self, store: StoreUnderTest) -> None:
+        commit(
+            store.session(V1.User, V1.Likes), V1.User(id="a", name="A"), V1.Likes(left_key="a", right_key="a", kind="k")
+        )
+        session = store.session(V2.User, V2.Likes)
+        migrate(session)
+        query = session.query()
+        said = {"reason": "commit_before_activation", "type": "entity User", "activation_commit_id": 2}
+        collected = query.relations(V2.Likes).as_of(1).collect()
+        filtered = query.relations(V2.Likes).as_of(1).where(left(V2.Likes).name == "A").collect()
+        traversed = query.entities(V2.User).via(V2.Likes).as_of(1).collect()
+        unnamed = {"reason": "commit_before_activation", "activation_commit_id": 2}
+        assert [(len(found), found.diagnostics) for found in (collected, filtered, traversed)] == [
+            (1, [said]),
+            (0, [said]),
+            (0, [unnamed]),
+        ]
 
     # --- nothing half done ---
 
