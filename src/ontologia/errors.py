@@ -109,6 +109,30 @@ class HistoryGapError(OntologiaError):
     code = "history_gap"
 
 
+class FrameSchemaError(ValidationError):
+    """Rows do not fit a frame, or a schema makes no frame. Nothing was written."""
+
+    code = "frame_schema"
+
+
+class UnknownNameError(ValidationError):
+    """There is no such hive, box, frame, column or version. The message lists what there is."""
+
+    code = "unknown_name"
+
+
+class PartitionLimitError(ValidationError):
+    """A write would give a frame more partitions than it may have. Nothing was written."""
+
+    code = "partition_limit"
+
+
+class UnsupportedStatementError(ValidationError):
+    """A statement that SQL over frames does not run. The message names the call to use instead."""
+
+    code = "unsupported_statement"
+
+
 # --- migrate ----------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +218,18 @@ class LeaseExpiredError(ConcurrentWriteError):
     code = "lease_expired"
 
 
+class BackpressureError(OntologiaError):
+    """The colony is too hot for new work. Nothing was written; try again when it has cooled down."""
+
+    code = "backpressure"
+
+
+class TaskAbandonedError(OntologiaError):
+    """A task failed as often as it may be tried. The message lists every attempt and what to try next."""
+
+    code = "task_abandoned"
+
+
 class CommitOutcomeUnknownError(OntologiaError):
     """A commit was sent and its answer lost, and reading back did not settle it. The message says what to check."""
 
@@ -243,7 +279,17 @@ class CorruptSidecarError(StorageBackendError):
     code = "corrupt_sidecar"
 
 
+class CorruptFrameError(StorageBackendError):
+    """An object of a frame is malformed, missing, or from a newer format. It is named; nothing was changed."""
+
+    code = "corrupt_frame"
+
+
 # --- warnings: an answer is given, and may not be to the question that was meant ------------------------------------
+
+
+class ExtraColumnsWarning(UserWarning):
+    """A write had columns that the frame has not. They were dropped."""
 
 
 class CommitAfterHeadWarning(UserWarning):

@@ -209,7 +209,7 @@ def test_a_probe_that_cannot_be_deleted_does_no_harm(memory: Objects) -> None:
     faulty = FaultyObjects(memory)
     faulty.fail(OSError("status code: 403"), operation="delete")
     prove_conditions(faulty)
-    assert [info.key.startswith("meta/probe-") for info in memory.list()] == [True]
+    assert [info.key.startswith("_probe/") for info in memory.list()] == [True]
 
 
 def test_a_failed_proof_is_tried_again(memory: Objects) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from ontologia.errors import StorageBackendError
-from ontologia.files.quoting import quote_name, quote_text
+from ontologia.files.quoting import literal_path, quote_name, quote_text
 
 BATCH_ROWS = 131_072
 READ_OPTIONS = {"union_by_name": True, "hive_partitioning": False}
@@ -27,8 +27,9 @@ MEMORY_PER_THREAD = 256_000_000 * 0.9
 class Duck:
     """Runs statements over files. The connection is made on first use."""
 
-    def __init__(self, memory_limit: str) -> None:
+    def __init__(self, memory_limit: str, *, in_order: bool = False) -> None:
         self._memory_limit = memory_limit
+        self._in_order = in_order
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
         self._remote: dict[str, Mapping[str, str]] = {}
@@ -57,7 +58,7 @@ class Duck:
                     "memory_limit": self._memory_limit,
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
-                    "preserve_insertion_order": False,  # every statement that cares about order says so
+                    "preserve_insertion_order": self._in_order,  # else statements that care about order say so
                     "enable_external_file_cache": False,  # files are local copies; memory is for the work
                     "temp_directory": self._spill.name,
                 }
@@ -77,6 +78,22 @@ class Duck:
             options = ", ".join(f"{key} {quote_text(value)}" for key, value in secret.items())
             connection.execute(f"CREATE OR REPLACE SECRET {quote_name(name)} (TYPE s3, {options})")
             self._remote[name] = dict(secret)
+
+    def seal(self, paths: Iterable[str]) -> None:
+        """From now on, let statements open these files and no others, load nothing and change no setting."""
+        connection = self._connected()
+        both = dict.fromkeys(
+            form for path in paths for form in (path, literal_path(path))
+        )  # it checks pattern and file
+        allowed = ", ".join(map(quote_text, both))
+        connection.execute(f"SET allowed_paths = [{allowed}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+
+    def interrupt(self) -> None:
+        """End what runs now."""
+        if self._connection is not None:
+            self._connection.interrupt()
 
     def table(self, sql: str, parameters: Mapping[str, Any], **tables: pa.Table | None) -> pa.Table:
         """The result of a statement. In batches: one that DuckDB holds whole counts against its memory limit."""

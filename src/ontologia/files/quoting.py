@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 _PATTERN = re.compile(r"[*?\[]")
+_EXACT = re.compile(r"\[([*?\[])\]")
 
 
 def quote_name(name: str) -> str:
@@ -39,6 +40,15 @@ def exact_path(path: str) -> str:
     'a[*]/b.parquet'
     """
     return _PATTERN.sub(lambda found: f"[{found[0]}]", path)
+
+
+def literal_path(pattern: str) -> str:
+    """The file that `exact_path` made a pattern of.
+
+    >>> literal_path("a[*]/b.parquet")
+    'a*/b.parquet'
+    """
+    return _EXACT.sub(r"\1", pattern)
 
 
 def exact_paths(paths: Iterable[str | os.PathLike[str]]) -> list[str]:

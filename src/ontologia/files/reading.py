@@ -30,11 +30,13 @@ WHOLE_FILE_BYTES = 64 << 20
 class FileReader:
     """Gives the data files of one store to DuckDB and to pyarrow."""
 
-    def __init__(self, objects: Objects, duck: Duck, config: OntologiaConfig) -> None:
+    def __init__(
+        self, objects: Objects, duck: Duck, config: OntologiaConfig, *, background_eviction: bool = False
+    ) -> None:
         self.objects = objects
         self.duck = duck
         self.config = config
-        self.cache = FileCache(_directory(config), config.cache_max_bytes)
+        self.cache = FileCache(_directory(config), config.cache_max_bytes, background=background_eviction)
 
     @contextmanager
     def places(self, files: Iterable[DataFile]) -> Iterator[Mapping[str, str]]:

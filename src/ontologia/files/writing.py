@@ -12,14 +12,14 @@ ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
 
 
-def parquet_writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(sink: Any, schema: pa.Schema, *, compression: str = "zstd") -> pq.ParquetWriter:
     """A writer with statistics on every column but floats.
 
     Parquet's statistics leave NaN out, and readers that prune by them would lose the rows that have it: to us NaN is
     a value, equal to itself and greater than all others.
     """
     exact = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    return pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=exact)
+    return pq.ParquetWriter(sink, schema, compression=compression, write_statistics=exact)
 
 
 class RowGroups:

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -42,15 +43,17 @@ class FileCache:
             duckdb.read_parquet([str(path) for path in paths])
 
     The bound is for what is not pinned. One process keeps it; each further one may exceed it by an eighth,
-    because the directory is measured again after so many new bytes, not after every file. Stores that are
-    directories are not copied: their own files are returned.
+    because the directory is measured again after so many new bytes, not after every file. With `background`, eviction
+    runs beside the reader that made it necessary, who does not wait for it. Stores that are directories are not
+    copied: their own files are returned.
     """
 
-    def __init__(self, directory: str | Path, max_bytes: int) -> None:
+    def __init__(self, directory: str | Path, max_bytes: int, *, background: bool = False) -> None:
         if max_bytes <= 0:
             raise ValueError(f"a cache needs room: max_bytes must be above 0, not {max_bytes}")
         self.directory = Path(directory).expanduser().absolute()
         self.max_bytes = max_bytes
+        self.background = background
         self._pins = Pins(self.directory)
         self._lock = threading.Lock()
         self._downloads: dict[str, threading.Lock] = {}
@@ -225,7 +228,11 @@ class FileCache:
             if self._unmeasured < step:
                 return
             self._unmeasured = 0
-        self._evict(self.max_bytes - step, frozenset({for_.partition(".")[0]}))
+        evict = partial(self._evict, self.max_bytes - step, frozenset({for_.partition(".")[0]}))
+        if self.background:
+            threading.Thread(target=evict, name="cache-eviction", daemon=True).start()
+        else:
+            evict()
 
 
 def _fetch(objects: Objects, key: str, part: Path, size: int | None) -> int:

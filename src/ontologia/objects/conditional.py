@@ -56,11 +56,13 @@ def conditional_put(
     buried: Callable[[Body], bool] | None = None,
     budget_s: float = 20.0,
     clock: Clock = SYSTEM_CLOCK,
+    encode: Callable[[Body], bytes] | None = None,
 ) -> Committed | Rejected:
     """Create (`etag=None`) or replace exactly `etag`, and find out what happened. One request if all goes
     well.
 
-    `body` is written as JSON with a `writer_id`, made here unless the caller needs to know it before.
+    `body` is written as JSON with a `writer_id`, made here unless the caller needs to know it before. `encode` lays
+    the JSON out where it is compact by default.
 
     `buried` answers the last open question: after a lost answer somebody else's body is there, and it may
     have been written *on top of* ours. Given that body, it says whether ours is in its history. Without it, a
@@ -69,11 +71,21 @@ def conditional_put(
     Raises `CommitOutcomeUnknownError` if `budget_s` did not suffice to find out, and `StorageBackendError` if
     the put was certainly not applied (access denied, no such bucket, endpoint never reached).
     """
-    put = _Put(objects, key, body, etag, writer_id or new_writer_id(), buried, clock.steady() + budget_s, clock)
+    put = _Put(
+        objects,
+        key,
+        body,
+        etag,
+        writer_id or new_writer_id(),
+        buried,
+        clock.steady() + budget_s,
+        clock,
+        encode or compact,
+    )
     return put.settle()
 
 
-def encode(body: Mapping[str, Any]) -> bytes:
+def compact(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -99,6 +111,7 @@ class _Put:
         buried: Callable[[Body], bool] | None,
         deadline: float,
         clock: Clock,
+        encode: Callable[[Body], bytes],
     ) -> None:
         self.objects = objects
         self.key = key

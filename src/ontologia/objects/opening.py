@@ -1,9 +1,17 @@
-"""From a URI to a store: `s3://bucket/prefix`, `gs://bucket/prefix`, `file:///directory`, `memory://name`."""
+"""From an address to a store.
+
+s3://bucket/prefix                     AWS, or what the environment says
+s3://bucket/prefix?region=eu-west-1    also ?endpoint=https://host:port
+s3://bucket@host:port/prefix           a server of one's own (MinIO, Ceph): plain http, but https at port 443
+gs://bucket/prefix
+file:///directory, local://directory, a plain path
+memory://name
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ontologia.errors import ValidationError
 from ontologia.objects.backend import Backend
@@ -23,15 +31,17 @@ def open_objects(
 
     For S3, the environment fills in what is not given: AWS_REGION (or AWS_DEFAULT_REGION),
     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_S3_FORCE_PATH_STYLE; how credentials are found
-    is said in `aws.py`. `request_timeout_s` is how long the store may be silent; a conditional put has it as
-    its total time. A plain path, absolute or relative, means a directory.
+    is said in `aws.py`. What the address itself says comes before both. `request_timeout_s` is how long the store
+    may be silent; a conditional put has it as its total time. A plain path, absolute or relative, means a directory.
     """
-    parts = urlsplit(uri)
     if not uri or uri.isspace():
         raise ValidationError("a storage URI is needed, as in s3://bucket/prefix or file:///data/store")
+    parts = urlsplit(uri)
+    if parts.scheme in ("", "local"):
+        parts = SplitResult("", "", uri.removeprefix("local://"), "", "")
     prefix = unquote(parts.path).strip("/") if parts.scheme != "s3" else parts.path.strip("/")
-    if parts.query or parts.fragment:
-        raise ValidationError(f"a storage URI has no ? or # part: {uri!r}")
+    if parts.fragment or (parts.query and parts.scheme != "s3"):
+        raise ValidationError(f"a storage URI has no # part, and a ? part only in s3://bucket/prefix?region=…: {uri!r}")
     backend: Backend
     if parts.scheme == "memory":
         from ontologia.objects.memory import memory_backend
@@ -44,17 +54,20 @@ def open_objects(
 
         if parts.netloc not in ("", "localhost"):
             raise ValidationError(f"a file URI has three slashes, as in file:///data/store: {uri!r}")
-        directory = Path(unquote(parts.path) if parts.scheme else uri).expanduser().resolve()
+        if not parts.path:
+            raise ValidationError(f"a local store needs a directory, as in local:///data/store: {uri!r}")
+        directory = Path(unquote(parts.path) if parts.scheme else parts.path).expanduser().resolve()
         backend, prefix = FileBackend(directory, request_timeout_s), ""
     elif parts.scheme == "s3":
         from ontologia.objects.aws import s3_backend
 
+        bucket, endpoint, region_there = _s3_place(parts, uri)
         backend = s3_backend(
-            _bucket(parts.netloc, uri),
-            region=region,
-            endpoint_url=endpoint_url,
+            bucket,
+            region=region_there or region,
+            endpoint_url=endpoint or endpoint_url,
             request_timeout_s=request_timeout_s,
-            allow_http=allow_http,
+            allow_http=True if "@" in parts.netloc else allow_http,
         )
     elif parts.scheme == "gs":
         from ontologia.objects.gcs import gcs_backend
@@ -68,7 +81,24 @@ def open_objects(
     return Objects(backend, prefix, concurrency=concurrency)
 
 
+def _s3_place(parts: SplitResult, uri: str) -> tuple[str, str | None, str | None]:
+    """The bucket, and the endpoint and the region where the address names them."""
+    said = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(set(said) - {"region", "endpoint"})
+    if unknown or not all(said.values()) or ("endpoint" in said and "://" not in said["endpoint"]):
+        raise ValidationError(
+            f"behind the ? of a bucket stand region=NAME and endpoint=https://host:port and nothing else: {uri!r}"
+        )
+    bucket, at, host = parts.netloc.partition("@")
+    if not at:
+        return _bucket(bucket, uri), said.get("endpoint"), said.get("region")
+    if not host or "@" in host or "endpoint" in said:
+        raise ValidationError(f"a server is named once, as in s3://bucket@host:port/prefix: {uri!r}")
+    scheme = "https" if host.endswith(":443") else "http"
+    return _bucket(bucket, uri), f"{scheme}://{host}", said.get("region")
+
+
 def _bucket(netloc: str, uri: str) -> str:
     if not netloc or "@" in netloc or ":" in netloc:
-        raise ValidationError(f"a bucket is named as in s3://bucket/prefix, endpoints go into endpoint_url: {uri!r}")
+        raise ValidationError(f"a bucket is named as in s3://bucket/prefix or s3://bucket@host:port/prefix: {uri!r}")
     return netloc

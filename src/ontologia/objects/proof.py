@@ -24,15 +24,15 @@ def prove_conditions(objects: Objects) -> None:
     """Refuse, with `StorageBackendError`, a store that ignores conditions. Once per store and process: five
     requests.
 
-    The probe is `meta/probe-<random>.json` and is removed again; without the right to delete, it stays and is
-    harmless.
+    The probe is `_probe/<random>.json` and is removed again; without the right to delete, it stays and is harmless.
+    Names that start with `_` are nobody's: at the root of frames, a folder `meta` would be a hive.
     """
     if objects.identity in _proven:
         return
     with _lock:
         if objects.identity in _proven:
             return
-        key = f"meta/probe-{uuid.uuid4().hex}.json"
+        key = f"_probe/{uuid.uuid4().hex}.json"
         try:
             _probe(objects, key)
         finally:

@@ -16,7 +16,7 @@ COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 STAGING = "staging/"
 LOCKS = "meta/locks/"
-PROBES = "meta/probe-"
+PROBES = ("_probe/", "meta/probe-")  # where the proof of conditions leaves its object, now and in older releases
 
 _PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
 _ATTEMPT = re.compile(r"commits/(\d+)-([0-9a-f]+)/")

@@ -72,7 +72,7 @@ def vacuum(repository: S3Repository, older_than_s: float, *, apply: bool) -> Vac
 def _listed(repository: S3Repository) -> list[Info]:
     return [
         info
-        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, paths.PROBES)
+        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, *paths.PROBES)
         for info in repository.objects.list(folder)
     ]
 

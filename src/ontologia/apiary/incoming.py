@@ -1,0 +1,109 @@
+"""Rows that a caller hands over, whatever they come in, as Arrow tables of a bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ontologia.apiary.types import FrameSchema
+from ontologia.errors import FrameSchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def tables(data: Any, schema: FrameSchema, most_bytes: int) -> Iterator[pa.Table]:
+    """The rows, in tables that are handed on once they have reached a size. At least one, so that columns are seen."""
+    import pyarrow as pa
+
+    found = _arrow(data, schema)
+    if isinstance(found, pa.Table):
+        yield found
+        return
+    batches: list[pa.RecordBatch] = []
+    size, any_given = 0, False
+    for batch in found:
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= most_bytes:
+            yield pa.Table.from_batches(batches)
+            batches, size, any_given = [], 0, True
+    if batches or not any_given:
+        yield pa.Table.from_batches(batches, found.schema)
+
+
+def is_spark(data: Any) -> bool:
+    """Whether this is a DataFrame of Spark, which writes its cells itself."""
+    return type(data).__module__.startswith("pyspark.sql")
+
+
+def one_table(data: Any, schema: FrameSchema) -> pa.Table:
+    """All rows at once."""
+    import pyarrow as pa
+
+    found = _arrow(data, schema)
+    return found if isinstance(found, pa.Table) else found.read_all()
+
+
+def _arrow(data: Any, schema: FrameSchema) -> Any:
+    """A table, or a reader of batches."""
+    import pyarrow as pa
+
+    if isinstance(data, pa.Table | pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, bytes | bytearray | memoryview | pa.Buffer):
+        return from_ipc(data)
+    kind = type(data)
+    if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if kind.__module__.startswith("polars.") and kind.__name__ in ("DataFrame", "LazyFrame"):
+        return (data.collect() if hasattr(data, "collect") else data).to_arrow()
+    if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
+        return pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, Sequence) and data and all(isinstance(row, dict) for row in data):
+        return _from_rows(data, schema)
+    raise FrameSchemaError(
+        f"a {kind.__module__}.{kind.__qualname__} is no rows: hand over a pyarrow Table or RecordBatchReader, a "
+        "pandas, polars or Spark DataFrame, or a list of dicts"
+    )
+
+
+def _from_rows(rows: Sequence[dict[str, Any]], schema: FrameSchema) -> pa.Table:
+    """Python values have no Arrow type: they take that of the column."""
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        known = schema.by_name.get(name)
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows], type=known.arrow if known else None)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as problem:
+            wanted = known.data_type if known else "one type"
+            raise FrameSchemaError(
+                f"column {name!r} is {wanted}, and a value does not go into it: {problem}"
+            ) from problem
+    return pa.table(columns)
+
+
+def from_ipc(data: Any) -> pa.Table:
+    """The table in the bytes of an Arrow IPC stream."""
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            return reader.read_all()
+    except (pa.ArrowInvalid, OSError) as problem:
+        raise FrameSchemaError(f"these bytes are no Arrow IPC stream: {problem}") from problem
+
+
+def to_ipc(table: pa.Table) -> bytes:
+    """A table as the bytes of an Arrow IPC stream."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -1,0 +1,271 @@
+"""The ledger of one frame: an ordered sequence of entries, serialised by conditional puts (seed, "The Transaction
+Ledger").
+
+The state is kept and moved forward, so a commit costs one request and a read one probe for news, whatever the history.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
+from ontologia.apiary.names import CHECKPOINTS, LEDGER, FrameName, numbered
+from ontologia.apiary.state import FrameState, Snapshot, with_partitioning
+from ontologia.apiary.types import FrameSchema
+from ontologia.errors import ConcurrentWriteError, CorruptFrameError, OntologiaError, UnknownNameError
+from ontologia.objects import (
+    SYSTEM_CLOCK,
+    Clock,
+    Committed,
+    ObjectNotFound,
+    Objects,
+    Rejected,
+    conditional_put,
+    pauses,
+)
+
+CHECKPOINT_EVERY = 100
+COMMIT_BUDGET_S = 60.0
+_SORTED_AS_TEXT = 1_000_000  # names of fewer than seven digits sort as their numbers do
+_PATIENCE = 5
+_ENTRY = re.compile(r"(\d{6,})\.json")
+_CHECKPOINT = re.compile(r"checkpoint_(\d{6,})\.json")
+_log = logging.getLogger(__name__)
+
+Propose = Callable[[FrameState], Action]
+
+
+class Ledger:
+    """The entries of one frame, from its folder. Safe to use from many threads."""
+
+    def __init__(self, folder: Objects, name: FrameName, node_id: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.folder = folder
+        self.name = name
+        self.node_id = node_id
+        self.clock = clock
+        self._lock = threading.RLock()
+        self._state: FrameState | None = None
+        self._checkpoint_due = False
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """The frame as it is now, or as it was at a version."""
+        with self._lock:
+            state = self._refreshed()
+            if version is None:
+                return state.snapshot()
+            if type(version) is not int or not 0 <= version <= state.version:
+                raise UnknownNameError(
+                    f"{self.name} has no version {version!r}; there are versions 0 to {state.version}"
+                )
+            if version == state.version:
+                return state.snapshot()
+        start = self._newest_checkpoint(at_most=version)
+        return self._replayed(start, self.entries(0 if start is None else start.version + 1, version)).snapshot()
+
+    def known(self) -> FrameState:
+        """The frame as it was last seen, for writers: a commit finds out what is new. It moves on with commits."""
+        with self._lock:
+            return self._state or self._refreshed()
+
+    def exists(self) -> bool:
+        """Whether version 0 is there."""
+        with self._lock:
+            return self._state is not None or self.folder.exists(self._key(0))
+
+    def entries(self, first: int, last: int) -> list[Entry]:
+        """The entries of these versions, both included, fetched side by side."""
+        return self.folder.map(self._entry, range(first, last + 1))
+
+    def _refreshed(self) -> FrameState:
+        if self._state is None:
+            self._state = self._load()
+        else:
+            self._catch_up(self._state)
+        return self._state
+
+    def _load(self) -> FrameState:
+        """Seed, "Reading the Ledger": the newest checkpoint, then the entries after it."""
+        start = self._newest_checkpoint()
+        first = 0 if start is None else start.version + 1
+        numbers = self._numbers_from(first)
+        if start is None and not numbers:
+            raise CorruptFrameError(
+                f"{self.name} has no ledger at {self.folder.url(LEDGER)}: create the frame again, with the same schema",
+                context={"operation": "read", "url": self.folder.url(LEDGER)},
+            )
+        missing = sorted(set(range(first, numbers[-1] + 1)) - set(numbers)) if numbers else []
+        if missing:
+            raise self._gone(missing[0])
+        self._checkpoint_due = self._checkpoint_due or len(numbers) >= CHECKPOINT_EVERY
+        return self._replayed(start, self.folder.map(self._entry, numbers))
+
+    def _replayed(self, start: Checkpoint | None, entries: Iterable[Entry]) -> FrameState:
+        waiting = list(entries)
+        if start is None:
+            created = waiting.pop(0)
+            if not isinstance(created.action, CreateFrame):
+                raise CorruptFrameError(
+                    f"{self.folder.url(self._key(0))} must create the frame, and does not",
+                    context={"operation": "read", "url": self.folder.url(self._key(0))},
+                )
+            start = Checkpoint(created.version, created.action.schema, created.action.partition_by, ())
+        elif start.partition_by is None:
+            first = self._entry(0).action
+            start = with_partitioning(start, first.partition_by if isinstance(first, CreateFrame) else ())
+        state = FrameState.of(start)
+        for entry in waiting:
+            state.apply(entry)
+        return state
+
+    def _catch_up(self, state: FrameState) -> None:
+        """Take in what others committed since. One probe if there is nothing; else more and more at once."""
+        ahead = 1
+        while True:
+            wanted = range(state.version + 1, state.version + 1 + ahead)
+            found = self.folder.map(self._entry_if_there, wanted)
+            for entry in found:
+                if entry is None:
+                    return
+                state.apply(entry)
+            ahead = min(ahead * 2, self.folder.concurrency)
+
+    def _numbers_from(self, first: int) -> list[int]:
+        if 0 < first < _SORTED_AS_TEXT - 10 * CHECKPOINT_EVERY:
+            infos = self.folder.tail(LEDGER, f"{numbered(first - 1)}.json")
+        else:
+            infos = self.folder.list(f"{LEDGER}/")
+        names = (info.key.removeprefix(f"{LEDGER}/") for info in infos)
+        return sorted(
+            number for name in names if (match := _ENTRY.fullmatch(name)) and (number := int(match[1])) >= first
+        )
+
+    def _newest_checkpoint(self, at_most: int | None = None) -> Checkpoint | None:
+        """The newest that can be read. One that a crash cut short is passed over: the entries are the truth."""
+        keys = {}
+        for info in self.folder.list(f"{LEDGER}/{CHECKPOINTS}/"):
+            match = _CHECKPOINT.fullmatch(info.key.rpartition("/")[2])
+            if match and (at_most is None or int(match[1]) <= at_most):
+                keys[int(match[1])] = info.key
+        for number in sorted(keys, reverse=True):
+            try:
+                found = decode(self.folder.get(keys[number]).data, self.folder.url(keys[number]), Checkpoint.from_json)
+                if found.version == number:
+                    return found
+                problem: OntologiaError = CorruptFrameError(f"{keys[number]} says that it is version {found.version}")
+            except (CorruptFrameError, ObjectNotFound) as error:
+                problem = error
+            self._checkpoint_due = True
+            _log.warning("a checkpoint of %s is left out: %s", self.name, problem)
+        return None
+
+    def _entry(self, version: int) -> Entry:
+        found = self._entry_if_there(version)
+        if found is None:
+            raise self._gone(version)
+        return found
+
+    def _entry_if_there(self, version: int) -> Entry | None:
+        """An entry. Other writers create a file and then fill it, so one that cannot be read yet is read again."""
+        key = self._key(version)
+        waits = pauses(0.02, 0.2)
+        for attempt in range(_PATIENCE):
+            try:
+                entry = decode(self.folder.get(key).data, self.folder.url(key), Entry.from_json)
+            except ObjectNotFound:
+                return None
+            except CorruptFrameError:
+                if attempt == _PATIENCE - 1:
+                    raise
+                self.clock.sleep(next(waits))
+                continue
+            if entry.version != version:
+                raise CorruptFrameError(
+                    f"{self.folder.url(key)} says that it is version {entry.version}",
+                    context={"operation": "read", "url": self.folder.url(key)},
+                )
+            return entry
+        raise AssertionError("unreachable")
+
+    def _gone(self, version: int) -> CorruptFrameError:
+        url = self.folder.url(self._key(version))
+        return CorruptFrameError(
+            f"version {version} is part of the history of {self.name}, and its ledger entry is gone: {url}. "
+            "Restore it from a backup; nothing can be read or written without it",
+            context={"operation": "read", "url": url},
+        )
+
+    # --- writing -------------------------------------------------------------------------------------------------
+
+    def create(self, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
+        """Write version 0, unless it is there."""
+        entry = self._entry_for(0, CreateFrame(schema, partition_by), None)
+        conditional_put(self.folder, self._key(0), entry.to_json(), etag=None, encode=encode, clock=self.clock)
+
+    def commit(self, propose: Propose, operation: str | None = None) -> Entry:
+        """Seed, "Commit Protocol": read the version, put the next one if nobody has, else look again and retry.
+
+        `propose` is asked anew for every attempt, with the state it would be committed on, and raises if it cannot
+        be. The cells it names are written before; only the entry is tried again.
+        """
+        deadline = self.clock.steady() + COMMIT_BUDGET_S
+        waits = pauses(0.002, 0.2)
+        with self._lock:
+            state = self._state or self._refreshed()
+            while True:
+                entry = self._entry_for(state.version + 1, propose(state), operation)
+                outcome = conditional_put(
+                    self.folder, self._key(entry.version), entry.to_json(), etag=None, encode=encode, clock=self.clock
+                )
+                if isinstance(outcome, Committed):
+                    state.apply(entry)
+                    self._checkpoint_if_due(state)
+                    return entry
+                self._take_in(state, outcome)
+                if self.clock.steady() > deadline:
+                    raise ConcurrentWriteError(
+                        f"{self.name}: other writers committed first for {COMMIT_BUDGET_S:g} s, the last of them "
+                        f"version {state.version}. Nothing was committed: try again"
+                    )
+                self.clock.sleep(next(waits))
+
+    def _take_in(self, state: FrameState, lost: Rejected) -> None:
+        if lost.winner is not None:
+            url = self.folder.url(self._key(state.version + 1))
+            try:
+                state.apply(Entry.from_json(lost.winner))
+            except (ValueError, TypeError, KeyError) as problem:
+                raise CorruptFrameError(f"{url} is malformed: {problem}", context={"url": url}) from problem
+        self._catch_up(state)
+
+    def _entry_for(self, version: int, action: Action, operation: str | None) -> Entry:
+        now = datetime.fromtimestamp(self.clock.wall(), UTC)
+        return Entry(version, now, self.node_id, action, operation)
+
+    def _checkpoint_if_due(self, state: FrameState) -> None:
+        """Seed, "Checkpointing". The commit stands: a checkpoint that cannot be written is left to the next one."""
+        if state.version % CHECKPOINT_EVERY and not self._checkpoint_due:
+            return
+        try:
+            self._put_checkpoint(state)
+            self._checkpoint_due = False
+        except OntologiaError as problem:
+            self._checkpoint_due = True
+            _log.warning("%s stays without a checkpoint at version %d: %s", self.name, state.version, problem)
+
+    def write_checkpoint(self) -> None:
+        """A checkpoint of the newest version, whatever its number."""
+        with self._lock:
+            self._put_checkpoint(self._refreshed())
+
+    def _put_checkpoint(self, state: FrameState) -> None:
+        key = f"{LEDGER}/{CHECKPOINTS}/checkpoint_{numbered(state.version)}.json"
+        self.folder.put(key, encode(state.checkpoint().to_json()))
+
+    def _key(self, version: int) -> str:
+        return f"{LEDGER}/{numbered(version)}.json"

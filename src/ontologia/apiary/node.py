@@ -1,0 +1,153 @@
+"""A node: one process at work on one storage root. What frames, SQL and the colony share."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ontologia.apiary.colony.bees import TASK_TIMEOUT_S, Bees
+from ontologia.apiary.colony.capacity import Capacity, Gauge
+from ontologia.apiary.colony.temperature import HOT, WARM, Load
+from ontologia.apiary.ledger import Ledger
+from ontologia.apiary.names import FrameName
+from ontologia.apiary.registry import Registry
+from ontologia.errors import BackpressureError, ValidationError
+from ontologia.objects import SYSTEM_CLOCK, Clock, Location, Objects, pauses
+
+if TYPE_CHECKING:
+    from ontologia.files.duck import Duck
+    from ontologia.files.reading import FileReader
+
+BACKPRESSURE = ("block", "error", "ignore")
+
+
+class Node:
+    """Everything a frame needs from its surroundings."""
+
+    def __init__(
+        self,
+        location: Location,
+        *,
+        objects: Objects | None = None,
+        capacity: Capacity | None = None,
+        task_timeout_s: float = TASK_TIMEOUT_S,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.location = location
+        self.objects = objects or location.open_objects()
+        self.node_id = str(uuid.uuid4())
+        self.clock = clock
+        self.capacity = capacity or Capacity.measured()
+        self.gauge = Gauge(self.capacity)
+        self.bees = Bees(
+            self.capacity.cores, self.capacity.memory_per_bee, self.node_id, timeout_s=task_timeout_s, clock=clock
+        )
+        self.registry = Registry(self.objects, clock)
+        self.readers: Counter[tuple[FrameName, int]] = Counter()
+        self.cells_read: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._ledgers: dict[FrameName, Ledger] = {}
+        self._reader: FileReader | None = None
+
+    # --- parts that are made when they are needed ----------------------------------------------------------------
+
+    @property
+    def reader(self) -> FileReader:
+        """How cells are read: in place, from the cell cache, or by range."""
+        with self._lock:
+            if self._reader is None:
+                from ontologia.files.duck import Duck
+                from ontologia.files.reading import FileReader
+
+                duck = Duck(self.memory_limit, in_order=True)
+                self._reader = FileReader(self.objects, duck, self.location.settings, background_eviction=True)
+            return self._reader
+
+    @property
+    def duck(self) -> Duck:
+        return self.reader.duck
+
+    @property
+    def memory_limit(self) -> str:
+        """What DuckDB may use: the memory of one bee."""
+        return f"{max(self.capacity.memory_per_bee, 64 << 20) >> 10}KiB"
+
+    def ledger(self, name: FrameName) -> Ledger:
+        with self._lock:
+            if name not in self._ledgers:
+                self._ledgers[name] = Ledger(self.objects.under(name.folder), name, self.node_id, self.clock)
+            return self._ledgers[name]
+
+    def frames_in_use(self) -> list[FrameName]:
+        """The frames that this node has worked on."""
+        with self._lock:
+            return sorted(self._ledgers)
+
+    @contextmanager
+    def reading(self, name: FrameName, version: int) -> Iterator[None]:
+        """Keep the cells of a version from being vacuumed while they are read."""
+        with self._lock:
+            self.readers[name, version] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.readers[name, version] -= 1
+                if not self.readers[name, version]:
+                    del self.readers[name, version]
+
+    def versions_read(self, name: FrameName) -> set[int]:
+        with self._lock:
+            return {version for frame, version in self.readers if frame == name}
+
+    def cached_cells(self) -> dict[str, int]:
+        """The cells that have a copy in the cache of this machine, by storage key."""
+        if self._reader is None or self.objects.local_path("any") is not None:
+            return {}
+        with self._lock:
+            read = dict(self.cells_read)
+        cache = self._reader.cache
+        return {key: size for key, size in read.items() if cache.contains(self.objects, key)}
+
+    # --- temperature ---------------------------------------------------------------------------------------------
+
+    def load(self) -> Load:
+        """How busy this node is now."""
+        return self.bees.load(self.gauge.memory_pressure())
+
+    def admit_write(self, backpressure: str, timeout_s: float) -> float:
+        """Seed, "Write Backpressure": wait while the colony is hot, or refuse, or go on. Returns the temperature."""
+        if backpressure not in BACKPRESSURE:
+            raise ValidationError(f"backpressure is one of {', '.join(BACKPRESSURE)}, not {backpressure!r}")
+        deadline = self.clock.steady() + timeout_s
+        waits = pauses(0.05, 1.0)
+        while True:
+            temperature = self.load().temperature
+            if temperature <= WARM or backpressure == "ignore":
+                return temperature
+            if backpressure == "error" or self.clock.steady() >= deadline:
+                waited = "" if backpressure == "error" else f" and stayed so for {timeout_s:g} s"
+                raise BackpressureError(
+                    f"the colony is hot ({temperature:.2f}, above {WARM}){waited}. Nothing was written: try again "
+                    "later, raise timeout, or write regardless with backpressure='ignore'"
+                )
+            self.clock.sleep(min(next(waits), max(0.0, deadline - self.clock.steady())))
+
+    def admit_query(self) -> None:
+        """A critical colony takes no new work."""
+        temperature = self.load().temperature
+        if temperature > HOT:
+            raise BackpressureError(
+                f"the colony is critical ({temperature:.2f}, above {HOT}) and takes no new work: try again later"
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            if self._reader is not None:
+                self._reader.duck.close()
+                self._reader = None
+        self.bees.close()

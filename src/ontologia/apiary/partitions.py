@@ -1,0 +1,97 @@
+"""Rows by partition (seed, "The Write Path", step 2), and how many partitions a frame may have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ontologia.apiary.state import Partition
+from ontologia.apiary.values import partition_text
+from ontologia.errors import PartitionLimitError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one partition. They are gathered when they are asked for, by whoever writes them."""
+
+    values: Mapping[str, str]
+    _table: pa.Table
+    _rows: Any = None
+
+    @property
+    def num_rows(self) -> int:
+        return self._table.num_rows if self._rows is None else len(self._rows)
+
+    def table(self) -> pa.Table:
+        return self._table if self._rows is None else self._table.take(self._rows)
+
+
+def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
+    """One group per combination of partition values, with the rows in the order they came."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not table.num_rows:
+        return []
+    if not partition_by:
+        return [Group({}, table)]
+    table = table.combine_chunks()
+    codes, distinct = _codes(table, partition_by)
+    texts = [
+        {name: partition_text(value, name) for name, value in zip(partition_by, values, strict=True)}
+        for values in distinct
+    ]
+    if len(distinct) == 1:
+        return [Group(texts[0], table)]
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
+    parts = np.split(order, ends[:-1])
+    return [Group(values, table, pa.array(rows)) for values, rows in zip(texts, parts, strict=True)]
+
+
+def _codes(table: pa.Table, partition_by: Sequence[str]) -> tuple[Any, list[tuple[Any, ...]]]:
+    """A small number for each row's combination of values, and the combinations by number."""
+    import numpy as np
+
+    codes: Any = np.zeros(table.num_rows, np.int64)
+    seen: list[tuple[Any, ...]] = [()]
+    for name in partition_by:
+        encoded = table.column(name).combine_chunks().dictionary_encode()
+        if hasattr(encoded, "chunks"):
+            encoded = encoded.combine_chunks()
+        values = encoded.dictionary.to_pylist()
+        combined = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+        used, codes = np.unique(combined, return_inverse=True)
+        seen = [(*seen[number // len(values)], values[number % len(values)]) for number in used.tolist()]
+    smallest = np.uint8 if len(seen) <= 1 << 8 else np.uint16 if len(seen) <= 1 << 16 else np.int64
+    return codes.astype(smallest), seen  # numbers this small sort in linear time
+
+
+def check_limit(
+    frame: str, there: Collection[Partition], new: Iterable[Partition], limit: int, hints: Mapping[str, int]
+) -> None:
+    """Seed, "Partition Cardinality Limit". `hints` are columns that have fewer values in these rows."""
+    added = sum(partition not in there for partition in new)
+    total = len(there) + added
+    if not added or total <= limit:
+        return
+    fewer = sorted((count, name) for name, count in hints.items() if 1 < count <= limit)
+    advice = f", such as {fewer[0][1]!r} ({fewer[0][0]} values in these rows)" if fewer else ""
+    raise PartitionLimitError(
+        f"{frame} would have {total:,} partitions, and max_partitions is {limit:,}. Nothing was written: make a frame "
+        f"that is partitioned by a column with fewer values{advice}, or by a coarser one: a day, not an instant"
+    )
+
+
+def coarser_columns(table: pa.Table, partition_by: Sequence[str], rows: int = 100_000) -> dict[str, int]:
+    """How many values the other columns have, in some of the rows."""
+    import pyarrow.compute as pc
+
+    some = table.slice(0, rows)
+    return {
+        name: pc.count_distinct(some.column(name)).as_py() for name in table.column_names if name not in partition_by
+    }

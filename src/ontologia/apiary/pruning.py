@@ -1,0 +1,263 @@
+"""Which cells a condition can leave out (seed, "Cell Reading and Partition Pruning").
+
+A cell is left out only if no row of it can satisfy the condition. What is not known, or not understood, keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ontologia.apiary.entries import Cell
+from ontologia.apiary.types import FrameSchema
+from ontologia.apiary.values import bound_value, partition_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlglot.expressions import Expr
+
+_PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
+
+
+class Bounds(NamedTuple):
+    """Between which values a column of a cell lies. None is not known."""
+
+    low: Any = None
+    high: Any = None
+    nulls: int | None = None
+    rows: int | None = None
+
+
+Find = Callable[[str], Bounds]
+Test = Callable[[Find], bool]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """Cells to scan, and how many were left out, and why."""
+
+    scanned: list[Cell] = field(default_factory=list)
+    by_partition: int = 0
+    by_statistics: int = 0
+
+    @property
+    def total(self) -> int:
+        return len(self.scanned) + self.by_partition + self.by_statistics
+
+
+def prune(cells: Sequence[Cell], where: Expr | None, schema: FrameSchema, partition_by: Sequence[str]) -> Pruned:
+    """Leave out cells that no row of can satisfy the condition."""
+    if where is None:
+        return Pruned(list(cells))
+    types = {name: schema.by_name[name].arrow for name in schema.names}
+    test = _compiled(where, types)
+    if test is None:
+        return Pruned(list(cells))
+    scanned = []
+    by_partition = by_statistics = 0
+    for cell in cells:
+        if partition_by and not test(_of_partition(cell, types)):
+            by_partition += 1
+        elif not test(_of_statistics(cell, types)):
+            by_statistics += 1
+        else:
+            scanned.append(cell)
+    return Pruned(scanned, by_partition, by_statistics)
+
+
+def _of_partition(cell: Cell, types: dict[str, pa.DataType]) -> Find:
+    def find(name: str) -> Bounds:
+        said = cell.partition_values.get(name)
+        value = None if said is None else partition_value(said, types[name])
+        return Bounds() if value is None else Bounds(value, value, 0, cell.rows)
+
+    return find
+
+
+def _of_statistics(cell: Cell, types: dict[str, pa.DataType]) -> Find:
+    partition = _of_partition(cell, types)
+
+    def find(name: str) -> Bounds:
+        exact = partition(name)
+        said = cell.stats.get(name)
+        if exact.low is not None or not isinstance(said, dict):
+            return exact
+        nulls = said.get("null_count")
+        nulls = nulls if isinstance(nulls, int) else None
+        if not cell.exact and _is_float(types[name]):
+            return Bounds(None, None, nulls, cell.rows)  # other writers' bounds may come from comparisons with NaN
+        low, high = (bound_value(said.get(end), types[name]) for end in ("min", "max"))
+        return Bounds(low, high, nulls, cell.rows)
+
+    return find
+
+
+# --- conditions as tests -----------------------------------------------------------------------------------------
+
+
+def _compiled(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
+    """A test that is False only where no row can satisfy the tree; None if it never is."""
+    from sqlglot import exp
+
+    if isinstance(tree, exp.Paren):
+        return _compiled(tree.this, types)
+    if isinstance(tree, exp.And | exp.Or):
+        left, right = _compiled(tree.left, types), _compiled(tree.right, types)
+        if isinstance(tree, exp.And):
+            return _both(left, right)
+        if left is None or right is None:
+            return None
+        return lambda find: left(find) or right(find)
+    if isinstance(tree, exp.Boolean):
+        return None if tree.this else (lambda find: False)
+    if isinstance(tree, exp.Between):
+        low = exp.GTE(this=tree.this, expression=tree.args["low"])
+        high = exp.LTE(this=tree.this, expression=tree.args["high"])
+        return None if tree.args.get("symmetric") else _both(_comparison(low, types), _comparison(high, types))
+    if isinstance(tree, exp.In):
+        return _membership(tree, types)
+    if isinstance(tree, exp.Is) and isinstance(tree.expression, exp.Null):
+        return _nullness(tree.this, wanted=True)
+    if isinstance(tree, exp.Not):
+        inner = tree.this.unnest()
+        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+            return _nullness(inner.this, wanted=False)
+        return None
+    return _comparison(tree, types)
+
+
+def _both(left: Test | None, right: Test | None) -> Test | None:
+    if left is None or right is None:
+        return left or right
+    return lambda find: left(find) and right(find)
+
+
+def _nullness(column: Expr, *, wanted: bool) -> Test | None:
+    from sqlglot import exp
+
+    if not isinstance(column, exp.Column):
+        return None
+    name = column.name
+
+    def test(find: Find) -> bool:
+        bounds = find(name)
+        return bounds.nulls is None or (bounds.nulls > 0 if wanted else bounds.nulls != bounds.rows)
+
+    return test
+
+
+def _membership(tree: Any, types: dict[str, pa.DataType]) -> Test | None:
+    from sqlglot import exp
+
+    if not isinstance(tree.this, exp.Column) or not tree.expressions or tree.args.get("query"):
+        return None
+    parts = [_comparison(exp.EQ(this=tree.this, expression=item), types) for item in tree.expressions]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return lambda find: any(part(find) for part in known)
+
+
+def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
+    from sqlglot import exp
+
+    mirrored = {exp.EQ: exp.EQ, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
+    kind: Any = type(tree)
+    if kind not in mirrored:
+        return None
+    column, other = tree.this.unnest(), tree.expression.unnest()
+    if not isinstance(column, exp.Column):
+        column, other, kind = other, column, mirrored[kind]
+    if not isinstance(column, exp.Column):
+        return None
+    name = column.name
+    value = _literal(other, types[name])
+    if value is None:
+        return None
+    least, most = value
+    if kind is exp.EQ:
+        return lambda find: _reaches(find(name).high, least) and _starts(find(name).low, most)
+    if kind in (exp.GT, exp.GTE):
+        strict = kind is exp.GT
+        return lambda find: _reaches(find(name).high, least, strict=strict and least == most)
+    strict = kind is exp.LT
+    return lambda find: _starts(find(name).low, most, strict=strict and least == most)
+
+
+def _reaches(high: Any, value: Any, *, strict: bool = False) -> bool:
+    return high is None or (high > value if strict else high >= value)
+
+
+def _starts(low: Any, value: Any, *, strict: bool = False) -> bool:
+    return low is None or (low < value if strict else low <= value)
+
+
+def _literal(tree: Expr, arrow: pa.DataType) -> tuple[Any, Any] | None:
+    """A literal as a value of a column's type; the least and the most it can stand for, or None."""
+    import pyarrow as pa
+    from sqlglot import exp
+
+    negative = as_double = False
+    while isinstance(tree, exp.Cast | exp.Neg | exp.Paren):
+        if isinstance(tree, exp.Cast):
+            as_double = tree.to.is_type("double")
+            if not as_double and not tree.to.is_type("date", "timestamp", "timestamptz", "decimal"):
+                return None
+        negative = negative != isinstance(tree, exp.Neg)
+        tree = tree.this
+    kinds = pa.types
+    if isinstance(tree, exp.Boolean):
+        return (tree.this, tree.this) if kinds.is_boolean(arrow) else None
+    if not isinstance(tree, exp.Literal):
+        return None
+    text = str(tree.this)
+    if kinds.is_integer(arrow) or kinds.is_decimal(arrow):
+        if not _PLAIN_NUMBER.fullmatch(text):
+            return None
+        number = Decimal(text).copy_negate() if negative else Decimal(text)
+        if as_double and (kinds.is_decimal(arrow) or abs(number) >= 1 << 53):
+            return None  # the column is compared as a float, which is coarser
+        return number, number
+    if kinds.is_floating(arrow):
+        return _float(text, negative, arrow)
+    if negative or not tree.is_string:
+        return None
+    if kinds.is_string(arrow):
+        return text, text
+    if not _INSTANT.fullmatch(text):
+        return None
+    found = bound_value(text, arrow)
+    if found is not None and kinds.is_date(arrow) == isinstance(found, datetime):
+        return None
+    return None if found is None else (found, found)
+
+
+def _float(text: str, negative: bool, arrow: pa.DataType) -> tuple[float, float] | None:
+    import pyarrow as pa
+
+    try:
+        value = float(text) * (-1 if negative else 1)
+        if value != value:
+            return None
+        if arrow == pa.float64():
+            return value, value
+        narrow = struct.unpack("f", struct.pack("f", value))[0]  # a column of 32 bits may be compared as such
+    except (ValueError, OverflowError):
+        return None
+    return min(value, narrow), max(value, narrow)
+
+
+def _is_float(arrow: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(arrow))
+
+
+def total_bytes(cells: Iterable[Cell]) -> int:
+    return sum(cell.bytes for cell in cells)

@@ -1,0 +1,228 @@
+"""Cells as something DuckDB can read FROM: exact file lists, columns by name, in the types of the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ontologia.apiary.conditions import rendered
+from ontologia.apiary.entries import FORMAT, Cell
+from ontologia.apiary.names import FrameName
+from ontologia.apiary.node import Node
+from ontologia.apiary.pruning import prune
+from ontologia.apiary.state import Snapshot
+from ontologia.apiary.types import FrameSchema
+from ontologia.errors import CorruptFrameError, StorageBackendError, ValidationError
+from ontologia.files.data_files import DataFile
+from ontologia.files.quoting import literal_path, quote_name, quote_names, quote_text
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+    import pyarrow as pa
+    from sqlglot.expressions import Expr
+
+    from ontologia.files.reading import FileReader
+
+_BROKEN = ("magic bytes", "Parquet", "parquet", "IO Error", "too small", "Snappy", "LZ4", "thrift", "TProtocol")
+FILE_NAME = "\u200bfile"  #: no frame has such a column: it cannot be printed
+
+
+def read(
+    node: Node, name: FrameName, snapshot: Snapshot, columns: Sequence[str] | None, where: Expr | None
+) -> pa.Table:
+    """The rows of a version that satisfy a condition, in the order they were written."""
+    chosen = [snapshot.schema.column(column).name for column in columns] if columns is not None else None
+    names = list(snapshot.schema.names if chosen is None else chosen)
+    if not names:
+        raise ValidationError("columns is empty: name at least one, or leave it out for all of them")
+    pruned = prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by)
+    with node.reading(name, snapshot.version), sources(node, name, snapshot.schema, pruned.scanned) as source:
+        condition = "" if where is None else f" WHERE {rendered(where)}"
+        found = rows(node, f"SELECT {quote_names(names)} FROM ({source.sql}){condition}")
+    return typed(found, snapshot.schema, names)
+
+
+def rows(node: Node, sql: str, **tables: pa.Table) -> pa.Table:
+    """The result of a statement of ours over cells; what goes wrong gets a name."""
+    with explained():
+        return node.duck.table(sql, {}, **tables)
+
+
+def typed(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Table:
+    """A result with the exact types of the frame."""
+    import pyarrow as pa
+
+    return table.select(list(names)).cast(pa.schema([(name, schema.by_name[name].arrow) for name in names]))
+
+
+@dataclass(frozen=True)
+class Source:
+    """SQL that gives the rows of some cells, and the files it reads, as DuckDB is given them and as it names them."""
+
+    sql: str
+    files: Sequence[str]
+    cells: Mapping[str, Cell]
+
+    def cell_at(self, file: str) -> Cell:
+        """The cell whose rows come from a file, by the name that DuckDB gives it."""
+        return self.cells[file]
+
+
+@contextmanager
+def sources(
+    node: Node,
+    name: FrameName,
+    schema: FrameSchema,
+    cells: Sequence[Cell],
+    *,
+    with_file: bool = False,
+    reader: FileReader | None = None,
+) -> Iterator[Source]:
+    """The rows of these cells for DuckDB, good while in the block. `with_file` adds the file that each row is from."""
+    for cell in cells:
+        if cell.format != FORMAT:
+            raise CorruptFrameError(
+                f"cell {cell.id} of {name} is in the format {cell.format!r}, which this release does not read: a newer "
+                "one wrote it, so upgrade",
+                context={"operation": "read", "url": node.objects.url(f"{name.folder}/{cell.path}")},
+            )
+    files = {cell.id: DataFile(f"{name.folder}/{cell.path}", cell.bytes, cell.rows) for cell in cells}
+    with explained(), (reader or node.reader).places(files.values()) as places:
+        node.cells_read.update((file.path, file.size or 0) for file in files.values())
+        parts = [
+            _select(schema, present, [places[files[cell.id].path] for cell in group], with_file)
+            for present, group in _alike(node, schema, cells, files)
+        ]
+        by_file = {literal_path(places[files[cell.id].path]): cell for cell in cells}
+        yield Source(" UNION ALL ".join(parts) or _nothing(schema, with_file), list(places.values()), by_file)
+
+
+def lazy_polars(node: Node, name: FrameName, snapshot: Snapshot) -> pl.LazyFrame:
+    """The cells as one lazy frame of polars."""
+    import polars as pl
+
+    schema = pl.from_arrow(snapshot.schema.arrow.empty_table()).schema  # type: ignore[union-attr]
+    with sources(node, name, snapshot.schema, snapshot.cells) as source:
+        if not source.cells:
+            return pl.LazyFrame(schema=schema)
+        exact = [file for file, cell in source.cells.items() if cell.exact]
+        frames = [pl.scan_parquet(exact, glob=False, hive_partitioning=False)] if exact else []
+        for file, cell in source.cells.items():
+            if not cell.exact:
+                frames.append(_as_declared(pl.scan_parquet(file, glob=False, hive_partitioning=False), schema))
+    return pl.concat(frames).select(list(schema))
+
+
+def _as_declared(frame: pl.LazyFrame, schema: Mapping[str, Any]) -> pl.LazyFrame:
+    import polars as pl
+
+    there = frame.collect_schema()
+    return frame.select(
+        (pl.col(name) if name in there else pl.lit(None)).cast(kind).alias(name) for name, kind in schema.items()
+    )
+
+
+def duck_relation(
+    node: Node, name: FrameName, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection | None
+) -> duckdb.DuckDBPyRelation:
+    """The cells as a relation of a connection, by default a new one."""
+    import duckdb
+
+    with sources(node, name, snapshot.schema, snapshot.cells) as source:
+        return (connection or duckdb.connect(":memory:")).sql(source.sql)
+
+
+def _alike(
+    node: Node, schema: FrameSchema, cells: Sequence[Cell], files: dict[str, DataFile]
+) -> Sequence[tuple[frozenset[str] | None, list[Cell]]]:
+    """Cells that can be read together. Ours are exactly as declared (None); others are asked for their columns, which
+    they have as they were handed in."""
+    exact: list[tuple[frozenset[str] | None, list[Cell]]] = [(None, [cell for cell in cells if cell.exact])]
+    groups: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        if not cell.exact:
+            groups.setdefault(_stored_columns(node, files[cell.id]), []).append(cell)
+    others: list[tuple[frozenset[str] | None, list[Cell]]] = [
+        (frozenset(name for name, _ in columns), group) for columns, group in groups.items()
+    ]
+    return (exact if exact[0][1] else []) + others
+
+
+def _stored_columns(node: Node, file: DataFile) -> tuple[tuple[str, str], ...]:
+    import pyarrow.parquet as pq
+
+    with node.reader.opened(file) as source:
+        return tuple((field.name, str(field.type)) for field in pq.read_schema(source))
+
+
+def _select(schema: FrameSchema, present: frozenset[str] | None, paths: Sequence[str], with_file: bool) -> str:
+    files = ", ".join(map(quote_text, paths))
+    options = f", filename = {quote_text(FILE_NAME)}" if with_file else ""
+    file = f", {quote_name(FILE_NAME)}" if with_file else ""
+    if present is None:
+        columns = quote_names(schema.names)
+    else:
+        columns = ", ".join(
+            f"CAST({quote_name(name) if name in present else 'NULL'} AS {duck_type(schema.by_name[name].arrow)}) "
+            f"AS {quote_name(name)}"
+            for name in schema.names
+        )
+    return f"SELECT {columns}{file} FROM read_parquet([{files}], hive_partitioning = false{options})"
+
+
+def _nothing(schema: FrameSchema, with_file: bool) -> str:
+    columns = [f"CAST(NULL AS {duck_type(field.arrow)}) AS {quote_name(field.name)}" for field in schema.fields]
+    if with_file:
+        columns.append(f"CAST(NULL AS VARCHAR) AS {quote_name(FILE_NAME)}")
+    return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def duck_type(arrow: pa.DataType) -> str:
+    """The name of a type in DuckDB."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(arrow):
+        return "TIMESTAMP" if arrow.tz is None else "TIMESTAMPTZ"
+    if pa.types.is_decimal(arrow):
+        return f"DECIMAL({arrow.precision}, {arrow.scale})"
+    return {
+        "int8": "TINYINT",
+        "int16": "SMALLINT",
+        "int32": "INTEGER",
+        "int64": "BIGINT",
+        "uint8": "UTINYINT",
+        "uint16": "USMALLINT",
+        "uint32": "UINTEGER",
+        "uint64": "UBIGINT",
+        "halffloat": "FLOAT",
+        "float": "FLOAT",
+        "double": "DOUBLE",
+        "string": "VARCHAR",
+        "bool": "BOOLEAN",
+        "date32[day]": "DATE",
+        "binary": "BLOB",
+    }[str(arrow)]
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Tell a cell that cannot be read from a condition that makes no sense."""
+    try:
+        yield
+    except CorruptFrameError:
+        raise
+    except StorageBackendError as problem:
+        text = str(problem)
+        if "is gone" in text or problem.context.get("kind") == "wrong_size":
+            raise CorruptFrameError(
+                f"{text}. If this version was vacuumed, read a newer one; else restore the file from a backup",
+                context=problem.context,
+            ) from problem
+        if problem.context.get("operation") != "query" or "Out of Memory" in text:
+            raise
+        if any(word in text for word in _BROKEN):
+            raise CorruptFrameError(f"a cell cannot be read: {text}", context=problem.context) from problem
+        raise ValidationError(text) from problem

@@ -1,0 +1,187 @@
+"""Runs statements: commands at once, queries in a DuckDB that can open the cells they read and nothing else."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from ontologia.apiary import scan
+from ontologia.apiary.colony.bees import Chamber
+from ontologia.apiary.names import FrameName
+from ontologia.apiary.node import Node
+from ontologia.apiary.pruning import total_bytes
+from ontologia.apiary.sql.planning import Plan, Reference, planned
+from ontologia.apiary.sql.statements import Command, Query, parsed
+from ontologia.errors import StorageBackendError, TaskAbandonedError, UnknownNameError, ValidationError
+from ontologia.files.quoting import quote_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ontologia.files.duck import Duck
+
+ENGINES = ("duckdb", "spark")
+
+
+class SqlSession:
+    """Statements one after another, with a hive and a box that USE has chosen."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.hive: str | None = None
+        self.box: str | None = None
+
+    def run(self, text: str, engine: str = "duckdb") -> pa.Table:
+        if engine not in ENGINES:
+            raise ValidationError(f"engine is one of {', '.join(ENGINES)}, not {engine!r}")
+        statement = parsed(text)
+        if isinstance(statement, Command):
+            return self._command(statement)
+        self.node.admit_query()
+        plan = planned(self.node, statement.tree, self.hive, self.box)
+        if engine == "spark":
+            from ontologia.apiary.distributed import on_spark
+
+            return on_spark("query")(self.node, statement, plan)
+        return self.node.bees.run("a statement", [lambda chamber: self._query(statement, plan, chamber)])[0]
+
+    # --- commands ------------------------------------------------------------------------------------------------
+
+    def _command(self, command: Command) -> pa.Table:
+        state = self.node.registry.state()
+        name = command.name
+        if command.kind == "use_hive":
+            state.hive(str(name))
+            self.hive = name
+            return _one_column("message", [f"using hive {name}"])
+        if command.kind == "use_box":
+            if self.hive is None:
+                raise ValidationError(f"USE BOX {name}: choose a hive first, with USE HIVE")
+            state.box(self.hive, str(name))
+            self.box = name
+            return _one_column("message", [f"using box {self.hive}.{name}"])
+        if command.kind == "show_hives":
+            return _one_column("hive", sorted(state.hives))
+        if command.kind == "show_boxes":
+            hive = name or self.hive
+            if hive is None:
+                raise ValidationError("SHOW BOXES: say in which hive, as in SHOW BOXES IN analytics, or USE HIVE first")
+            return _one_column("box", sorted(state.hive(hive).boxes))
+        if command.kind == "show_frames":
+            hive, box = self._box_named(name)
+            return _one_column("frame", sorted(state.box(hive, box).frames))
+        return self._described(FrameName.parse(str(name)))
+
+    def _box_named(self, name: str | None) -> tuple[str, str]:
+        parts = name.split(".") if name else [self.hive, self.box]
+        if len(parts) == 1 and self.hive:
+            parts = [self.hive, parts[0]]
+        if len(parts) != 2 or not all(parts):
+            raise ValidationError("SHOW FRAMES: say in which box, as in SHOW FRAMES IN analytics.sensors, or USE first")
+        return str(parts[0]), str(parts[1])
+
+    def _described(self, name: FrameName) -> pa.Table:
+        self.node.registry.frame(name)
+        snapshot = self.node.ledger(name).snapshot()
+        return _properties(
+            [
+                ("schema", json.dumps(snapshot.schema.to_json(), separators=(",", ":"), ensure_ascii=False)),
+                ("partition_by", ", ".join(snapshot.partition_by) or "(none)"),
+                ("cells", str(len(snapshot.cells))),
+                ("total_rows", str(snapshot.rows)),
+                ("total_bytes", str(snapshot.bytes)),
+            ]
+        )
+
+    # --- queries -------------------------------------------------------------------------------------------------
+
+    def _query(self, statement: Query, plan: Plan, chamber: Chamber) -> pa.Table:
+        with sealed(self.node, plan.references, chamber) as duck:
+            if statement.explain is None:
+                return duck.table(plan.sql(), {})
+            analyzed = "ANALYZE " if statement.explain == "analyze" else ""
+            text = duck.table(f"EXPLAIN {analyzed}{plan.sql()}", {}).column(1)[0].as_py()
+        return _properties([*pruning_facts(plan.references), ("plan", text)])
+
+
+@contextmanager
+def sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Iterator[Duck]:
+    """A database with a view per reference, that can open their cells and nothing else, until the chamber's time is
+    up."""
+    from ontologia.files.duck import Duck
+    from ontologia.files.reading import FileReader
+
+    duck = Duck(node.memory_limit, in_order=True)
+    reader = FileReader(node.objects, duck, node.location.settings, background_eviction=True)
+    timer = threading.Timer(chamber.seconds_left, duck.interrupt)
+    timer.daemon = True
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(_explained(references))
+            views = []
+            for reference in references:
+                stack.enter_context(node.reading(reference.name, reference.snapshot.version))
+                source = stack.enter_context(
+                    scan.sources(
+                        node, reference.name, reference.snapshot.schema, reference.pruned.scanned, reader=reader
+                    )
+                )
+                views.append((reference.view, source))
+            duck.seal(file for _, source in views for file in source.files)
+            timer.start()
+            for view, source in views:
+                with duck.cursor() as cursor:
+                    cursor.execute(f"CREATE VIEW {quote_name(view)} AS {source.sql}")
+            yield duck
+    finally:
+        timer.cancel()
+        duck.close()
+
+
+@contextmanager
+def _explained(references: Sequence[Reference]) -> Iterator[None]:
+    try:
+        with scan.explained():
+            yield
+    except (StorageBackendError, ValidationError) as problem:
+        if "Referenced column" in str(problem):
+            there = "; ".join(f"{ref.name} has {', '.join(ref.snapshot.schema.names)}" for ref in references)
+            raise UnknownNameError(f"{problem} {there}") from problem
+        if "INTERRUPT" in str(problem):
+            raise TaskAbandonedError(
+                "a statement took longer than a task may and was ended: ask for less, or run it with engine='spark'"
+            ) from problem
+        raise
+
+
+def pruning_facts(references: Sequence[Reference]) -> list[tuple[str, str]]:
+    """What a query reads of each frame, and what it leaves out."""
+    facts = []
+    for reference in references:
+        pruned = reference.pruned
+        facts += [
+            ("frame", str(reference.name)),
+            ("version", str(reference.snapshot.version)),
+            ("cells", str(pruned.total)),
+            ("cells_pruned_by_partition", str(pruned.by_partition)),
+            ("cells_pruned_by_statistics", str(pruned.by_statistics)),
+            ("cells_scanned", str(len(pruned.scanned))),
+            ("bytes_scanned", str(total_bytes(pruned.scanned))),
+        ]
+    return facts
+
+
+def _one_column(name: str, values: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array(values, pa.string())}, schema=pa.schema([pa.field(name, pa.string(), False)]))
+
+
+def _properties(facts: Sequence[tuple[str, str]]) -> pa.Table:
+    import pyarrow as pa
+
+    names, values = zip(*facts, strict=True)
+    return pa.table({"property": pa.array(names, pa.string()), "value": pa.array(values, pa.string())})

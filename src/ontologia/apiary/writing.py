@@ -1,0 +1,157 @@
+"""The write path (seed, "The Write Path"): validate, partition, write cells, commit, answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ontologia.apiary.cells import write_cell
+from ontologia.apiary.colony.bees import Chamber
+from ontologia.apiary.entries import AddCells, Cell, RewriteCells
+from ontologia.apiary.incoming import tables
+from ontologia.apiary.names import FrameName
+from ontologia.apiary.node import Node
+from ontologia.apiary.partitions import Group, check_limit, coarser_columns, split
+from ontologia.apiary.results import RewriteResult, WriteResult
+from ontologia.apiary.state import FrameState, Partition, partition_of
+from ontologia.apiary.types import FrameSchema
+from ontologia.apiary.validation import conformed
+from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger(__name__)
+
+
+class CellWriter:
+    """Writes cells of one frame and remembers them, until an entry of the ledger names them."""
+
+    def __init__(
+        self,
+        node: Node,
+        name: FrameName,
+        schema: FrameSchema,
+        partition_by: tuple[str, ...],
+        there: Collection[Partition] = (),
+    ) -> None:
+        self.node = node
+        self.name = name
+        self.schema = schema
+        self.partition_by = partition_by
+        self.cells: list[Cell] = []
+        self.limit = node.registry.frame(name).max_partitions
+        self._there = there
+        self._new: set[Partition] = set()
+        self._hints: dict[str, int] = {}
+
+    def write(self, table: pa.Table) -> None:
+        """Steps 1 to 3 for some rows: validate, partition, write."""
+        rows = conformed(table, self.schema, self.partition_by, str(self.name))
+        groups = split(rows, self.partition_by)
+        self._check_limit(rows, groups)
+        tasks = [partial(self._write_group, group) for group in groups]
+        for cells in self.node.bees.run(f"writing to {self.name}", tasks):
+            self.cells += cells
+
+    def _write_group(self, group: Group, chamber: Chamber) -> list[Cell]:
+        table = group.table()
+        folder = self.node.objects.under(self.name.folder)
+        with chamber.holding(table.nbytes):
+            return [
+                write_cell(folder, piece, group.values, self.partition_by, lambda: chamber.scratch)
+                for piece in self.node.capacity.sizing.cut(table)
+            ]
+
+    def _check_limit(self, rows: pa.Table, groups: Sequence[Group]) -> None:
+        self._new.update(partition_of(group.values, self.partition_by) for group in groups)
+        if len(self._there) + len(self._new) > self.limit:
+            self._hints = coarser_columns(rows, self.partition_by)
+            check_limit(str(self.name), self._there, self._new, self.limit, self._hints)
+
+    def check_limit_on(self, state: FrameState) -> None:
+        """The same at the commit, when others may have added partitions meanwhile."""
+        check_limit(str(self.name), state.partitions, self._new, self.limit, self._hints)
+
+    @property
+    def rows(self) -> int:
+        return sum(cell.rows for cell in self.cells)
+
+    @property
+    def bytes(self) -> int:
+        return sum(cell.bytes for cell in self.cells)
+
+    @contextmanager
+    def removing_on_failure(self) -> Iterator[None]:
+        """Take cells back that will never be named. Not while it is unknown whether they are."""
+        try:
+            yield
+        except CommitOutcomeUnknownError:
+            raise
+        except Exception:
+            remove_cells(self.node, self.name, self.cells)
+            raise
+
+
+def remove_cells(node: Node, name: FrameName, cells: Iterable[Cell]) -> None:
+    """Delete cells that no entry names. What stays behind is for the vacuum."""
+    try:
+        node.objects.delete_many([f"{name.folder}/{cell.path}" for cell in cells])
+    except OntologiaError as problem:
+        _log.warning("cells of %s that were not committed stay behind: %s", name, problem)
+
+
+def append(node: Node, name: FrameName, data: Any, backpressure: str, timeout_s: float) -> WriteResult:
+    """Seed, "The Write Path"."""
+    started = node.clock.steady()
+    temperature = node.admit_write(backpressure, timeout_s)
+    ledger = node.ledger(name)
+    state = ledger.known()
+    writer = CellWriter(node, name, state.schema, state.partition_by, state.partitions)
+    with writer.removing_on_failure():
+        for table in tables(data, state.schema, node.capacity.sizing.piece):
+            writer.write(table)
+        version = state.version
+        if writer.cells:
+            version = ledger.commit(partial(_appended, writer), "write").version
+    return WriteResult(
+        version, len(writer.cells), writer.rows, writer.bytes, node.clock.steady() - started, temperature
+    )
+
+
+def _appended(writer: CellWriter, state: FrameState) -> AddCells:
+    writer.check_limit_on(state)
+    return AddCells(tuple(writer.cells))
+
+
+def overwrite(node: Node, name: FrameName, data: Any, backpressure: str, timeout_s: float) -> RewriteResult:
+    """Seed, "Overwrite Semantics": all cells that are there when it commits go, the new ones come."""
+    started = node.clock.steady()
+    temperature = node.admit_write(backpressure, timeout_s)
+    ledger = node.ledger(name)
+    current = ledger.known()
+    writer = CellWriter(node, name, current.schema, current.partition_by)
+    removed: list[Cell] = []
+
+    def replaced(state: FrameState) -> RewriteCells:
+        removed[:] = state.cells.values()
+        return RewriteCells(tuple(state.cells), tuple(writer.cells))
+
+    with writer.removing_on_failure():
+        for table in tables(data, current.schema, node.capacity.sizing.piece):
+            writer.write(table)
+        version = ledger.commit(replaced, "overwrite").version
+    return RewriteResult(
+        version,
+        len(writer.cells),
+        writer.rows,
+        writer.bytes,
+        node.clock.steady() - started,
+        temperature,
+        cells_removed=len(removed),
+        rows_deleted=sum(cell.rows for cell in removed),
+        rows_inserted=writer.rows,
+    )
