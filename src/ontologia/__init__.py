@@ -44,6 +44,7 @@ from ontologia.errors import (
     TaskAbandonedError,
     UninitializedStorageError,
     UnknownNameError,
+    UnreadableFileError,
     UnsupportedStatementError,
     ValidationError,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "TypeSchemaDiff",
     "UninitializedStorageError",
     "UnknownNameError",
+    "UnreadableFileError",
     "UnsupportedStatementError",
     "ValidationError",
     "__version__",

@@ -6,6 +6,7 @@ storage. `code` is stable across releases; messages are for people and may chang
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,33 @@ if TYPE_CHECKING:
     from ontologia.model.diff import TypeSchemaDiff
 
 
+_PASSWORDS = (
+    re.compile(r"(://[^/\s:@'\"]*):[^/\s@'\"]+@"),  # s3://user:password@bucket
+    re.compile(r"(:thin:[^/\s:@'\"]*)/[^/\s@'\"]+@"),  # jdbc:oracle:thin:user/password@host
+    re.compile(r"((?:[?&;]|\b)(?:password|passwd|pwd|secret|secret_?key|access_?key)\s*=)[^&;\s'\"]+", re.IGNORECASE),
+)
+
+
+def without_passwords(text: str) -> str:
+    """Text with the passwords in its addresses made unreadable, for messages and logs.
+
+    >>> without_passwords("jdbc:postgresql://u:hunter2@host/db?password=hunter2")
+    'jdbc:postgresql://u:***@host/db?password=***'
+    """
+    user, oracle, option = _PASSWORDS
+    return option.sub(r"\1***", oracle.sub(r"\1/***@", user.sub(r"\1:***@", text)))
+
+
 class OntologiaError(Exception):
-    """The root of the tree: `except OntologiaError` catches all of it and nothing else."""
+    """The root of the tree: `except OntologiaError` catches all of it and nothing else.
+
+    Its message has no passwords, whatever address it quotes.
+    """
 
     code: ClassVar[str] = "ontologia"
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(without_passwords(text) if isinstance(text, str) else text for text in said))
 
 
 # --- fix the call or the data -----------------------------------------------------------------------------------
@@ -48,6 +72,12 @@ class BatchSizeExceededError(OntologiaError):
         )
         self.rows = rows
         self.limit = limit
+
+
+class UnreadableFileError(ValidationError):
+    """A file that was named is not there, cannot be opened, or is not what it should be."""
+
+    code = "unreadable_file"
 
 
 class DropRefusedError(OntologiaError):

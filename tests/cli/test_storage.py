@@ -138,3 +138,16 @@ def test_the_python_api_gives_the_same_types(shop, onto, models):
         assert isinstance(ontology, ontologia.Ontology)
         names = {ref.name for ref in ontology.repository.catalog().layouts}
     assert {item["name"] for item in onto("info", *shop.flags, "--json").json["types"]} == names
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"type_name": "Customer"}', '{"type_name": 1, "entries": 5}'])
+def test_info_warns_of_one_malformed_index_and_shows_the_rest(onto, filled, tmp_path, content):
+    target = filled("s3-v2")
+    (tmp_path / "store/meta/indices/entities/Customer.json").write_text(content)
+    answer = onto("info", *target.flags, "--stats", "--json")
+    types = {item["name"]: item for item in answer.valid("info")["types"]}
+    assert (answer.code, types["Product"]["rows"], types["Customer"]["rows"]) == (0, 3, None)
+    assert "Customer.json is malformed" in types["Customer"]["problem"]
+    assert "warning: Customer cannot be read" in answer.err
+    assert "onto index repair --apply" in answer.err
+    assert onto("info", *target.flags).code == 0

@@ -111,3 +111,32 @@ def test_work_that_takes_its_time_shows_a_bar(terminal, initialized, tmp_path):
 def test_quiet_work_shows_none(terminal, filled):
     said, _ = terminal("export", *filled("sqlite-v2").flags, "--output", "data", "--quiet", "--json")
     assert json.loads(said)["rows"] == 11
+
+
+def test_a_query_shows_a_hundred_rows_and_says_so_unless_more_are_asked_for(terminal, initialized, models):
+    target = initialized("sqlite-v2")
+    with target.ontology(models) as ontology, ontology.session() as session:
+        session.ensure(models.Product(sku=sku, price=1.0) for sku in range(101))
+        session.ensure(models.Customer(id="c1", name="Ann"))
+        session.ensure(models.Subscription(left_key="c1", right_key=str(sku), seat="a", seats=1) for sku in range(101))
+    for asked in (
+        ("entities", "Product"),
+        ("relations", "Subscription"),
+        ("traverse", "Customer", "--via", "Subscription"),
+    ):
+        said, code = terminal("query", *asked, *target.flags)
+        plain = ESCAPE.sub("", said)
+        assert (code, "only the first 100 are shown" in plain) == (0, True)
+        assert re.search(r"\b100 (rows|paths)", plain)
+        said, _ = terminal("query", *asked, *target.flags, "--limit", "200")
+        assert re.search(r"\b101 (rows|paths)", ESCAPE.sub("", said))
+        assert "only the first" not in said
+
+
+def test_in_a_pipe_and_as_json_a_query_has_all_rows(terminal, onto, initialized, models):
+    target = initialized("sqlite-v2")
+    with target.ontology(models) as ontology, ontology.session() as session:
+        session.ensure(models.Product(sku=sku, price=1.0) for sku in range(101))
+    assert onto("query", "entities", "Product", *target.flags).out.endswith("101 rows\n")
+    said, _ = terminal("query", "entities", "Product", *target.flags, "--json")
+    assert json.loads(said)["count"] == 101

@@ -330,9 +330,9 @@ def test_a_dropped_type_takes_no_rows(onto, shop):
     [
         (("--input", "missing"), 2, "missing"),
         ((), 2, "--input"),
-        (("--input", "empty"), 1, "no .jsonl"),
-        (("--input", "notes.txt"), 1, ".jsonl"),
-        (("--input", "torn.parquet"), 1, "not a Parquet file"),
+        (("--input", "empty"), 2, "no .jsonl"),
+        (("--input", "notes.txt"), 2, ".jsonl"),
+        (("--input", "torn.parquet"), 2, "not a Parquet file"),
         (("--input", "empty", "--apply", "--dry-run"), 2, "exclude"),
         (("--input", "empty", "--on-conflict", "pray"), 2, "--on-conflict"),
         (("--input", "empty", "--precondition", "maybe"), 2, "if_commit_id:N"),

@@ -12,6 +12,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ontologia.cli import exits
     from ontologia.cli.app import build
     from ontologia.cli.filters import joined
+    from ontologia.cli.output import ReaderLeft
     from ontologia.errors import CommitAfterHeadWarning
 
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -19,12 +20,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = build()(joined(given), prog_name="onto", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderLeft):
         exits.close_broken_pipe()
-        return exits.ERROR
+        return exits.OK
+    except KeyboardInterrupt as problem:
+        return exits.interrupted(problem, debug="--debug" in given)
     except Exception as problem:
         exits.report(problem, debug="--debug" in given)
         return exits.code_of(problem)
-    if code == exits.INTERRUPTED:
+    if code == exits.INTERRUPTED:  # the parser caught it
         print("onto: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else exits.OK

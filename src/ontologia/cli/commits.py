@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ontologia.cli.differences import draw_row_change
+from ontologia.cli.options import number
 from ontologia.cli.output import Face
 from ontologia.cli.run import Run, command, metadata, remember, with_globals
 from ontologia.errors import ValidationError
@@ -18,8 +19,8 @@ from ontologia.model import TypeRef
 if TYPE_CHECKING:
     from ontologia.runtime.store import Store
 
-Last = Annotated[int, typer.Option("--last", min=1, metavar="N", help="The newest N.")]
-Since = Annotated[int | None, typer.Option("--since", min=0, metavar="N", help="Only those after commit N.")]
+Last = Annotated[int, number("--last", least=1, help="The newest N.")]
+Since = Annotated[int | None, number("--since", help="Only those after commit N.")]
 MetaFilter = Annotated[
     list[str] | None, typer.Option("--meta", metavar="K=V", help="Only those with this note; may be repeated.")
 ]
@@ -64,10 +65,8 @@ def _notes(notes: dict[str, Any]) -> str:
 
 def examine(
     run: Run,
-    commit_id: Annotated[int, typer.Option("--id", min=1, metavar="N", help="The commit.", show_default=False)],
-    limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="Show the fields of at most N changes; 0 for all.")
-    ] = 100,
+    commit_id: Annotated[int, number("--id", least=1, help="The commit.", show_default=False)],
+    limit: Annotated[int, number("--limit", help="Show the fields of at most N changes; 0 for all.")] = 100,
 ) -> None:
     """What one commit changed: every identity, and its fields before and after."""
     with run.store() as store, run.output.progress("examining"):

@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import traceback
 
-from ontologia.errors import OntologiaError
+from ontologia.errors import OntologiaError, without_passwords
 
 OK, ERROR, USAGE, MISMATCH, RACE, STORAGE, CONFLICT, REFUSED = range(8)
 INTERRUPTED = 130  # as shells have it for a process that was stopped by the keyboard
@@ -15,6 +15,7 @@ INTERRUPTED = 130  # as shells have it for a process that was stopped by the key
 # By the stable codes of the error tree; an error that is not listed ends like its nearest base.
 BY_CODE = {
     "ontologia": ERROR,
+    "unreadable_file": USAGE,
     "schema_outdated": MISMATCH,
     "concurrent_write": RACE,
     "migration": RACE,
@@ -47,13 +48,21 @@ def code_of(problem: BaseException) -> int:
 def report(problem: BaseException, *, debug: bool) -> None:
     """Say in one line what was wrong; the traceback only for those who ask."""
     if debug:
-        traceback.print_exception(problem)
+        print(without_passwords("".join(traceback.format_exception(problem))), file=sys.stderr, end="")
     if (
         type(problem).__name__ == "NoArgsIsHelpError"
     ):  # a command without its arguments: the parser's help is the answer
         print(problem.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
         return
     print(f"onto: {one_line(problem)}", file=sys.stderr)
+
+
+def interrupted(problem: BaseException, *, debug: bool) -> int:
+    """The operator stopped it: one line, and the code that shells have for that."""
+    if debug:
+        traceback.print_exception(problem)
+    print("onto: interrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def one_line(problem: BaseException) -> str:
@@ -66,9 +75,11 @@ def one_line(problem: BaseException) -> str:
             text = f"{text.rstrip('.')}. See {context.command_path} --help"
     elif isinstance(problem, (OntologiaError, UsageError)):
         text = str(problem)
+    elif isinstance(problem, OSError) and problem.strerror and problem.filename is not None:
+        text = f"{problem.filename}: {problem.strerror}"
     else:
         text = f"{type(problem).__name__}: {problem}"
-    return " ".join(text.split())
+    return without_passwords(" ".join(text.split()))
 
 
 def close_broken_pipe() -> None:

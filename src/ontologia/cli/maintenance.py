@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ontologia.engines.parquet.care.indexes import IndexReport
     from ontologia.runtime.store import Store
 
+OLDEST_S = 100 * 366 * 86_400
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -191,4 +192,7 @@ def _seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
     if match is None:
         raise UsageError(f"--older-than {text!r}: write an age as 30m, 12h, 7d or 2w")
-    return float(match[1]) * UNITS[match[2]]
+    seconds = float(match[1]) * UNITS[match[2]]
+    if seconds > OLDEST_S:
+        raise UsageError(f"--older-than {text!r}: nothing is that old; write an age as 30m, 12h, 7d or 2w")
+    return seconds

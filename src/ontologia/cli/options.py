@@ -8,21 +8,33 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ontologia.model import to_utc
+
 if TYPE_CHECKING:
     from ontologia.runtime.store import Store
 
 GLOBAL = "Global options"
+LARGEST = 2**63 - 1
 
 
 def _global(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=GLOBAL, show_default=False, **more)
 
 
+def number(*names: str, help: str, least: int = 0, **more: Any) -> Any:
+    """An option that takes a whole number. One too large for any engine means the largest there is."""
+
+    def bounded(value: int | None) -> int | None:
+        return None if value is None else min(value, LARGEST)
+
+    return typer.Option(*names, min=least, metavar="N", help=help, callback=bounded, **more)
+
+
 def commit_or_time(text: str) -> int | datetime:
     """A commit, or a time such as 2026-01-31 or 2026-01-31T12:00+01:00, in UTC unless it says otherwise."""
     try:
-        return int(text) if text.isdecimal() else datetime.fromisoformat(text)
-    except ValueError:
+        return min(int(text), LARGEST) if text.isdecimal() else to_utc(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
         raise typer.BadParameter(f"takes a commit or a time such as 2026-01-31T12:00, not {text!r}") from None
 
 
@@ -92,6 +104,4 @@ AsOf = Annotated[
         "--as-of", parser=commit_or_time, metavar="N|TIME", help="The state right after commit N, or at a time."
     ),
 ]
-HistorySince = Annotated[
-    int | None, typer.Option("--history-since", min=0, metavar="N", help="Every version written after commit N.")
-]
+HistorySince = Annotated[int | None, number("--history-since", help="Every version written after commit N.")]

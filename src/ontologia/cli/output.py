@@ -55,6 +55,18 @@ class Progress(Protocol):
     def __call__(self, done: int, note: str = "", total: int | None = None) -> None: ...
 
 
+class ReaderLeft(Exception):
+    """Whoever read the output, such as `head`, has all it wanted. The argument parser would call that a failure."""
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderLeft from None
+
+
 class Output:
     """The streams of one command."""
 
@@ -62,18 +74,23 @@ class Output:
         self.as_json = as_json
         self.quiet = quiet
 
+    @property
+    def on_terminal(self) -> bool:
+        """Whether facts are drawn for a person, who wants a screen of them rather than all."""
+        return not self.as_json and sys.stdout.isatty()
+
     def show(self, facts: Any, draw: Callable[[Face], None]) -> None:
         """Print facts, in the face that fits."""
         if self.as_json:
-            print(json.dumps(plain(facts), indent=2, ensure_ascii=False), file=sys.stdout)
-        elif sys.stdout.isatty():
-            draw(RichFace(_console(sys.stdout)))
-        else:
-            draw(PlainFace(sys.stdout))
+            self.text(json.dumps(plain(facts), indent=2, ensure_ascii=False))
+            return
+        with _reader_may_leave():
+            draw(RichFace(_console(sys.stdout)) if self.on_terminal else PlainFace(sys.stdout))
 
     def text(self, text: str) -> None:
         """Print a document as it is."""
-        print(text, file=sys.stdout)
+        with _reader_may_leave():
+            print(text, file=sys.stdout)
 
     def say(self, text: str) -> None:
         """Talk, which `--quiet` silences: the target, what comes next."""

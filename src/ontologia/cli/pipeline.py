@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import CommitMeta, DryRun, Models
+from ontologia.cli.options import CommitMeta, DryRun, Models, number
 from ontologia.cli.output import Face
 from ontologia.cli.run import Run, command, group, metadata
 
@@ -94,6 +94,10 @@ def run_file(
     names = list(models or ()) or described.models
     types = _declared(run, names)
     target = described.target if described.target and not _is_named(run) else _target(run)
+    if described.target is None and not run.settings.is_named:
+        raise UsageError(
+            f"{file} has no [target], and none is named: add uri or db to it, or say --db or --storage-uri"
+        )
     run.output.say(f"target: {target}")
     session = run.spark(master=master, config=described.spark)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
@@ -102,7 +106,7 @@ def run_file(
     _show(run, report)
 
 
-def runs(run: Run, last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="How many.")] = 10) -> None:
+def runs(run: Run, last: Annotated[int, number("--last", least=1, help="How many.")] = 10) -> None:
     """List the commits that pipelines made, newest first."""
     with run.store() as store:
         found = [commit for commit in store.list_commits(None) if "pipeline" in commit["metadata"]][:last]

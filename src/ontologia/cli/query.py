@@ -13,7 +13,7 @@ import typer
 from ontologia.cli import filters
 from ontologia.cli.diagnostics import tell
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine, commit_of
+from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine, commit_of, number
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ontologia.query.plan import Hop, Order, Plan, Window
     from ontologia.runtime.store import Store
 
+MOST_ON_TERMINAL = 100
 TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The stored name of the type.", show_default=False)]
 Filters = Annotated[
     list[str] | None,
@@ -39,8 +40,8 @@ WithHistory = Annotated[bool, typer.Option("--with-history", help="Every version
 OrderBy = Annotated[
     list[str] | None, typer.Option("--order-by", metavar="FIELD[:desc]", help="Sort by a field; may be repeated.")
 ]
-Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="At most N rows.")]
-Offset = Annotated[int | None, typer.Option("--offset", min=0, metavar="N", help="Leave out the first N rows.")]
+Limit = Annotated[int | None, number("--limit", help="At most N rows; on a terminal 100, unless you say more.")]
+Offset = Annotated[int | None, number("--offset", help="Leave out the first N rows.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -113,11 +114,13 @@ def traverse(
     with run.store(run.model_names(models)) as store, run.output.progress("asking"):
         window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef("entity", type_name), _source(run, store, engine))
-        plan = asked.plan(filter, window, order_by, limit, offset)
+        plan = asked.plan(filter, window, order_by, _at_most(run, limit), offset)
         hops = asked.hops(via)
         refs = [plan.source, *(ref for hop in hops for ref in (hop.relation, hop.entity))]
         plan = replace(plan, hops=hops, schemas={**plan.schemas, **{ref: asked.schema(ref) for ref in refs}})
         parts, diagnostics = asked.parts(plan, refs)
+    more = _is_cut(run, limit, parts[0])
+    parts = [records[:MOST_ON_TERMINAL] for records in parts] if more else parts
     paths = [
         {
             "source": source,
@@ -135,7 +138,7 @@ def traverse(
         face.table(names, rows)
         face.line(counted(len(paths), "path"), "dim")
 
-    _finish(run, facts, draw)
+    _finish(run, facts, draw, more=more)
 
 
 def _named(record: dict[str, Any]) -> str:
@@ -163,8 +166,10 @@ def _rows(
     with run.store(run.model_names(models)) as store, run.output.progress("asking"):
         window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef(kind, type_name), _source(run, store, engine))
-        plan = asked.plan(filter, window, order_by, limit, offset)
+        plan = asked.plan(filter, window, order_by, _at_most(run, limit), offset)
         (records,), diagnostics = asked.parts(plan, [plan.source])
+    more = _is_cut(run, limit, records)
+    records = records[:MOST_ON_TERMINAL] if more else records
     facts = {"kind": kind, "type": type_name, "count": len(records), "rows": records, "diagnostics": diagnostics}
 
     def draw(face: Face) -> None:
@@ -178,11 +183,22 @@ def _rows(
         face.table([*keys, *names], rows)
         face.line(counted(len(records), "row"), "dim")
 
-    _finish(run, facts, draw)
+    _finish(run, facts, draw, more=more)
 
 
-def _finish(run: Run, facts: dict[str, Any], draw: Any) -> None:
+def _at_most(run: Run, limit: int | None) -> int | None:
+    """How many rows to ask for. On a terminal one more than are shown, to know whether there are any."""
+    return MOST_ON_TERMINAL + 1 if limit is None and run.output.on_terminal else limit
+
+
+def _is_cut(run: Run, limit: int | None, rows: Sequence[Any]) -> bool:
+    return limit is None and run.output.on_terminal and len(rows) > MOST_ON_TERMINAL
+
+
+def _finish(run: Run, facts: dict[str, Any], draw: Any, *, more: bool) -> None:
     run.output.show(facts, draw)
+    if more:
+        run.output.warn(f"only the first {MOST_ON_TERMINAL} are shown, and there are more: say how many with --limit N")
     tell(run.output, facts["diagnostics"])
 
 

@@ -115,6 +115,7 @@ def command(app: typer.Typer, name: str, *, example: str, **options: Any) -> Cal
     def register(function: Command) -> Command:
         def call(ctx: typer.Context, **values: Any) -> Any:
             run = Run(remember(ctx, values))
+            _check_not_empty(ctx, values)
             with run.logging():
                 return function(run, **values)
 
@@ -145,9 +146,18 @@ def remember(ctx: typer.Context, values: dict[str, Any]) -> Given:
     typed = {name: values.pop(name) for name in GLOBALS}
     for name, value in typed.items():
         if value == "":
-            raise UsageError(f"--{name.replace('_', '-')} is empty: name a target, or leave the option out")
+            raise UsageError(f"--{name.replace('_', '-')} is empty: name one, or leave the option out")
     given = shared[GIVEN] = replace(earlier, **{name: value for name, value in typed.items() if value})
     return given
+
+
+def _check_not_empty(ctx: typer.Context, values: Mapping[str, Any]) -> None:
+    """An empty text is a variable that was not set, and never what somebody meant: it could name this very folder."""
+    for parameter in ctx.command.params:
+        value = values.get(parameter.name or "")
+        if value == "" or (isinstance(value, (list, tuple)) and "" in value):
+            said = max(parameter.opts, key=len)
+            raise UsageError(f"{said if said.startswith('-') else said.upper()} is empty: name one")
 
 
 def with_globals(function: Command, own: Sequence[inspect.Parameter] | None = None) -> Command:

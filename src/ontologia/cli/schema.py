@@ -9,7 +9,7 @@ import typer
 
 from ontologia.cli.differences import draw_schema, draw_schema_diffs
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, KindOption, Models, OneType, Token
+from ontologia.cli.options import Apply, KindOption, Models, OneType, Token, number
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ontologia.engines.base import SchemaVersion
     from ontologia.engines.rowwise import RowwiseRepository
 
-VersionOption = Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="This schema version.")]
+VersionOption = Annotated[int | None, number("--version", least=1, help="This schema version.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -45,6 +45,11 @@ class Settings:
         location = self.target.location
         return f"sqlite {location if location == ':memory:' else Path(location).resolve()}"
 
+    @property
+    def is_named(self) -> bool:
+        """Whether somebody said which target, so that it is not the default file."""
+        return self.db is not None or self.storage_uri is not None
+
     def is_missing(self) -> bool:
         """Whether the target is a SQLite file that is not there yet; opening it would create it."""
         if self.target.backend != "sqlite":
@@ -99,7 +104,7 @@ def _target(db: str | None, storage_uri: str | None) -> StorageTarget:
     except OntologiaError as problem:
         if db is not None and storage_uri is not None:
             raise UsageError(f"--db {db} and --storage-uri {storage_uri} are different targets: give one") from problem
-        raise UsageError(f"--storage-uri {problem}") from problem
+        raise UsageError(f"{'--db' if storage_uri is None else '--storage-uri'} {problem}") from problem
 
 
 def _read_config(path: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import EngineVersionError, StorageBackendError, ValidationError
@@ -67,7 +67,7 @@ def parse_storage_target(
     path = None if db_path is None else os.fspath(db_path)
     if path is not None and "://" in path and storage_uri is None:
         path, storage_uri = None, path  # a URI is a URI wherever it is given
-    by_path = None if path is None else StorageTarget("sqlite", path)
+    by_path = None if path is None else _sqlite(path)
     by_uri = None if storage_uri is None else _parse_uri(storage_uri)
     if by_path is not None and by_uri is not None:
         same = by_uri.backend == "sqlite" and _resolved(by_uri.location) == _resolved(by_path.location)
@@ -77,17 +77,26 @@ def parse_storage_target(
 
 
 def _parse_uri(uri: str) -> StorageTarget:
-    scheme = urlsplit(uri).scheme
+    scheme = uri.partition(":")[0].lower() if ":" in uri else ""
     if scheme == "sqlite":
         rest = uri.removeprefix("sqlite:")
         if not rest.startswith("///") or len(rest) == 3:
             raise ValidationError(f"{uri!r}: write sqlite:///relative/path.db or sqlite:////absolute/path.db")
-        return StorageTarget("sqlite", unquote(rest[3:]))
+        return _sqlite(unquote(rest[3:]))
     if scheme in OBJECT_SCHEMES and "://" in uri:
+        from ontologia.objects import checked_uri
+
+        checked_uri(uri)
         return StorageTarget("s3", uri.rstrip("/"))
     raise ValidationError(
         f"{uri!r} is no storage URI: write sqlite:///path.db, s3://bucket/prefix, gs://bucket/prefix or file:///folder"
     )
+
+
+def _sqlite(path: str) -> StorageTarget:
+    if "\0" in path:
+        raise ValidationError(f"{path!r} has a zero byte, which no path has")
+    return StorageTarget("sqlite", path)
 
 
 def _resolved(path: str) -> str:

@@ -138,11 +138,19 @@ class RowwiseRepository(Engine):
         return self._opened().transaction.record(schema)
 
     def activate_schema_version(self, kind: Kind, type_name: str, schema_version_id: int) -> TypeLayout:
-        """Make a recorded version current from the open transaction's commit on."""
+        """Make a recorded version current from the open transaction's commit on; for the current one, do nothing."""
         transaction = self._opened().transaction
         ref = TypeRef(kind, type_name)
+        current = transaction.catalog.layouts.get(ref)
+        if current is not None and current.schema_version_id == schema_version_id:
+            return current
         for version in transaction.recorded(ref):
             if version.schema_version_id == schema_version_id:
+                if version.activation_commit_id is not None:
+                    raise ValidationError(
+                        f"{ref} left schema version {schema_version_id} behind: what was written since would be lost. "
+                        "Migrate to it instead"
+                    )
                 layout = transaction.activate(version.schema, schema_version_id)
                 transaction.catalog = replace(transaction.catalog, layouts={**transaction.catalog.layouts, ref: layout})
                 return layout

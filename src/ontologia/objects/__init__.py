@@ -12,7 +12,7 @@ from ontologia.objects.failures import ConditionFailed, ObjectNotFound, is_trans
 from ontologia.objects.lease import Lease
 from ontologia.objects.lease_record import LeaseRecord
 from ontologia.objects.location import Location
-from ontologia.objects.opening import open_objects
+from ontologia.objects.opening import checked_uri, open_objects
 from ontologia.objects.proof import prove_conditions
 from ontologia.objects.requests import Request, RequestCount
 from ontologia.objects.store import Objects
@@ -34,6 +34,7 @@ __all__ = [
     "Request",
     "RequestCount",
     "SystemClock",
+    "checked_uri",
     "conditional_put",
     "is_transient",
     "may_be_applied",

@@ -10,12 +10,13 @@ memory://name
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ontologia.errors import ValidationError
 from ontologia.objects.backend import Backend
-from ontologia.objects.store import Objects
+from ontologia.objects.store import Objects, check_key
 
 
 def open_objects(
@@ -34,28 +35,16 @@ def open_objects(
     is said in `aws.py`. What the address itself says comes before both. `request_timeout_s` is how long the store
     may be silent; a conditional put has it as its total time. A plain path, absolute or relative, means a directory.
     """
-    if not uri or uri.isspace():
-        raise ValidationError("a storage URI is needed, as in s3://bucket/prefix or file:///data/store")
-    parts = urlsplit(uri)
-    if parts.scheme in ("", "local"):
-        parts = SplitResult("", "", uri.removeprefix("local://"), "", "")
-    prefix = unquote(parts.path).strip("/") if parts.scheme != "s3" else parts.path.strip("/")
-    if parts.fragment or (parts.query and parts.scheme != "s3"):
-        raise ValidationError(f"a storage URI has no # part, and a ? part only in s3://bucket/prefix?region=…: {uri!r}")
+    parts = checked_uri(uri)
+    prefix = _prefix(parts)
     backend: Backend
     if parts.scheme == "memory":
         from ontologia.objects.memory import memory_backend
 
-        if not parts.netloc:
-            raise ValidationError(f"a memory store needs a name, as in memory://example: {uri!r}")
         backend = memory_backend(parts.netloc)
     elif parts.scheme in ("file", ""):
         from ontologia.objects.files import FileBackend
 
-        if parts.netloc not in ("", "localhost"):
-            raise ValidationError(f"a file URI has three slashes, as in file:///data/store: {uri!r}")
-        if not parts.path:
-            raise ValidationError(f"a local store needs a directory, as in local:///data/store: {uri!r}")
         directory = Path(unquote(parts.path) if parts.scheme else parts.path).expanduser().resolve()
         backend, prefix = FileBackend(directory, request_timeout_s), ""
     elif parts.scheme == "s3":
@@ -69,16 +58,56 @@ def open_objects(
             request_timeout_s=request_timeout_s,
             allow_http=True if "@" in parts.netloc else allow_http,
         )
-    elif parts.scheme == "gs":
+    else:
         from ontologia.objects.gcs import gcs_backend
 
-        backend = gcs_backend(_bucket(parts.netloc, uri), request_timeout_s=request_timeout_s)
-    else:
-        raise ValidationError(
-            f"no store for {parts.scheme}://, only s3://bucket/prefix, gs://bucket/prefix, file:///directory "
-            f"and memory://name: {uri!r}"
-        )
+        backend = gcs_backend(parts.netloc, request_timeout_s=request_timeout_s)
     return Objects(backend, prefix, concurrency=concurrency)
+
+
+def checked_uri(uri: str) -> SplitResult:
+    """The parts of a URI that names a store. One that cannot is an error, before anything is opened."""
+    if not uri or uri.isspace():
+        raise ValidationError("a storage URI is needed, as in s3://bucket/prefix or file:///data/store")
+    if re.search(r"[\x00-\x1f\x7f]|%00", uri):
+        raise ValidationError(f"a storage URI has no control characters, and {uri!r} has")
+    try:
+        parts = urlsplit(uri)
+    except ValueError as problem:
+        raise ValidationError(f"{uri!r} is no URI: {problem}") from None
+    if parts.scheme in ("", "local"):
+        parts = SplitResult("", "", uri.removeprefix("local://"), "", "")
+    if parts.fragment or (parts.query and parts.scheme != "s3"):
+        raise ValidationError(f"a storage URI has no # part, and a ? part only in s3://bucket/prefix?region=…: {uri!r}")
+    match parts.scheme:
+        case "memory":
+            if not parts.netloc:
+                raise ValidationError(f"a memory store needs a name, as in memory://example: {uri!r}")
+        case "file" | "":
+            if parts.netloc not in ("", "localhost"):
+                raise ValidationError(f"a file URI has three slashes, as in file:///data/store: {uri!r}")
+            if not parts.path.strip("/"):
+                raise ValidationError(f"a local store needs a directory, as in file:///data/store: {uri!r}")
+            return parts
+        case "s3":
+            _s3_place(parts, uri)
+        case "gs":
+            _bucket(parts.netloc, uri)
+        case _:
+            raise ValidationError(
+                f"no store for {parts.scheme}://, only s3://bucket/prefix, gs://bucket/prefix, file:///directory "
+                f"and memory://name: {uri!r}"
+            )
+    if prefix := _prefix(parts):
+        try:
+            check_key(prefix)
+        except ValueError as problem:
+            raise ValidationError(f"{uri!r} cannot be a store's place: {problem}") from None
+    return parts
+
+
+def _prefix(parts: SplitResult) -> str:
+    return unquote(parts.path).strip("/") if parts.scheme != "s3" else parts.path.strip("/")
 
 
 def _s3_place(parts: SplitResult, uri: str) -> tuple[str, str | None, str | None]:

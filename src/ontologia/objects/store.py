@@ -39,7 +39,7 @@ class Objects:
 
     def __init__(self, backend: Backend, prefix: str = "", *, concurrency: int = 16) -> None:
         if prefix:
-            _check(prefix)
+            check_key(prefix)
         self.backend = backend
         self.prefix = prefix
         self.concurrency = concurrency
@@ -127,7 +127,7 @@ class Objects:
 
     def _list(self, prefix: str, start_after: str | None) -> Iterator[Info]:
         if prefix.strip("/"):
-            _check(prefix.removesuffix("/"))
+            check_key(prefix.removesuffix("/"))
         path = f"{self.prefix}/{prefix}" if self.prefix else prefix
         folder = path.rpartition("/")[0]
         after = None if start_after is None else self._path(start_after)
@@ -181,7 +181,7 @@ class Objects:
     def under(self, folder: str) -> Self:
         """The same store, one folder down: `objects.under("a").get("b")` is `objects.get("a/b")`. Counted
         together."""
-        _check(folder)
+        check_key(folder)
         inner = copy.copy(self)
         inner.prefix = f"{self.prefix}/{folder}" if self.prefix else folder
         inner._folder = f"{self._folder}{folder}/"
@@ -244,11 +244,11 @@ class Objects:
             raise storage_error(operation, url, cause, place) from cause
 
     def _path(self, key: str) -> str:
-        _check(key)
+        check_key(key)
         return f"{self.prefix}/{key}" if self.prefix else key
 
 
-def _check(key: str) -> None:
+def check_key(key: str) -> None:
     """Keys mean the same object on every store: no empty, `.` or `..` parts, nothing that a shell would not
     print."""
     if not all(part not in ("", ".", "..") for part in key.split("/")) or "\\" in key or not key.isprintable():

@@ -108,9 +108,9 @@ class Query(Generic[T]):
         return {**self._plan.schemas, **{end.ref: end.schema for end in asked}} if asked else self._plan.schemas
 
     def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
-        """Sort by a field; ties, and queries without an order, follow identity."""
+        """Sort by a field; ties, and queries without an order, follow identity. Repeat it to sort by several."""
         self._own(single(field, "order_by"))
-        return self._with(order=(*self._plan.order, Order(field, bool(descending))))
+        return self._with(order=(*self._plan.order, Order(field, _direction(descending))))
 
     def limit(self, rows: int) -> Self:
         return self._with(limit=_not_negative("limit", rows))
@@ -448,7 +448,7 @@ class EndQuery(PathQuery):
         reached = self._steps[-1][1].ref
         if single(field, "order_by").owner not in (reached, self._declaration.ref):
             raise ValueError(f"{field}: order by a field of {reached.name} or of {self._declaration.ref.name}")
-        return self._with(order=(*self._plan.order, Order(field, bool(descending))))
+        return self._with(order=(*self._plan.order, Order(field, _direction(descending))))
 
     def collect(self) -> Result[Any]:
         fetched = self._source.fetch(self._plan)
@@ -466,6 +466,14 @@ def _on_spark(spark: SparkSession, source: QuerySource, plan: Plan) -> DataFrame
     """Spark is a way in, above this layer, and heavy: it is looked up by name when somebody asks for it."""
     found: DataFrame = importlib.import_module("ontologia.spark.queries").to_spark(spark, source, plan)
     return found
+
+
+def _direction(descending: object) -> bool:
+    if isinstance(descending, FieldExpr):
+        raise TypeError("order_by() takes one field at a time: .order_by(first).order_by(second)")
+    if not isinstance(descending, bool):
+        raise TypeError(f"order_by(field, descending) takes True or False, not {descending!r}")
+    return descending
 
 
 def _not_negative(verb: str, value: int) -> int:

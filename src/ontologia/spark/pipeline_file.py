@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.errors import ValidationError
+from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import Declaration
 from ontologia.spark.pipeline import CHOICES, Pipeline, check_choices
 
@@ -73,9 +73,9 @@ class PipelineFile:
         try:
             content = tomllib.loads(place.read_text(encoding="utf-8"))
         except OSError as problem:
-            raise ValidationError(f"{place} cannot be read: {problem.strerror}") from problem
+            raise UnreadableFileError(f"{place} cannot be read: {problem.strerror}") from problem
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-            raise ValidationError(f"{place} is not TOML: {problem}") from problem
+            raise UnreadableFileError(f"{place} is not TOML: {problem}") from problem
         return cls._checked(place, content)
 
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ontologia.errors import ValidationError
+from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.spark.failures import explained
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def format_of(source: str, format: str | None = None) -> str:
     if kind not in FORMATS[:-1]:
         raise ValidationError(f"{source}: say what it is with format: csv, json, parquet or orc")
     if "://" not in source and not glob.glob(source) and not Path(source).exists():
-        raise ValidationError(f"{source}: there is no such file")
+        raise UnreadableFileError(f"{source}: there is no such file")
     return kind
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog
-from ontologia.errors import ValidationError
+from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, is_unicode
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.export_03 import OutdatedRecords, ours, without_leftovers
@@ -31,15 +31,22 @@ SAMPLE_BYTES = 1 << 20
 def files_of(source: Path) -> list[Path]:
     """The files of an export in their order: a folder's by name, or the one that is named."""
     if source.is_dir():
-        found = sorted(path for path in source.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+        try:
+            found = sorted(path for path in source.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+        except OSError as problem:
+            raise _unreadable(source, problem) from problem
         if not found:
-            raise ValidationError(f"{source}: no .jsonl or .parquet files there")
+            raise UnreadableFileError(f"{source}: no .jsonl or .parquet files there")
         return found
     if not source.exists():
-        raise ValidationError(f"{source}: there is no such file or folder")
+        raise UnreadableFileError(f"{source}: there is no such file or folder")
     if source.suffix not in SUFFIXES:
-        raise ValidationError(f"{source}: an import reads .jsonl and .parquet files, or a folder of them")
+        raise UnreadableFileError(f"{source}: an import reads .jsonl and .parquet files, or a folder of them")
     return [source]
+
+
+def _unreadable(path: Path, problem: OSError) -> UnreadableFileError:
+    return UnreadableFileError(f"{path} cannot be read: {problem.strerror or problem}")
 
 
 class Readers:
@@ -79,6 +86,8 @@ def exported_schemas(source: Path) -> dict[TypeRef, TypeSchema]:
         schemas = [TypeSchema.from_json(item["schema"]) for item in content["types"]]
     except (ValueError, KeyError, TypeError) as problem:
         raise ValidationError(f"{header} is malformed: {problem!r}") from problem
+    except OSError as problem:
+        raise _unreadable(header, problem) from problem
     return {schema.ref: schema for schema in schemas}
 
 
@@ -90,7 +99,7 @@ def rows_to_import(source: Path) -> int:
             with opened(path) as file:
                 found += file.metadata.num_rows
             continue
-        with path.open("rb") as text:
+        with opened_text(path) as text:
             sample = text.read(SAMPLE_BYTES)
         found += path.stat().st_size * sample.count(b"\n") // max(len(sample), 1)
     return found
@@ -156,6 +165,13 @@ def splits_of(path: Path, size: int) -> list[Split]:
     return [*found, Split(path, start, len(groups))] if start < len(groups) or not found else found
 
 
+def opened_text(path: Path) -> BufferedReader:
+    try:
+        return path.open("rb")
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+
+
 def opened(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -163,7 +179,9 @@ def opened(path: Path) -> Any:
     try:
         return pq.ParquetFile(path)
     except pa.ArrowException as problem:
-        raise ValidationError(f"{path}: not a Parquet file: {problem}") from None
+        raise UnreadableFileError(f"{path}: not a Parquet file: {problem}") from None
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
 
 
 # --- records ---
@@ -203,7 +221,7 @@ Record = tuple[int, int, dict[str, Any]]
 
 
 def _jsonl(split: Split) -> Iterator[Record]:
-    with split.path.open("rb") as file:
+    with opened_text(split.path) as file:
         done = first_line(file, split.start)
         for number, line in enumerate(file, 1):
             if done >= split.end:
