@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OntologiaConfig:
-    """Settings of a runtime. Every value has a default that suits one machine.
+    """Settings of a runtime. Every value has a default that suits one machine; those of `s3_region` and
+    `s3_endpoint_url` are read from `ONTOLOGIA_S3_REGION` and `ONTOLOGIA_S3_ENDPOINT_URL`.
 
     `max_batch_size` is the number of rows one commit may write. `lock_timeout_ms` is how long a writer waits for
     another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket. `cache_directory` holds copies of
@@ -28,8 +29,8 @@ class OntologiaConfig:
     max_batch_size: int = 10_000
     runtime_id: str | None = None
     lock_timeout_ms: int = 5_000
-    s3_region: str | None = None
-    s3_endpoint_url: str | None = None
+    s3_region: str | None = field(default_factory=lambda: os.environ.get("ONTOLOGIA_S3_REGION"))
+    s3_endpoint_url: str | None = field(default_factory=lambda: os.environ.get("ONTOLOGIA_S3_ENDPOINT_URL"))
     s3_lock_timeout_ms: int = 5_000
     s3_lease_ttl_ms: int = 30_000
     s3_request_timeout_s: float = 10.0
@@ -51,10 +52,10 @@ class OntologiaConfig:
     max_event_chain_depth: int = 20
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for item in fields(self):
+            value = getattr(self, item.name)
             if isinstance(value, (int, float)) and value <= 0:
-                raise ValueError(f"OntologiaConfig.{field.name} must be positive, not {value!r}")
+                raise ValueError(f"OntologiaConfig.{item.name} must be positive, not {value!r}")
 
 
 def new_runtime_id() -> str:

@@ -70,7 +70,7 @@ class BatchSizeExceededError(OntologiaError):
             f"this commit would write {rows:,} rows, and max_batch_size is {limit:,}: commit in smaller steps, "
             "or raise OntologiaConfig.max_batch_size"
         )
-        self.rows = rows
+        self.rows = self.count = rows
         self.limit = limit
 
 

@@ -241,9 +241,14 @@ def test_a_keyed_relation_shows_its_instance_key_under_both_names():
     assert (contract.number, contract.instance_key) == ("n7", "n7")
 
 
-def test_the_instance_key_stays_out_of_model_dump():
+def test_model_dump_of_a_keyed_relation_has_all_of_its_identity():
     contract = Contract(left_key="c1", right_key="1", number="n7")
-    assert contract.model_dump() == {"left_key": "c1", "right_key": "1", "total": 0.0}
+    assert contract.model_dump() == {"left_key": "c1", "right_key": "1", "number": "n7", "total": 0.0}
+
+
+def test_a_keyed_relation_is_built_again_from_its_dump():
+    contract = Contract(left_key="c1", right_key="1", number="n7")
+    assert Contract.model_validate(contract.model_dump()) == contract
 
 
 @pytest.mark.parametrize("values", [{}, {"number": ""}, {"number": "  \t"}, {"number": None}])

@@ -2,7 +2,7 @@
 
 import typing
 from datetime import date, datetime
-from typing import Annotated, Any, Optional, TypedDict, Union
+from typing import Annotated, Any, Literal, Optional, TypedDict, Union
 
 import pytest
 import typing_extensions
@@ -94,7 +94,7 @@ def test_annotated_is_what_it_annotates():
     assert build_type_spec(Annotated[int, "a note"]) == primitive("int")
 
 
-@pytest.mark.parametrize("annotation", [set[int], tuple[int, ...], complex, object, frozenset])
+@pytest.mark.parametrize("annotation", [set[int], complex, frozenset, Literal[1.5, "a"]])
 def test_what_cannot_be_stored_is_refused_with_its_name(annotation):
     with pytest.raises(TypeError, match="not supported"):
         build_type_spec(annotation)
@@ -166,3 +166,23 @@ def test_the_columns_do_not_depend_on_the_order_of_fields():
     specs = [("Name", build_type_spec(str)), ("name", build_type_spec(int)), ("NAME", build_type_spec(int))]
     one = {column.name: column.physical for column in layout(specs)}
     assert one == {column.name: column.physical for column in layout(reversed(specs))}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "same_as"),
+    [
+        (object, Any),
+        (dict[str, object], dict[str, Any]),
+        (Literal["a", "b"], str),
+        (Literal["a", None], str | None),
+        (Literal[1, "a"], int | str),
+        (Literal[True], bool),
+        (tuple[int, ...], list[int]),
+        (tuple[int, str], list[int | str]),
+        (tuple[()], list),
+        (tuple, list),
+    ],
+    ids=repr,
+)
+def test_what_python_tells_apart_and_a_store_does_not(annotation, same_as):
+    assert build_type_spec(annotation) == build_type_spec(same_as)

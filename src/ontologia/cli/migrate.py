@@ -74,6 +74,7 @@ def _show_preview(
         "estimated_rows": preview.estimated_rows,
         "types_requiring_upgraders": preview.types_requiring_upgraders,
         "types_schema_only": preview.types_schema_only,
+        "discarded_values": preview.discarded_values,
         "missing_upgraders": [{"type": name, "from_version": number} for name, number in preview.missing_upgraders],
     }
 
@@ -83,6 +84,10 @@ def _show_preview(
             return
         draw_schema_diffs(face, preview.diffs, stored, code)
         face.line(f"{counted(preview.estimated_rows, 'row')} to rewrite")
+        for name, fields in preview.discarded_values.items():
+            for field, rows in fields.items():
+                lost = f"its values in {counted(rows, 'row')} are discarded"
+                face.line(f"{name}.{field} is gone from the code: {lost}", "warning")
         for name, number in preview.missing_upgraders:
             face.line(f"missing: an upgrader for {name} from version {number}", "bad")
         face.line(f"token: {preview.token}")

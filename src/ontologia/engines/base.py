@@ -85,7 +85,7 @@ class Catalog:
         for ref, schema in schemas.items():
             layout = self.layouts.get(ref)
             if layout is not None and layout.schema.fingerprint != schema.fingerprint:
-                found.append(diff(layout.schema, schema))
+                found.append(diff(layout.schema, schema, layout.schema_version_id))
         return found
 
     def check(self, schemas: Mapping[TypeRef, TypeSchema]) -> None:

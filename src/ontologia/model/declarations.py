@@ -15,7 +15,7 @@ from ontologia.errors import MetadataUnavailableError
 from ontologia.model.expressions import FieldExpr, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema
-from ontologia.model.typespec import build_type_spec, json_native
+from ontologia.model.typespec import build_type_spec, holds_tuples, json_native
 from ontologia.model.validation import checked, row_adapter, value_adapter
 from ontologia.model.values import is_unicode, key_text
 
@@ -156,7 +156,8 @@ class Declaration:
         """A function from JSON text to the field's value."""
         import json
 
-        return json.loads if json_native(self.schema.by_name[name].spec) else self.value_adapter(name).validate_json
+        native = json_native(self.schema.by_name[name].spec) and not holds_tuples(self.annotations()[name], self._names)
+        return json.loads if native else self.value_adapter(name).validate_json
 
     def expression(self, name: str, side: Side | None = None) -> FieldExpr[Any]:
         found = self._expressions.get((name, side))
@@ -179,7 +180,7 @@ def _is_constrained(annotation: Any) -> bool:
     """Whether an annotation says more than a type: itself, or a member of its union."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return any(map(_is_constrained, typing.get_args(annotation)))
-    return typing.get_origin(annotation) is Annotated
+    return typing.get_origin(annotation) in (Annotated, typing.Literal)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, FieldOptions))
@@ -199,10 +200,9 @@ class Declared:
         return cls(**values)
 
     def model_dump(self) -> dict[str, Any]:
-        """The values as plain Python data. An instance key is identity and stays out."""
-        hidden = self.__declaration__.instance_key
-        values = self.__declaration__.adapter.dump_python(self.__dict__)
-        return {name: value for name, value in values.items() if name != hidden}
+        """The values as plain Python data, a relation's keys among them: `model_validate` takes it back."""
+        found: dict[str, Any] = self.__declaration__.adapter.dump_python(self.__dict__)
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__dict__" or name in Declared.__slots__:
@@ -323,7 +323,7 @@ class Relation(Declared, Generic[L, R]):
             self.__declaration__.ref.name,
             left_key=self.__dict__["left_key"],
             right_key=self.__dict__["right_key"],
-            instance_key=self.instance_key,
+            instance_key=self.instance_key if self.__declaration__.instance_key is not None else None,
         )
 
 

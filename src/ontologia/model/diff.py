@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ontologia.model.schema import TypeRef, TypeSchema
@@ -23,13 +23,32 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class TypeSchemaDiff:
-    """The difference for one type; `added`, `removed` and `changed` name fields."""
+    """The difference for one type; `added`, `removed` and `changed` name fields.
+
+    `stored_version` is the schema version that the store has, where that is known.
+    """
 
     ref: TypeRef
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[FieldChange, ...] = ()
     identity: tuple[str, ...] = ()
+    stored_version: int | None = field(default=None, compare=False)
+
+    @property
+    def added_fields(self) -> list[str]:
+        """The names of the fields that only the code has."""
+        return list(self.added)
+
+    @property
+    def removed_fields(self) -> list[str]:
+        """The names of the fields that only the store has."""
+        return list(self.removed)
+
+    @property
+    def changed_fields(self) -> dict[str, tuple[str, str]]:
+        """The types of the fields that have another type now: as stored, and in code."""
+        return {change.name: (render(change.stored), render(change.code)) for change in self.changed}
 
     @property
     def type_kind(self) -> str:
@@ -63,7 +82,7 @@ class TypeSchemaDiff:
         }
 
 
-def diff(stored: TypeSchema, code: TypeSchema) -> TypeSchemaDiff:
+def diff(stored: TypeSchema, code: TypeSchema, stored_version: int | None = None) -> TypeSchemaDiff:
     """Compare two schemas of one type. Falsy when they mean the same."""
     old = {item.name: item for item in stored.fields}
     new = {item.name: item for item in code.fields}
@@ -77,6 +96,7 @@ def diff(stored: TypeSchema, code: TypeSchema) -> TypeSchemaDiff:
             if name in old and old[name].spec != new[name].spec
         ),
         identity=tuple(_identity_changes(stored, code)),
+        stored_version=stored_version,
     )
 
 

@@ -10,7 +10,18 @@ import json
 import types
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
-from typing import Annotated, Any, ForwardRef, NotRequired, Required, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typing_extensions
 
@@ -44,11 +55,11 @@ def build_type_spec(annotation: Any, *, names: Mapping[str, Any] | None = None) 
 def _spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...]) -> TypeSpec:
     if annotation is None or annotation is type(None):
         return NONE
-    if annotation is Any or isinstance(annotation, (str, ForwardRef)):
+    if annotation in (Any, object) or isinstance(annotation, (str, ForwardRef)):
         return ANY  # RFC 0009 §5.1 keeps an unresolved forward reference as JSON, like Any
     if annotation in SCALAR_NAMES:
         return {"kind": "primitive", "name": SCALAR_NAMES[annotation]}
-    if annotation is list:
+    if annotation in (list, tuple):
         return {"kind": "list", "item": ANY}
     if annotation is dict:
         return {"kind": "dict", "key": ANY, "value": ANY}
@@ -59,30 +70,58 @@ def _spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...
         return _spec(arguments[0], names, open_types)
     if origin is list:
         return {"kind": "list", "item": _spec(arguments[0], names, open_types)}
+    if origin is tuple:  # stored as a list: what may be at which place is for the class to check
+        items = [_spec(argument, names, open_types) for argument in arguments if argument is not Ellipsis]
+        return {"kind": "list", "item": union_spec(items) if items else ANY}
+    if origin is Literal:  # the values are for the class to check
+        return union_spec([_literal_spec(annotation, value) for value in arguments])
     if origin is dict:
         key, value = (_spec(argument, names, open_types) for argument in arguments)
         return {"kind": "dict", "key": key, "value": value}
     if origin in (Union, types.UnionType):
         return union_spec([_spec(argument, names, open_types) for argument in arguments])
     raise TypeError(
-        f"{annotation!r} is not supported: use str, int, float, bool, datetime, date, bytes, list, dict, TypedDict, "
-        "unions of these, or Any"
+        f"{annotation!r} is not supported: use str, int, float, bool, datetime, date, bytes, list, tuple, dict, "
+        "TypedDict, Literal, unions of these, or Any"
     )
+
+
+def _literal_spec(annotation: Any, value: Any) -> TypeSpec:
+    if value is None:
+        return NONE
+    if type(value) not in (str, int, bool, bytes):
+        raise TypeError(f"{annotation!r} is not supported: a Literal takes str, int, bool, bytes and None")
+    return {"kind": "primitive", "name": SCALAR_NAMES[type(value)]}
 
 
 def _typed_dict_spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...]) -> TypeSpec:
     if annotation in open_types:
         return {"kind": "ref", "name": annotation.__name__}
-    try:
-        hints = get_type_hints(annotation, localns=dict(names), include_extras=True)
-    except NameError:
-        hints = dict(annotation.__annotations__)
+    hints = members_of(annotation, names)
     inner = (*open_types, annotation)
     fields = {
         name: {"type": _spec(hint, names, inner), "required": is_required(annotation, name, hint)}
         for name, hint in sorted(hints.items())
     }
     return {"kind": "typed_dict", "name": annotation.__name__, "fields": fields}
+
+
+def members_of(typed_dict: Any, names: Mapping[str, Any]) -> dict[str, Any]:
+    """The annotations of a TypedDict, resolved as far as their names are known."""
+    try:
+        return get_type_hints(typed_dict, localns=dict(names), include_extras=True)
+    except NameError:
+        return dict(typed_dict.__annotations__)
+
+
+def holds_tuples(annotation: Any, names: Mapping[str, Any], open_types: tuple[Any, ...] = ()) -> bool:
+    """Whether a value may have a tuple in it, which JSON gives back as a list."""
+    if annotation is tuple or get_origin(annotation) is tuple:
+        return True
+    parts = get_args(annotation)
+    if typing_extensions.is_typeddict(annotation) and annotation not in open_types:
+        parts, open_types = tuple(members_of(annotation, names).values()), (*open_types, annotation)
+    return any(holds_tuples(part, names, open_types) for part in parts)
 
 
 def is_required(typed_dict: Any, name: str, hint: Any) -> bool:

@@ -8,7 +8,6 @@ inside a structured field are an error for us, never dropped.
 from __future__ import annotations
 
 import types
-import typing
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, NotRequired, Required, Union, get_args, get_origin
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, NotRequired, Requi
 import typing_extensions
 
 from ontologia.model.fields import FieldOptions
-from ontologia.model.typespec import is_required
+from ontologia.model.typespec import is_required, members_of
 from ontologia.model.values import key_text, to_utc
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class _Closing:
         self._references: dict[str, Any] = {}
 
     def close(self, annotation: Any) -> Any:
-        if isinstance(annotation, (str, ForwardRef)):
+        if annotation is object or isinstance(annotation, (str, ForwardRef)):
             return Any
         if typing_extensions.is_typeddict(annotation):
             return self._rebuilt(annotation)
@@ -91,9 +90,9 @@ class _Closing:
             return self.close(arguments[0])
         if origin in (Union, types.UnionType):
             return Union[tuple(self.close(argument) for argument in arguments)]  # noqa: UP007
-        if origin in (list, dict):
-            closed = tuple(self.close(argument) for argument in arguments)
-            return origin[closed if origin is dict else closed[0]]
+        if origin in (list, dict, tuple):
+            closed = tuple(argument if argument is ... else self.close(argument) for argument in arguments)
+            return origin[closed[0] if origin is list else closed]
         return annotation
 
     def _rebuilt(self, source: Any) -> Any:
@@ -101,10 +100,7 @@ class _Closing:
             return self._built[source]
         reference = f"{source.__name__}_{id(source)}"
         self._built[source] = ForwardRef(reference)  # what a recursive member sees
-        try:
-            hints = typing.get_type_hints(source, localns=self._names, include_extras=True)
-        except NameError:
-            hints = dict(source.__annotations__)
+        hints = members_of(source, self._names)
         shape = {
             name: (Required if is_required(source, name, hint) else NotRequired)[self.close(hint)]
             for name, hint in hints.items()

@@ -2,3 +2,7 @@
 
 Nothing here opens a store. An engine supplies the rows of a type (`relation`) and runs the statement.
 """
+
+from ontologia.query.aggregates import avg, count, max, min, sum
+
+__all__ = ["avg", "count", "max", "min", "sum"]

@@ -26,7 +26,6 @@ class Wanted:
 def commit_state(
     engine: Engine,
     wanted: Mapping[TypeRef, Wanted],
-    declared: dict[TypeRef, TypeSchema],
     metadata: Mapping[str, Any],
     *,
     within: Callable[[], None] | None = None,
@@ -37,7 +36,7 @@ def commit_state(
     """
 
     def work(transaction: Transaction) -> int | None:
-        transaction.catalog.check(declared | {ref: want.schema for ref, want in wanted.items()})
+        transaction.catalog.check({ref: want.schema for ref, want in wanted.items()})
         return _publish(transaction, wanted, metadata, engine.config.max_batch_size, within)
 
     return engine.transact(work)

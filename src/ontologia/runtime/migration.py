@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,21 @@ import pydantic
 
 from ontologia.engines.base import Catalog, Engine, SchemaVersion, Transaction, TypeLayout
 from ontologia.errors import MigrationError, MigrationTokenError, MissingUpgraderError
-from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff, canonical_json, diff, widens
+from ontologia.model import (
+    Declaration,
+    Declared,
+    FieldExpr,
+    TypeRef,
+    TypeSchema,
+    TypeSchemaDiff,
+    canonical_json,
+    diff,
+    widens,
+)
 from ontologia.model.typespec import accepts_none
-from ontologia.query.aggregates import count
+from ontologia.query.aggregates import Aggregate, count
 from ontologia.query.plan import Plan
+from ontologia.runtime.fingerprints import code_fingerprint
 from ontologia.runtime.rows import identity_of, table_of, transposed
 from ontologia.runtime.upgraders import Row, Upgrader, Upgraders
 
@@ -26,17 +37,61 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 10_000
 
 
+class RowCounts(int):
+    """A number of rows, which also says how many of them are of which type: `counts["Customer"]`."""
+
+    by_type: Mapping[str, int]
+
+    def __new__(cls, by_type: Mapping[str, int] | None = None) -> RowCounts:
+        counts = super().__new__(cls, sum((by_type or {}).values()))
+        counts.by_type = dict(by_type or {})
+        return counts
+
+    def __getitem__(self, type_name: str) -> int:
+        return self.by_type[type_name]
+
+    def __contains__(self, type_name: object) -> bool:
+        return type_name in self.by_type
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_type)
+
+    def __len__(self) -> int:
+        return len(self.by_type)
+
+    def get(self, type_name: str, default: int = 0) -> int:
+        return self.by_type.get(type_name, default)
+
+    def keys(self) -> KeysView[str]:
+        return self.by_type.keys()
+
+    def values(self) -> ValuesView[int]:
+        return self.by_type.values()
+
+    def items(self) -> ItemsView[str, int]:
+        return self.by_type.items()
+
+    def __eq__(self, other: object) -> bool:
+        return self.by_type == other if isinstance(other, Mapping) else super().__eq__(other)
+
+    __hash__ = int.__hash__
+
+
 @dataclass(frozen=True, slots=True)
 class MigrationPreview:
-    """What a migration would do. The token binds this plan to this head."""
+    """What a migration would do. The token binds this plan and its upgraders' code to this head.
+
+    `discarded_values` says, by type, in how many rows a field has a value that the code has no field for.
+    """
 
     has_changes: bool
     token: str
     diffs: list[TypeSchemaDiff] = field(default_factory=list)
-    estimated_rows: int = 0
+    estimated_rows: RowCounts = field(default_factory=RowCounts)
     types_requiring_upgraders: list[str] = field(default_factory=list)
     types_schema_only: list[str] = field(default_factory=list)
     missing_upgraders: list[tuple[str, int]] = field(default_factory=list)
+    discarded_values: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +100,7 @@ class MigrationResult:
 
     success: bool
     types_migrated: list[str] = field(default_factory=list)
-    rows_migrated: int = 0
+    rows_migrated: RowCounts = field(default_factory=RowCounts)
     new_schema_versions: dict[str, int] = field(default_factory=dict)
     duration_s: float = 0.0
     commit_id: int | None = None
@@ -63,6 +118,9 @@ class Step:
     versions: Mapping[int, TypeSchema]
     missing: list[tuple[str, int]]
     automatic: bool
+    code: list[tuple[int, str]]
+    """The steps that somebody wrote an upgrader for, and the fingerprint of its code."""
+    discarded: dict[str, int]
 
     @property
     def ref(self) -> TypeRef:
@@ -100,7 +158,7 @@ def apply(
         versions = [version for ref in transaction.catalog.layouts for version in transaction.recorded(ref)]
         steps = _plan(engine, transaction.catalog, versions, declarations, upgraders)
         plan = _preview(engine, transaction.catalog, steps)
-        if not force and token != plan.token:
+        if token != plan.token and (token is not None or not force):
             raise MigrationTokenError("the store or the code changed since the preview: preview again for a new token")
         if not plan.has_changes:
             return MigrationResult(success=True, duration_s=time.monotonic() - started)
@@ -111,7 +169,7 @@ def apply(
         return MigrationResult(
             success=True,
             types_migrated=[step.ref.name for step in steps],
-            rows_migrated=sum(rewritten.values()),
+            rows_migrated=_by_type(rewritten),
             new_schema_versions={step.ref.name: step.target for step in steps},
             duration_s=time.monotonic() - started,
             commit_id=commit_id,
@@ -175,9 +233,23 @@ def _step(
     if rows and not automatic:
         first = layout.schema_version_id
         missing = [(name, number) for number in range(first, target) if (name, number) not in upgraders]
-    return Step(
-        declaration, layout, diff(layout.schema, declaration.schema), target, rows, versions, missing, automatic
-    )
+    numbers = [number for number in range(1, target) if (name, number) in upgraders]
+    code = [(number, code_fingerprint(upgraders[name, number])) for number in numbers]
+    change = diff(layout.schema, declaration.schema, layout.schema_version_id)
+    is_told = any(number >= layout.schema_version_id for number in numbers)  # an upgrader sees what is given up
+    discarded = {} if is_told else _discarded(engine, catalog, layout, change)
+    return Step(declaration, layout, change, target, rows, versions, missing, automatic, code, discarded)
+
+
+def _discarded(engine: Engine, catalog: Catalog, layout: TypeLayout, change: TypeSchemaDiff) -> dict[str, int]:
+    """In how many rows a field that is given up has a value."""
+    fields: list[FieldExpr[Any]] = [FieldExpr(layout.ref, name, layout.schema.by_name[name]) for name in change.removed]
+    if not fields:
+        return {}
+    aggregates = tuple((item.name, Aggregate("count_where", where=item.is_not_null())) for item in fields)
+    plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=aggregates)
+    counts = [int(column[0]) for column in engine.fetch(plan, catalog=catalog).columns]
+    return {item.name: rows for item, rows in zip(fields, counts, strict=True) if rows}
 
 
 def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
@@ -201,7 +273,7 @@ def _preview(engine: Engine, catalog: Catalog, steps: Sequence[Step]) -> Migrati
     content = {
         "head": [catalog.head, newest],
         "types": [
-            [str(step.ref), step.layout.schema.fingerprint, step.declaration.schema.fingerprint, step.target]
+            [str(step.ref), step.layout.schema.fingerprint, step.declaration.schema.fingerprint, step.target, step.code]
             for step in steps
         ],
     }
@@ -209,11 +281,19 @@ def _preview(engine: Engine, catalog: Catalog, steps: Sequence[Step]) -> Migrati
         has_changes=bool(steps),
         token=hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32],
         diffs=[step.difference for step in steps],
-        estimated_rows=sum(step.rows for step in steps),
+        estimated_rows=_by_type({step.ref: step.rows for step in steps}),
         types_requiring_upgraders=[step.ref.name for step in steps if step.rows and not step.automatic],
         types_schema_only=[step.ref.name for step in steps if step.automatic or not step.rows],
         missing_upgraders=[missing for step in steps for missing in step.missing],
+        discarded_values={step.ref.name: step.discarded for step in steps if step.discarded},
     )
+
+
+def _by_type(rows: Mapping[TypeRef, int]) -> RowCounts:
+    by_name: dict[str, int] = {}
+    for ref, number in rows.items():
+        by_name[ref.name] = by_name.get(ref.name, 0) + number
+    return RowCounts(by_name)
 
 
 # --- the rewrite ---
@@ -276,6 +356,7 @@ def _upgraded(
             row = function(row)
             if not isinstance(row, dict):
                 raise TypeError(f"{getattr(function, '__name__', function)} returned {row!r}, not a dict")
+            row = _keys_of(step, identity) | row
         obj = _built(step, row)
     except Exception as problem:
         raise MigrationError(
@@ -287,6 +368,16 @@ def _upgraded(
             f"{'/'.join(identity_of(obj))!r}. The row is {old!r}"
         )
     return identity, obj
+
+
+def _keys_of(step: Step, identity: tuple[str, ...]) -> Row:
+    """What a relation's upgrader need not return: the keys of its ends, and its instance key."""
+    if step.ref.kind == "entity":
+        return {}
+    keys: Row = {"left_key": identity[0], "right_key": identity[1]}
+    if step.declaration.instance_key is not None:
+        keys[step.declaration.instance_key] = identity[2]
+    return keys
 
 
 def _built(step: Step, row: Row) -> Declared:

@@ -128,7 +128,7 @@ class Session(Store):
         commit_id = None
         if self._wanted:
             wanted = {ref: Wanted(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
-            commit_id = commit_state(self.repository, wanted, self.schemas, metadata, within=within)
+            commit_id = commit_state(self.repository, wanted, metadata, within=within)
         if events:
             self._enqueue(events, commit_id)
         self.discard()
@@ -196,7 +196,12 @@ class Session(Store):
         if self._loop is not None:
             self._loop.stop()
 
+    def session(self) -> Self:
+        """This session: an `Ontology` opens one, and a session is one already."""
+        return self
+
     def close(self) -> None:
+        """Let go of the store, if this session opened it. What was not committed is gone."""
         if self._owns_repository:
             super().close()
 
@@ -204,13 +209,11 @@ class Session(Store):
         return self
 
     def __exit__(self, *problem: object) -> None:
-        try:
-            if problem[0] is None:
-                self.commit()
-            else:
-                self.discard()
-        finally:
-            self.close()
+        """Commit, or discard after an exception. The session stays open for the next block, until `close()`."""
+        if problem[0] is None:
+            self.commit()
+        else:
+            self.discard()
 
 
 def _events(given: Event | Sequence[Event] | None) -> list[Any]:

@@ -67,6 +67,10 @@ class Store:
 
     # --- schema ---
 
+    def validate(self) -> None:
+        """Check the declared types against the store; a `SchemaOutdatedError` says how they differ. Writes nothing."""
+        self.repository.catalog().check(self.schemas)
+
     def migrate(
         self,
         dry_run: bool = True,

@@ -21,7 +21,7 @@ def upgrader(type_name: str, *, from_version: int) -> Callable[[Upgrader], Upgra
     """Register a step: `@upgrader("Customer", from_version=1)` on a function from the old row to the new one."""
 
     def register(function: Upgrader) -> Upgrader:
-        _registered[type_name, from_version] = function
+        _register({(type_name, from_version): function})
         steps = {*getattr(function, _MARK, ()), (type_name, from_version)}
         setattr(function, _MARK, steps)
         return function
@@ -46,5 +46,21 @@ def load_upgraders(module: str) -> dict[tuple[str, int], Upgrader]:
 def upgraders_of(module: ModuleType) -> dict[tuple[str, int], Upgrader]:
     """The upgraders that a module holds, registered (again, if it was loaded before)."""
     found = {step: value for value in vars(module).values() for step in getattr(value, _MARK, ())}
-    _registered.update(found)
+    _register(found)
     return found
+
+
+def _register(found: Upgraders) -> None:
+    """Take steps in. A function that was defined again, as a module is that is loaded again, replaces the old one."""
+    for (type_name, version), function in found.items():
+        known = _registered.get((type_name, version), function)
+        if _named(known) != _named(function):
+            raise MigrationError(
+                f"two upgraders for {type_name} from version {version}: {_named(known)} and {_named(function)}; "
+                "remove one of them"
+            )
+    _registered.update(found)
+
+
+def _named(function: Upgrader) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(function))}"
