@@ -71,7 +71,7 @@ class ObjectEventStore(EventStore):
         self._finished: dict[tuple[str, str], None] = {}
         self._spent: list[tuple[StoredEvent, str]] = []
         self._relayed: int | None = None
-        self._rescans: list[tuple[float, float, Subscription]] = []
+        self._second_looks: list[tuple[float, float, Subscription]] = []
 
     # --- queueing ---
 
@@ -151,19 +151,36 @@ class ObjectEventStore(EventStore):
     # --- handlers ---
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """Make handlers known to the others first, then look for what is there already.
+
+        A worker that did not know of a new handler yet may just be done with an event that came after the first look,
+        so there is a second one a while later. A handler that died before that begins again.
+        """
         prove_conditions(self.objects)
         now = self.clock.wall()
         for item in subscriptions:
-            key = paths.handler(self.namespace, item.type, item.handler_id)
-            body = {"handler_id": item.handler_id, "type": item.type, "last_seen": instant(now)}
-            is_new = self._put_if_absent(key, body)
-            if not is_new:
-                self.objects.put(key, _bytes(body))
+            if self._sign_up(item, now):
                 continue
             self._queue_kept(item, since=None)
-            # A worker that did not know of this handler yet may just be done with an event that came after the scan.
-            again = 2 * self.config.session_heartbeat_interval_ms / 1000
-            self._rescans.append((self.clock.steady() + again, now - again, item))
+            again_s = 2 * self.config.session_heartbeat_interval_ms / 1000
+            self._second_looks.append((self.clock.steady() + again_s, now - again_s, item))
+
+    def _sign_up(self, item: Subscription, now: float) -> bool:
+        """Write down that a handler is known; whether it has caught up with what was there before it."""
+        key = paths.handler(self.namespace, item.type, item.handler_id)
+        found = self._read(key)
+        caught_up = found is not None and found[0].get("caught_up") is True
+        self.objects.put(key, _bytes(_handler_body(item, now, caught_up=caught_up)))
+        return caught_up
+
+    def _look_again(self) -> None:
+        due = [item for item in self._second_looks if item[0] <= self.clock.steady()]
+        for look in due:
+            _, since, item = look
+            self._queue_kept(item, since=since)
+            key = paths.handler(self.namespace, item.type, item.handler_id)
+            self.objects.put(key, _bytes(_handler_body(item, self.clock.wall(), caught_up=True)))
+            self._second_looks.remove(look)
 
     def _queue_kept(self, item: Subscription, since: float | None) -> None:
         """Put markers for a new handler: every event of its type that it has not finished."""
@@ -191,7 +208,7 @@ class ObjectEventStore(EventStore):
 
     def claim(self, subscriptions: Sequence[Subscription], session_id: str, limit: int) -> list[Held]:
         self.flush()
-        self._rescan()
+        self._look_again()
         candidates = self._candidates(subscriptions)
         passed: list[Candidate] = []
         taken: list[Held] = []
@@ -208,12 +225,6 @@ class ObjectEventStore(EventStore):
                 # Others are at work here: go on elsewhere first, rather than behind them from event to event.
                 passed += islice(candidates, random.randrange(CHUNK * 4))
         return sorted(taken, key=lambda held: held.order)
-
-    def _rescan(self) -> None:
-        due = [item for item in self._rescans if item[0] <= self.clock.steady()]
-        for rescan in due:
-            self._rescans.remove(rescan)
-            self._queue_kept(rescan[2], since=rescan[1])
 
     def _candidates(self, subscriptions: Sequence[Subscription]) -> Iterator[Candidate]:
         """What waits for these handlers, by urgency, read page by page as far as it is asked for."""
@@ -555,6 +566,10 @@ class ObjectEventStore(EventStore):
             buried=lambda winner: False,
             budget_s=self.config.s3_request_timeout_s * 2,
         )
+
+
+def _handler_body(item: Subscription, now: float, *, caught_up: bool) -> dict[str, Any]:
+    return {"handler_id": item.handler_id, "type": item.type, "last_seen": instant(now), "caught_up": caught_up}
 
 
 def _text(value: Any) -> str:
