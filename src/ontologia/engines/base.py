@@ -227,6 +227,10 @@ class Engine(ABC):
     @abstractmethod
     def storage_info(self) -> dict[str, Any]: ...
 
+    def event_place(self) -> Any:
+        """Where the events beside the rows lie: the `Connections` of a SQLite file, or an `Objects`."""
+        raise ValidationError(f"{self.backend} keeps no events")
+
     @abstractmethod
     def close(self) -> None: ...
 

@@ -59,6 +59,9 @@ class Bucket(Source):
         self._manifests: dict[str, Manifest] = {}
         self._lock = threading.Lock()
 
+    def event_place(self) -> Objects:
+        return self.objects
+
     def state(self) -> Any:
         return [self.objects.get(key).data for key in (HEAD, REGISTRY)]
 

@@ -138,6 +138,10 @@ class Repository03(RowwiseRepository):
         versions = self._contents().versions
         return [version for version in versions if ref in (None, version.ref)]
 
+    def event_place(self) -> Any:
+        """The queue of 0.3, which is read on. Of all there is in the store, it alone is written to."""
+        return self.source.event_place()
+
     def storage_info(self) -> dict[str, Any]:
         rows = [
             (*version.ref, version.schema_version_id, version.activation_commit_id, version.is_current)

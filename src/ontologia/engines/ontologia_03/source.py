@@ -45,6 +45,10 @@ class Source(ABC):
     where: str
 
     @abstractmethod
+    def event_place(self) -> Any:
+        """Where its events lie, as `Engine.event_place` has it."""
+
+    @abstractmethod
     def state(self) -> Any:
         """Changes when the store does. Cheap."""
 

@@ -27,6 +27,10 @@ class SqliteFile(Source):
         self.where = path
         self.engine_version = engine_version
         self._connections = Connections(path, lock_timeout_ms)
+        self._lock_timeout_ms = lock_timeout_ms
+
+    def event_place(self) -> Connections:
+        return Connections(self.where, self._lock_timeout_ms)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -357,6 +357,9 @@ class S3Repository(RowwiseRepository):
 
     # --- about the store ---
 
+    def event_place(self) -> Objects:
+        return self.objects
+
     def storage_info(self) -> dict[str, Any]:
         head = self.log.head().head
         return {

@@ -252,6 +252,9 @@ class SqliteRepository(RowwiseRepository):
         with self.connections.use() as connection:
             return control.release_lock(connection, name, owner_id)
 
+    def event_place(self) -> Connections:
+        return self.connections
+
     def storage_info(self) -> dict[str, Any]:
         return {"backend": self.backend, "engine_version": self.engine_version, "db_path": self.path}
 

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 def open_event_store(repository: RowwiseRepository, namespace: str | None = None) -> EventStore:
     """The events that lie beside an ontology: in its file, or under its prefix."""
+    from ontologia.objects import Objects
+
     name = repository.config.default_namespace if namespace is None else namespace
-    if repository.capabilities.object_storage:
+    place = repository.event_place()
+    if isinstance(place, Objects):
         from ontologia.runtime.events.object_store import ObjectEventStore
 
-        return ObjectEventStore(repository.objects, name, repository.config)  # type: ignore[attr-defined]
+        return ObjectEventStore(place, name, repository.config)
     from ontologia.runtime.events.sqlite_store import SqliteEventStore
 
-    return SqliteEventStore(repository.connections, name, repository.config)  # type: ignore[attr-defined]
+    return SqliteEventStore(place, name, repository.config)

@@ -70,16 +70,17 @@ class ObjectEventStore(EventStore):
         self._not_before: dict[tuple[str, str], float] = {}
         self._finished: dict[tuple[str, str], None] = {}
         self._spent: list[tuple[StoredEvent, str]] = []
-        self._relayed: int | None = None
+        self._is_relayed = False
+        self._relayed_until: int | None = None
         self._second_looks: list[tuple[float, float, Subscription]] = []
 
     # --- queueing ---
 
     def announce(self, events: Sequence[StoredEvent], head: Callable[[], int]) -> dict[str, str]:
         """The events go into the metadata. From the head before the first such commit on, the relay looks for them."""
-        if self._relayed is None:
+        if not self._is_relayed:
             self._put_if_absent(paths.mark(self.namespace, RELAY), {"commit_id": head()})
-            self._relayed = -1
+            self._is_relayed = True
         return {OUTBOX: _text([event.body() for event in events])}
 
     def enqueue_after(self, events: Sequence[StoredEvent]) -> None:
@@ -93,19 +94,16 @@ class ObjectEventStore(EventStore):
     def relay(self, head: Callable[[], int], commits: Callable[[int], Sequence[Commit]]) -> int:
         """Queue the events of commits whose writers died between the commit and the queue (RFC 0009 §10)."""
         now = head()
-        if now == self._relayed:
+        if now == self._relayed_until:
             return 0
         key = paths.mark(self.namespace, RELAY)
         found = self._read(key)
-        if found is None:  # nobody has committed with an event yet
-            return 0
-        body, etag = found
         missing: list[StoredEvent] = []
-        if now > int(body["commit_id"]):
-            missing = self._not_queued(self._announced(commits(int(body["commit_id"]))))
+        if found is not None and now > (done := int(found[0]["commit_id"])):
+            missing = self._not_queued(self._announced(commits(done)))
             self.enqueue(missing)
-            self._replace(key, {"commit_id": now}, etag)
-        self._relayed = now
+            self._replace(key, {"commit_id": now}, found[1])
+        self._relayed_until = now  # where there is no mark, nobody has committed with an event yet
         return len(missing)
 
     def _announced(self, commits: Iterable[Commit]) -> list[StoredEvent]:
@@ -272,7 +270,10 @@ class ObjectEventStore(EventStore):
             return None
         old = Claim.read(found.winner, self.objects.url(key))
         if old.finished:
-            self._finish(event, old)
+            if "writer_id" in old.other:
+                self._finish(event, old)
+            else:  # 0.3 finishes before it writes the claim
+                self._spend(event, item.handler_id)
             return None
         free_at = max(seconds_of(old.lease_until), seconds_of(old.available_at))
         if free_at > self.clock.wall():

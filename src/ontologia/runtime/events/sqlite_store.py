@@ -59,7 +59,7 @@ class SqliteEventStore(EventStore):
                 _insert_events(connection, events)
 
     def mark(self, name: str) -> Mapping[str, Any] | None:
-        with self._reading() as connection:
+        with self._reading(OURS_LAST) as connection:
             if connection is None:
                 return None
             row = connection.execute(
@@ -294,7 +294,7 @@ class SqliteEventStore(EventStore):
         age = self.config.event_retention_ms / 1000 if older_than_s is None else older_than_s
         before = instant(self.clock.wall() - age)
         gone = instant(self.clock.wall() - max(age, self.config.session_ttl_ms / 1000))
-        with self._writing() if apply else self._reading() as connection:
+        with self._writing() if apply else self._reading(OURS_LAST) as connection:
             if connection is None:
                 return Removal([], [], apply)
             if apply:
@@ -373,33 +373,38 @@ class SqliteEventStore(EventStore):
                     connection.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection, or None where no event was ever queued: a question lays out nothing."""
+    def _reading(self, table: str = "sessions") -> Iterator[sqlite3.Connection | None]:
+        """A connection, or None where no event was ever queued: a question lays out nothing.
+
+        The tables of 0.3 are made together, and so are all of them; `table` is one of those a question needs.
+        """
         with self._connections.use() as connection:
-            yield connection if self._has_tables(connection) else None
+            yield connection if _has_table(connection, table) else None
 
     def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         with self._reading() as connection:
             return [] if connection is None else connection.execute(sql, values).fetchall()
 
-    def _has_tables(self, connection: sqlite3.Connection) -> bool:
-        sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('events', 'event_marks')"
-        return bool(connection.execute(sql).fetchone()[0] == 2)
-
     def _lay_out(self, connection: sqlite3.Connection) -> None:
         """Make the tables that are missing. A transaction that is rolled back takes them with it."""
-        if self._laid_out and self._has_tables(connection):
+        if self._laid_out and _has_table(connection, OURS_LAST):
             return
         for statement in (*statements(TABLES), TRIGGER):
             connection.execute(statement)
         self._laid_out = True
 
 
+OURS_LAST = "event_marks"  # the last of our own tables that is made
 OURS = (
     "event_id = ? AND handler_id = ? AND claimed_at = ? AND session_id = ? "
     "AND ack_at IS NULL AND dead_lettered_at IS NULL"
 )
 CLAIM_CHANGES = ("lease_until", "ack_at", "attempts", "available_at", "last_error", "dead_lettered_at")
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(sql, (name,)).fetchone() is not None
 
 
 def _identity(held: Held) -> tuple[str, str, str]:
