@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
-from ontologia.errors import EngineVersionError, StorageBackendError, ValidationError
+from ontologia.errors import EngineVersionError, StorageBackendError, UninitializedStorageError, ValidationError
 
 if TYPE_CHECKING:
     from ontologia.engines.base import Commit
@@ -109,8 +109,9 @@ def open_repository(
     storage_uri: str | None = None,
     config: OntologiaConfig | None = None,
     engine_version: str | None = None,
+    branch: str | None = None,
 ) -> RowwiseRepository:
-    """Open a store with the engine it was made with.
+    """Open a store with the engine it was made with; a graph, on a branch of it.
 
     A new SQLite file is laid out on the way, with the latest engine or the one asked for; an object store must be
     initialized first. An `engine_version` that disagrees with the stamp of an existing store is an error.
@@ -118,8 +119,13 @@ def open_repository(
     _check_version(engine_version)
     target = parse_storage_target(db_path, storage_uri=storage_uri)
     if target.backend == "sqlite":
-        return _open_sqlite(target.location, config, engine_version)
-    return open_objects_repository(_objects(target, config), config, engine_version)
+        opened = _open_sqlite(target.location, config, engine_version)
+    else:
+        opened = open_objects_repository(_objects(target, config), config, engine_version, branch)
+    if branch is not None and opened.backend != "omnigraph":
+        opened.close()
+        raise ValidationError(f"{target}: only graphs have branches, so {branch!r} cannot be opened here")
+    return opened
 
 
 def initialize_storage(
@@ -127,6 +133,7 @@ def initialize_storage(
     *,
     storage_uri: str | None = None,
     config: OntologiaConfig | None = None,
+    engine: str | None = None,
     engine_version: str | None = None,
     dry_run: bool = False,
     force: bool = False,
@@ -136,6 +143,8 @@ def initialize_storage(
     _check_version(engine_version)
     target = parse_storage_target(db_path, storage_uri=storage_uri)
     version = engine_version or LATEST_VERSION
+    if engine == "omnigraph":
+        return _initialize_graph(target, config, dry_run=dry_run, force=force)
     if target.backend == "sqlite":
         return _initialize_sqlite(target, config, version, dry_run=dry_run, force=force, token=token)
     return _initialize_objects(target, config, version, dry_run=dry_run, force=force, token=token)
@@ -306,9 +315,33 @@ def _objects(target: StorageTarget, config: OntologiaConfig | None) -> Objects:
 
 
 def open_objects_repository(
-    objects: Objects, config: OntologiaConfig | None = None, engine_version: str | None = None
+    objects: Objects,
+    config: OntologiaConfig | None = None,
+    engine_version: str | None = None,
+    branch: str | None = None,
 ) -> RowwiseRepository:
     """The repository on a store that is open already."""
+    try:
+        return _open_parquet(objects, config, engine_version)
+    except UninitializedStorageError:
+        if not is_graph(objects):
+            raise
+    return _open_graph(objects, config, branch)
+
+
+def is_graph(objects: Objects) -> bool:
+    """Whether a graph lies here: its manifest has a version."""
+    return next(iter(objects.list("__manifest/_versions/")), None) is not None
+
+
+def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | None) -> RowwiseRepository:
+    from ontologia.engines.omnigraph.engine import GraphEngine
+    from ontologia.omnigraph.graph import Graph
+
+    return GraphEngine(Graph.open(objects, config), branch=branch or "main")
+
+
+def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_version: str | None) -> RowwiseRepository:
     from ontologia.engines.ontologia_03.detection import is_bucket_of_03
     from ontologia.engines.parquet.setup import stored_version
     from ontologia.engines.parquet.versions import S3RepositoryV1, S3RepositoryV2
@@ -323,6 +356,25 @@ def open_objects_repository(
 
     repository.close()
     return Repository03(Bucket(objects, version), config)
+
+
+def _initialize_graph(
+    target: StorageTarget, config: OntologiaConfig | None, *, dry_run: bool, force: bool
+) -> InitReport:
+    from ontologia.omnigraph.graph import Graph
+    from ontologia.omnigraph.names import ACTORS, COMMITS, MANIFEST
+
+    if target.backend == "sqlite":
+        raise ValidationError(f"a graph lives in a directory or a bucket: write file:///folder, not {target}")
+    if force:
+        raise ValidationError("a graph is not emptied by force: delete its folder or prefix, or choose another one")
+    objects = _objects(target, config)
+    found = next(iter(objects.list()), None)
+    if found is not None:
+        raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")
+    if not dry_run:
+        Graph.init(objects, config)
+    return InitReport(target, "v1", [MANIFEST, COMMITS, ACTORS], initialized=not dry_run)
 
 
 def _initialize_objects(

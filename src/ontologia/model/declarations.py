@@ -15,7 +15,7 @@ from ontologia.errors import MetadataUnavailableError
 from ontologia.model.expressions import FieldExpr, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema
-from ontologia.model.typespec import build_type_spec, holds_tuples, json_native
+from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
 from ontologia.model.validation import checked, row_adapter, value_adapter
 from ontologia.model.values import is_unicode, key_text
 
@@ -104,12 +104,25 @@ class Declaration:
             if key is not None and specs[key].get("name") not in allowed:
                 raise TypeError(f"{self.cls.__name__}.{key}: the {role} must be {' or '.join(allowed)}, and never None")
         fields = tuple(
-            FieldSchema(name, specs[name], options.primary_key, options.index) for name, options in self.stored.items()
+            FieldSchema(name, specs[name], options.primary_key, options.index, options.dimensions)
+            for name, options in self.stored.items()
         )
+        self._check_indexes(fields)
         if self.endpoints is None:
             return TypeSchema(self.ref, fields)
         left, right = (endpoint.__declaration__.ref.name for endpoint in self.endpoints)
         return TypeSchema(self.ref, fields, left, right, self.instance_key)
+
+    def _check_indexes(self, fields: tuple[FieldSchema, ...]) -> None:
+        """Text is searched in text, and neighbours are found among lists of numbers."""
+        for field in fields:
+            scalar, _ = scalar_of(field.spec)
+            if field.index == "fts" and scalar != "str":
+                raise TypeError(f'{self.cls.__name__}.{field.name}: index="fts" is for text, not {render(field.spec)}')
+            if field.index == "vector" and render(field.spec).removesuffix(" | None") != "list[float]":
+                raise TypeError(
+                    f'{self.cls.__name__}.{field.name}: index="vector" is for list[float], not {render(field.spec)}'
+                )
 
     @property
     def adapter(self) -> TypeAdapter[dict[str, Any]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, overload
 
 from ontologia.model.expressions import FieldExpr
 
 T = TypeVar("T")
+
+IndexKind = Literal["btree", "bitmap", "fts", "vector"]
+INDEX_KINDS = ("btree", "bitmap", "fts", "vector")
 
 
 class _Missing:
@@ -21,7 +24,7 @@ MISSING: Any = _Missing()
 class FieldOptions:
     """What a declaration says about a field besides its type."""
 
-    __slots__ = ("default", "default_factory", "index", "instance_key", "primary_key")
+    __slots__ = ("default", "default_factory", "dimensions", "index", "instance_key", "primary_key")
 
     def __init__(
         self,
@@ -30,15 +33,21 @@ class FieldOptions:
         default_factory: Callable[[], Any] | None = None,
         primary_key: bool = False,
         instance_key: bool = False,
-        index: bool = False,
+        index: bool | IndexKind = False,
+        dimensions: int | None = None,
     ) -> None:
         if default is not MISSING and default_factory is not None:
             raise TypeError("a field takes default or default_factory, not both")
+        if not isinstance(index, bool) and index not in INDEX_KINDS:
+            raise TypeError(f"index is True, False or one of {', '.join(INDEX_KINDS)}, not {index!r}")
+        if (index == "vector") != (dimensions is not None):
+            raise TypeError('index="vector" comes with dimensions=, the length that every vector has, and only it does')
         self.default = default
         self.default_factory = default_factory
         self.primary_key = primary_key
         self.instance_key = instance_key
         self.index = index
+        self.dimensions = dimensions
 
     @property
     def required(self) -> bool:
@@ -70,7 +79,8 @@ else:
         """Declare a field: `age: Field[int] = Field(default=0, index=True)`; a bare value is a default.
 
         `primary_key` marks an entity's identity, `instance_key` tells parallel relations between the same
-        endpoints apart, `index` asks the engine for an index that queries use.
+        endpoints apart, `index` asks the engine for an index that queries use. A graph knows kinds of them: "btree",
+        "bitmap", "fts" for text that is searched, and "vector", with `dimensions`, for nearest neighbours.
         """
 
         __slots__ = ()

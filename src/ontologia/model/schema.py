@@ -12,6 +12,7 @@ from ontologia.model.columns import COMMIT_ID, Column, identity_of, layout
 from ontologia.model.typespec import TypeSpec, canonical_json
 
 Kind = Literal["entity", "relation"]
+_WISHES = ("index", "dimensions")  #: about speed, not about meaning
 
 
 class TypeRef(NamedTuple):
@@ -38,10 +39,20 @@ class FieldSchema:
     name: str
     spec: TypeSpec
     primary_key: bool = False
-    index: bool = False
+    index: bool | str = False
+    dimensions: int | None = None  #: of a vector
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def to_json(self) -> dict[str, Any]:
+        content = {"name": self.name, "type": self.spec, "primary_key": self.primary_key, "index": self.index}
+        return content if self.dimensions is None else {**content, "dimensions": self.dimensions}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> FieldSchema:
+        options = (content.get("primary_key", False), content.get("index", False), content.get("dimensions"))
+        return cls(content["name"], content["type"], *options)
 
 
 @dataclass(frozen=True)
@@ -76,14 +87,16 @@ class TypeSchema:
 
     @cached_property
     def indexed(self) -> tuple[Column, ...]:
-        return tuple(self.by_name[item.name] for item in self.fields if item.index and not item.primary_key)
+        """Fields that are looked up by value; text search and vectors are no part of it."""
+        ordered = (True, "btree", "bitmap")
+        return tuple(self.by_name[item.name] for item in self.fields if item.index in ordered and not item.primary_key)
 
     @cached_property
     def fingerprint(self) -> str:
         """Equal for equal meaning: the order of fields, defaults and indexes do not change it."""
         content = self.to_json()
         content["fields"] = sorted(
-            ({key: value for key, value in item.items() if key != "index"} for item in content["fields"]),
+            ({key: value for key, value in item.items() if key not in _WISHES} for item in content["fields"]),
             key=lambda item: str(item["name"]),
         )
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
@@ -92,10 +105,7 @@ class TypeSchema:
         content: dict[str, Any] = {
             "kind": self.ref.kind,
             "name": self.ref.name,
-            "fields": [
-                {"name": item.name, "type": item.spec, "primary_key": item.primary_key, "index": item.index}
-                for item in self.fields
-            ],
+            "fields": [item.to_json() for item in self.fields],
         }
         if self.ref.kind == "relation":
             content |= {"left": self.left, "right": self.right, "instance_key": self.instance_key}
@@ -106,10 +116,7 @@ class TypeSchema:
         known = {"kind", "name", "fields", "left", "right", "instance_key"}
         return cls(
             TypeRef(content["kind"], content["name"]),
-            tuple(
-                FieldSchema(item["name"], item["type"], item.get("primary_key", False), item.get("index", False))
-                for item in content["fields"]
-            ),
+            tuple(map(FieldSchema.from_json, content["fields"])),
             content.get("left"),
             content.get("right"),
             content.get("instance_key"),

@@ -108,7 +108,7 @@ def _changes(old: Snapshot, new: Snapshot, key: str, commit_id: str | None) -> l
 
 def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | None = None) -> ChangeFeed:
     """What commits after the cursor changed on a branch, oldest first; from the beginning without one."""
-    chain = _first_parents(graph, graph.manifest(branch))
+    chain = first_parents(graph, graph.manifest(branch))
     if cursor is not None:
         place = next((n for n, record in enumerate(chain) if record.graph_commit_id == cursor), None)
         if place is None:
@@ -126,7 +126,7 @@ def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | No
     return ChangeFeed(changes, None if last is None else last.graph_commit_id)
 
 
-def _first_parents(graph: Graph, manifest: Manifest) -> list[CommitRecord]:
+def first_parents(graph: Graph, manifest: Manifest) -> list[CommitRecord]:
     """The commits that this branch itself went through, newest first."""
     pool = {record.graph_commit_id: record for record in graph.commit_log.log(manifest)}
     name = graph.commit_log.head_of(manifest, pool)

@@ -16,7 +16,7 @@ class Ontology(Store):
     """Binds types to a storage target.
 
     `db_path` is a SQLite file; `storage_uri` selects any engine. Given both, they must mean the same file; given
-    neither, it is `onto.db` in the working directory.
+    neither, it is `onto.db` in the working directory. A graph is bound to one of its branches, `main` by default.
     """
 
     def __init__(
@@ -25,11 +25,12 @@ class Ontology(Store):
         config: OntologiaConfig | None = None,
         *,
         storage_uri: str | None = None,
+        branch: str | None = None,
         entity_types: Iterable[type[Entity]] | None = None,
         relation_types: Iterable[type[Relation[Any, Any]]] | None = None,
     ) -> None:
         declarations = declared(entity_types, relation_types)
-        super().__init__(open_repository(db_path, storage_uri=storage_uri, config=config), declarations)
+        super().__init__(open_repository(db_path, storage_uri=storage_uri, config=config, branch=branch), declarations)
 
     def session(self) -> Session:
         """A unit of work on this store."""

@@ -1,0 +1,294 @@
+"""A graph behind the protocol of engines: commit ids are the manifest's versions on the branch it was opened on,
+counted from the empty graph."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import (
+    WRITE_LOCK,
+    Capabilities,
+    Catalog,
+    Commit,
+    SchemaVersion,
+    Transaction,
+    TypeLayout,
+    change_entry,
+    output_schema,
+    summarized_layouts,
+)
+from ontologia.engines.omnigraph.reading import RowsRelation, TypeRows, needed_columns, pushed_filter
+from ontologia.engines.omnigraph.transaction import GraphTransaction
+from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
+from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.errors import LockContentionError, OntologiaError
+from ontologia.files.duck import Duck, python_values
+from ontologia.model import TypeRef
+from ontologia.objects import Lease
+from ontologia.omnigraph.comparing import compare
+from ontologia.omnigraph.graph import Graph
+from ontologia.omnigraph.history import first_parents
+from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.names import LEASES, MAIN
+from ontologia.query.builder import Fetched
+from ontologia.query.compiler import KEYS, Statement
+from ontologia.query.dialects import DIALECTS
+from ontologia.query.plan import Plan
+from ontologia.query.relation import EmptyRelation, Relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class GraphEngine(RowwiseRepository):
+    """The typed ontology on one branch of a graph."""
+
+    backend = "omnigraph"
+    engine_version = "v1"
+    dialect = DIALECTS["duckdb"]
+    capabilities = Capabilities(typed_columns=True, object_storage=False)
+
+    def __init__(
+        self, graph: Graph, config: OntologiaConfig | None = None, *, branch: str = MAIN, commit: int | None = None
+    ) -> None:
+        super().__init__(config or graph.config)
+        self.graph = graph
+        self.branch = branch
+        self.commit = commit
+        self.duck = Duck(self.config.s3_duckdb_memory_limit)
+        self._reading = threading.local()
+        self._locks: dict[tuple[str, str], Lease] = {}
+        self._catalogs: tuple[Manifest, Catalog] | None = None
+        graph.manifest(branch)  # an unknown branch fails here, before anything else
+
+    # --- the catalog ---
+
+    def manifest(self) -> Manifest:
+        version = None if self.commit is None else self.commit + EMPTY
+        return self.graph.publisher.manifest(self.branch, version)
+
+    def catalog(self) -> Catalog:
+        pinned = getattr(self._reading, "catalog", None)
+        if pinned is not None:
+            return pinned  # type: ignore[no-any-return]
+        found = self.catalog_of(self.manifest())
+        if getattr(self._reading, "depth", 0):
+            self._reading.catalog = found
+        return found
+
+    def catalog_of(self, manifest: Manifest) -> Catalog:
+        known = self._catalogs
+        if known is not None and known[0] is manifest:
+            return known[1]
+        layouts, dropped = {}, set()
+        for key in manifest.tables:
+            current = next((version for version in versions_of(manifest, key) if version.is_current), None)
+            if current is not None:
+                ref, activation = current.ref, current.activation_commit_id or 0
+                layouts[ref] = TypeLayout(ref, current.schema, current.schema_version_id, activation, key)
+            elif key in manifest.tombstones:
+                dropped.add(ref_of(key))
+        catalog = Catalog(head_of(manifest), layouts, frozenset(dropped), manifest)
+        self._catalogs = (manifest, catalog)
+        return catalog
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Reads of this thread in the block go by the manifest that the first of them saw."""
+        reading = self._reading
+        reading.depth = getattr(reading, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            reading.depth -= 1
+            if not reading.depth:
+                reading.catalog = None
+
+    def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
+        manifest = self.manifest()
+        keys = sorted(manifest.tables) if ref is None else [key_of(ref)]
+        return [version for key in keys if key in manifest.tables for version in versions_of(manifest, key)]
+
+    # --- questions ---
+
+    def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
+        with self._looking_for(keys):
+            return super().fetch(plan, keys, catalog)
+
+    def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
+        with self._looking_for(keys):
+            return super().table(plan, keys, catalog)
+
+    @contextmanager
+    def _looking_for(self, keys: pa.Table | None) -> Iterator[None]:
+        self._reading.keys = keys
+        try:
+            yield
+        finally:
+            self._reading.keys = None
+
+    @contextmanager
+    def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
+        found: dict[TypeRef, Relation] = {}
+        tables: dict[str, pa.Table] = {}
+        keys = getattr(self._reading, "keys", None)
+        for ref in plan.schemas:
+            layout = catalog.layouts.get(ref)
+            if layout is None:
+                found[ref] = EmptyRelation(ref)
+                continue
+            type = GraphType(layout.schema)
+            rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
+            gone: list[int] = []
+            where = pushed_filter(plan, type, keys)
+            relation = RowsRelation(ref)
+            tables[relation.name] = rows.read(plan.window, needed_columns(plan, type), where, gone)
+            found[ref] = relation
+            if gone:
+                self._diagnostics.append({"reason": "history_cleaned_up", "type": str(ref), "commits": gone})
+        self._reading.tables = tables
+        try:
+            yield found
+        finally:
+            self._reading.tables = {}
+
+    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+        return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
+
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        found = self.duck.table(statement.sql, parameters, **{KEYS: keys, **self._reading.tables})
+        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+
+    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
+        with self.duck.cursor(**self._reading.tables) as cursor:
+            rows = cursor.execute(f"EXPLAIN {statement.sql}", dict(parameters)).fetchall()
+        return "\n".join(str(row[-1]) for row in rows)
+
+    # --- changes ---
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        with self.graph.writing(self.branch) as (lease, manifest):
+            yield GraphTransaction(self, lease, manifest, self.catalog_of(manifest))
+
+    def purge(self, ref: TypeRef) -> None:
+        """Delete what is stored of a dropped type. Older states of the graph have it no more."""
+        path = self.manifest().tables[key_of(ref)].path
+        self.graph.objects.delete_many([info.key for info in self.graph.objects.list(f"{path}/")])
+
+    # --- the log ---
+
+    def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
+        newer = (commit for commit in self.walk() if commit.id > (since or 0))
+        return list(islice(newer, limit if limit is None else max(limit, 0)))
+
+    def walk(self) -> Iterator[Commit]:
+        for record in first_parents(self.graph, self.manifest()):
+            if record.details.get("kind") != "Init":
+                yield _commit(record)
+
+    def get_commit(self, commit_id: int) -> dict[str, Any] | None:
+        return next((commit.to_dict() for commit in self.walk() if commit.id == commit_id), None)
+
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
+        manifest = self.manifest()
+        changes = []
+        for key in sorted(manifest.history, key=ref_of):
+            if manifest.tables[key].notes.get("purged"):
+                continue
+            pins = manifest.history[key]
+            for before, pin in zip((None, *pins), pins, strict=False):
+                if pin.published_at == commit_id + EMPTY:
+                    changes += self._changes(manifest, key, before, pin)
+        return changes
+
+    def _changes(self, manifest: Manifest, key: str, before: Any, pin: Any) -> list[dict[str, Any]]:
+        """What a commit wrote of a type: a new schema version writes every row."""
+        ref = ref_of(key)
+        schema = next(v.schema for v in versions_of(manifest, key) if v.schema_version_id == _version(pin))
+        type = GraphType(schema)
+        new = self.graph.datasets.open(pin.path, pin.branch, pin.version)
+        old = None if before is None else self.graph.datasets.open(before.path, before.branch, before.version)
+        rewritten = old is not None and _version(before) != _version(pin)
+        found = compare(None if rewritten else old, new)
+        known = set() if old is None else set(old.to_table(columns=["id"]).column("id").to_pylist())
+        changes = []
+        for rows, operation in ((found.written, None), (found.deleted, "delete")):
+            identities = type.from_graph(rows).select(list(ref.identity)).to_pylist()
+            for row, name in zip(identities, rows.column("id").to_pylist(), strict=True):
+                entry = change_entry(ref, [row[part] for part in ref.identity], name in known)
+                changes.append(entry if operation is None else {**entry, "operation": operation})
+        return sorted(changes, key=lambda entry: [str(value) for value in entry.values()][2:-1])
+
+    def storage_info(self) -> dict[str, Any]:
+        manifest = self.manifest()
+        rows = [
+            (*v.ref, v.schema_version_id, v.activation_commit_id, v.is_current)
+            for key in sorted(manifest.tables)
+            for v in versions_of(manifest, key)
+        ]
+        return {
+            "backend": self.backend,
+            "engine_version": self.engine_version,
+            "storage_uri": self.graph.objects.uri,
+            "branch": self.branch,
+            "head_commit_id": head_of(manifest),
+            "layouts": summarized_layouts(rows),
+        }
+
+    # --- locks ---
+
+    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        held = self._locks.get((name, owner_id))
+        if held is not None and held.held:
+            return self.renew_lock(owner_id, ttl_ms, name)
+        key = f"{LEASES}/@lock-{name}.json"
+        lease = Lease(self.graph.objects, key, ttl_ms / 1000, owner_id=owner_id, timeout_s=0, keep_alive=False)
+        try:
+            lease.acquire()
+        except LockContentionError:
+            return False
+        self._locks[name, owner_id] = lease
+        return True
+
+    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
+        lease = self._locks.get((name, owner_id))
+        if lease is None:
+            return False
+        lease.ttl_s = ttl_ms / 1000
+        try:
+            lease.renew()
+        except OntologiaError:
+            return False
+        return True
+
+    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
+        lease = self._locks.pop((name, owner_id), None)
+        return lease is not None and lease.release()
+
+    def close(self) -> None:
+        self.duck.close()
+
+
+def head_of(manifest: Manifest) -> int:
+    """The newest commit's number; 0 for a graph that nothing was written to."""
+    newest = manifest.version if manifest.head is None else manifest.head.manifest_version
+    return max(0, newest - EMPTY)
+
+
+def _commit(record: CommitRecord) -> Commit:
+    moment = datetime.fromtimestamp(record.created_at_us / 1_000_000, UTC).isoformat()
+    noted = {"graph_commit_id": record.graph_commit_id, "kind": record.details.get("kind")}
+    metadata = record.details.get("metadata")
+    actor = record.details.get("runtime_id") or record.actor_id or ""
+    return Commit(record.manifest_version - EMPTY, moment, actor, metadata if metadata is not None else noted)
+
+
+def _version(pin: Any) -> int | None:
+    return pin_version(pin.text)

@@ -1,0 +1,211 @@
+"""From a plan to Lance: which rows and columns a type has to give, and what of a filter the scan can take over.
+
+Whatever is taken over is tested again by the statement around it, so a filter that is too weak costs time, not truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.omnigraph.types import EMPTY, GraphType
+from ontologia.model import COMMIT_ID, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
+from ontologia.omnigraph.datasets import is_in, quoted
+from ontologia.omnigraph.manifest import Manifest, Pin
+from ontologia.omnigraph.snapshots import MANY_IDS
+from ontologia.query.plan import Plan, Window
+from ontologia.query.relation import Relation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+    from sqlglot import exp
+
+    from ontologia.omnigraph.graph import Graph
+
+UPDATED = "_row_last_updated_at_version"
+_OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+@dataclass(frozen=True)
+class TypeRows:
+    """The rows of one type in a window, as a plan needs them."""
+
+    graph: Graph
+    manifest: Manifest
+    type: GraphType
+    activation: int
+
+    def read(
+        self,
+        window: Window,
+        columns: Sequence[Column] | None = None,
+        where: str | None = None,
+        gone: list[int] | None = None,
+    ) -> pa.Table:
+        """Identity, commit and fields. `gone` collects commits whose rows a cleanup removed."""
+        import pyarrow as pa
+
+        last = EMPTY + (window.commit or 0) if window.mode == "as_of" else self.manifest.version
+        since = EMPTY + self.activation
+        pins = [pin for pin in self.manifest.history[self.type.key] if since <= pin.published_at <= last]
+        if window.deduplicated:
+            parts = [self._rows(pins[-1], columns, where)] if pins else []
+        else:
+            parts = list(self._versions(pins, window, columns, where, gone))
+        return pa.concat_tables(parts) if parts else self._rows(None, columns, None)
+
+    def _versions(
+        self, pins: Sequence[Pin], window: Window, columns: Sequence[Column] | None, where: str | None, gone: Any
+    ) -> Iterator[pa.Table]:
+        """Every version of every row: of each published version, the rows that were written for it."""
+        before = 0
+        for pin in pins:
+            if window.mode != "since" or pin.published_at > EMPTY + (window.commit or 0):
+                written = f"{UPDATED} > {before}"
+                if self.graph.datasets.find(pin.path, pin.branch, pin.version) is not None:
+                    yield self._rows(pin, columns, written if where is None else f"({where}) AND {written}")
+                elif gone is not None:
+                    gone.append(pin.published_at - EMPTY)
+            before = pin.version
+
+    def _rows(self, pin: Pin | None, columns: Sequence[Column] | None, where: str | None) -> pa.Table:
+        import numpy as np
+        import pyarrow as pa
+
+        wanted = [*self.type.needed(columns), UPDATED]
+        if pin is None:
+            empty = pa.schema([field for field in self.type.arrow if field.name in wanted]).empty_table()
+            return self.type.from_graph(empty, pa.array([], pa.int64()))
+        dataset = self.graph.datasets.open(pin.path, pin.branch, pin.version)
+        rows = scan(dataset, wanted, where)
+        pins = self.manifest.history[self.type.key]
+        versions = np.fromiter((it.version for it in pins), np.uint64, len(pins))
+        published = np.fromiter((it.published_at - EMPTY for it in pins), np.int64, len(pins))
+        places = np.searchsorted(versions, rows.column(UPDATED).to_numpy())
+        return self.type.from_graph(rows, pa.array(published[np.minimum(places, len(pins) - 1)]))
+
+
+def scan(dataset: LanceDataset, columns: Sequence[str], where: str | None) -> pa.Table:
+    return dataset.scanner(columns=list(columns), filter=where).to_table()
+
+
+# --- what a plan needs of a type ---
+
+
+def needed_columns(plan: Plan, type: GraphType) -> Sequence[Column] | None:
+    """The fields a plan looks at; None for all. Only numbers and endpoints need fewer."""
+    source = type.ref == plan.source
+    if plan.only is not None and source:
+        named = {column.physical: column for column in type.schema.columns}
+        wanted = {named[name].name for name in plan.only if name in named}
+    elif (source and not plan.aggregates) or any(type.ref in (hop.relation, hop.entity) for hop in plan.hops):
+        return None
+    else:
+        wanted = set()
+    operands: list[FieldExpr[Any] | None] = [condition.operand for condition in plan.conditions()]
+    operands += [*plan.groups, *(order.operand for order in plan.order)]
+    operands += [aggregate.operand for _, aggregate in plan.aggregates]
+    operands += [condition.aggregate.operand for condition in plan.having]
+    wanted |= {operand.name for operand in operands if operand is not None and operand.owner == type.ref}
+    return [column for column in type.schema.columns if column.name in wanted]
+
+
+def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None) -> str | None:
+    """The part of a plan's filters on a type that Lance can test while it scans."""
+    predicates: list[Predicate] = list(plan.where) if type.ref == plan.source else []
+    if type.ref != plan.source:
+        reached = [hop for hop in plan.hops if type.ref in (hop.relation, hop.entity)]
+        if len(reached) == 1:  # where a type stands in several places of a path, each has filters of its own
+            predicates += reached[0].where
+    elif any(type.ref in (hop.relation, hop.entity) for hop in plan.hops):
+        predicates = []
+    parts = [text for predicate in predicates if (text := _translated(predicate, type)) is not None]
+    if keys is not None and plan.keyed and type.ref == plan.source and keys.num_rows <= MANY_IDS:
+        parts.append(is_in("id", type.ids_of(keys)))
+    return " AND ".join(f"({part})" for part in parts) or None
+
+
+def _translated(predicate: Predicate, type: GraphType) -> str | None:
+    if isinstance(predicate, Combination):
+        parts = [_translated(part, type) for part in predicate.parts]
+        if predicate.op == "or" and None in parts:
+            return None
+        known = [f"({part})" for part in parts if part is not None]
+        return f" {predicate.op.upper()} ".join(known) or None
+    return _compared(predicate, type) if isinstance(predicate, Condition) else None
+
+
+def _compared(condition: Condition, type: GraphType) -> str | None:
+    operand = condition.operand
+    if operand.owner != type.ref or operand.side or operand.steps or operand.item_path is not None:
+        return None
+    column, scalar = _column(operand, type)
+    if column is None or (scalar == "float" and condition.op in ("gt", "ge")):  # not-a-number is above all others
+        return None
+    if condition.op in ("is_null", "is_not_null"):
+        return f"`{column}` {condition.op.replace('_', ' ').upper()}"
+    values = condition.value if condition.op == "in" else (condition.value,)
+    literals = [_literal(value, scalar) for value in values]
+    if None in literals or (condition.op not in _OPERATORS and condition.op != "in"):
+        return None
+    if condition.op == "in":
+        return f"`{column}` IN ({', '.join(map(str, literals))})" if literals else "false"
+    return f"`{column}` {_OPERATORS[condition.op]} {literals[0]}"
+
+
+def _column(operand: FieldExpr[Any], type: GraphType) -> tuple[str | None, str]:
+    """Where a field lies, and what it holds; a key of text is the id itself, which has an index."""
+    ends = {"left_key": "src", "right_key": "dst"} if type.ref.kind == "relation" else {"entity_key": "id"}
+    if operand.name in ends and operand.name not in type.schema.by_name:
+        return ends[operand.name], "str"
+    found = type.schema.by_name.get(operand.name)
+    if found is None or found.scalar is None:
+        return None, ""
+    if operand.name == type.schema.primary_key and found.scalar == "str":
+        return "id", "str"
+    return type.columns[operand.name], found.scalar
+
+
+def _literal(value: Any, scalar: str) -> str | None:
+    """A value as Lance's SQL has it, where it means there what it means here."""
+    if isinstance(value, bool):
+        return str(value).lower() if scalar == "bool" else None
+    if isinstance(value, str):
+        return quoted(value) if scalar == "str" else None
+    if isinstance(value, int) and abs(value) < 2**53:
+        return str(value) if scalar == "int" else (f"{value}.0" if scalar == "float" else None)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value) if scalar == "float" else None
+    return None
+
+
+class RowsRelation(Relation):
+    """Rows that were read, under a name that the statement uses."""
+
+    def __init__(self, ref: TypeRef) -> None:
+        self.ref = ref
+        self.key = ("graph", ref)
+        self.name = f"rows of {ref}"
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        from sqlglot import exp
+
+        chosen: list[exp.Expression] = [_named(name) for name in (*self.ref.identity, COMMIT_ID)]
+        for column in columns:
+            found: exp.Expression = _named(column.physical)
+            if column.scalar == "float":
+                # DuckDB hands comparisons of plain columns to Arrow, where not-a-number is not above infinity.
+                product = exp.Mul(this=found, expression=exp.Literal.number("1.0"))
+                found = exp.alias_(exp.cast(product, "DOUBLE"), column.physical, quoted=True)
+            chosen.append(found)
+        table = exp.Table(this=exp.to_identifier(self.name, quoted=True), alias=exp.TableAlias(this="t"))
+        return exp.select(*chosen).from_(table)
+
+
+def _named(name: str) -> exp.Column:
+    from sqlglot import exp
+
+    return exp.column(name, table="t", quoted=True)

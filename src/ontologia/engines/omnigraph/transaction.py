@@ -1,0 +1,140 @@
+"""One commit of the typed ontology on a graph: rows collected per type, then the four phases of a graph write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
+from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
+from ontologia.errors import ValidationError
+from ontologia.model import TypeRef, TypeSchema
+from ontologia.objects import Lease
+from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
+from ontologia.omnigraph.phases import WritePlan, run_phases
+from ontologia.query.plan import LATEST, Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ontologia.engines.omnigraph.engine import GraphEngine
+
+
+class GraphTransaction(Transaction):
+    """Collects appended rows; `publish` writes them under the branch's lease, which the engine holds."""
+
+    def __init__(self, engine: GraphEngine, lease: Lease, manifest: Manifest, catalog: Catalog) -> None:
+        self._engine = engine
+        self._lease = lease
+        self._manifest = manifest
+        self.catalog = catalog
+        self._rows: dict[TypeRef, list[pa.Table]] = {}
+        self._layouts: dict[TypeRef, TypeLayout] = {}
+        self._versions: dict[TypeRef, list[SchemaVersion]] = {}
+        self._activated: set[TypeRef] = set()
+        self._dropped: dict[TypeRef, bool] = {}
+        self._removed: dict[TypeRef, list[str]] = {}
+
+    @property
+    def commit_id(self) -> int:
+        """Every publish rewrites the head row, so it lands on the next version, or not at all."""
+        return self._manifest.version + 1 - EMPTY
+
+    def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
+        self.catalog.check({schema.ref: schema})
+        plan = Plan(schema.ref, {schema.ref: schema}, LATEST, keyed=True, stored=True, unordered=True)
+        return self._engine.table(plan, keys, self.catalog)
+
+    def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        layout = self.catalog.layouts.get(ref)
+        if layout is not None:
+            plan = Plan(ref, {ref: layout.schema}, stored=True)
+            yield layout.schema_version_id, self._engine.table(plan, None, self.catalog)
+
+    # --- schemas ---
+
+    def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
+        if ref not in self._versions:
+            key = key_of(ref)
+            self._versions[ref] = versions_of(self._manifest, key) if key in self._manifest.tables else []
+        return self._versions[ref]
+
+    def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
+        if schema.ref in self.catalog.dropped:
+            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+        known = self.recorded(schema.ref)
+        same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
+        if schema_version_id is None:
+            if same is not None and same.schema == schema:
+                return same.schema_version_id
+            schema_version_id = max((version.schema_version_id for version in known), default=0) + 1
+            schema_version_id = same.schema_version_id if same is not None else schema_version_id
+        others = [version for version in known if version.schema_version_id != schema_version_id]
+        version = SchemaVersion(schema.ref, schema_version_id, schema, datetime.now(UTC).isoformat())
+        self._versions[schema.ref] = sorted([*others, version], key=lambda item: item.schema_version_id)
+        self._layouts.setdefault(schema.ref, TypeLayout(schema.ref, schema, schema_version_id, self.commit_id))
+        return schema_version_id
+
+    def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        version = self.record(schema, schema_version_id)
+        self._activated.add(schema.ref)
+        layout = self._layouts[schema.ref] = TypeLayout(schema.ref, schema, version, self.commit_id)
+        return layout
+
+    # --- rows ---
+
+    def append(self, layout: TypeLayout, rows: pa.Table) -> None:
+        self._layouts.setdefault(layout.ref, layout)
+        if rows.num_rows:
+            self._rows.setdefault(layout.ref, []).append(rows)
+
+    def remove(self, ref: TypeRef, keys: pa.Table) -> None:
+        """Delete rows by identity."""
+        layout = self.catalog.layouts.get(ref)
+        if layout is not None:
+            self._layouts.setdefault(ref, layout)
+            self._removed.setdefault(ref, []).extend(GraphType(layout.schema).ids_of(keys))
+
+    def drop(self, ref: TypeRef, *, purge: bool) -> None:
+        self._dropped[ref] = purge
+
+    # --- the commit itself ---
+
+    def publish(self, metadata: Mapping[str, Any]) -> int:
+        changes = [self._change(ref) for ref in sorted(self._layouts) if ref not in self._dropped]
+        details = {"metadata": dict(metadata), "runtime_id": self._engine.runtime_id}
+        graph = self._engine.graph
+        plan = plan_mutation(graph, self._manifest, changes, Checks(endpoints=False), details)
+        plan = plan or WritePlan(details=details)
+        tables, tombstones = list(plan.tables), {}
+        for ref, purge in self._dropped.items():
+            key = key_of(ref)
+            tombstones[key] = self._manifest.highest(key) + 1
+            if purge:
+                tables.append(Table(key, self._manifest.tables[key].path, {"purged": True}))
+        plan = WritePlan(plan.works, tables, tombstones, details=details, pin_notes=plan.pin_notes)
+        kind: Any = "SchemaApply" if self._activated or self._dropped else "Mutation"
+        record = run_phases(graph, self._lease, self._manifest, kind, plan)
+        for ref, purge in self._dropped.items():
+            if purge:
+                self._engine.purge(ref)
+        return record.manifest_version - EMPTY
+
+    def _change(self, ref: TypeRef) -> TableChange:
+        import pyarrow as pa
+
+        layout = self._layouts[ref]
+        type = GraphType(layout.schema)
+        rows = [type.to_graph(table) for table in self._rows.get(ref, ())]
+        change = TableChange(type.key, pa.concat_tables(rows) if rows else None, self._removed.get(ref, ()))
+        change.notes = {SCHEMA_VERSION: layout.schema_version_id}
+        if self._versions.get(ref):
+            change.table = type.table([version_note(version) for version in self._versions[ref]])
+        if type.key not in self._manifest.pins:
+            change.schema = type.arrow
+        elif ref in self._activated:  # a new version holds every row anew, in its own columns
+            change.replace_all = True
+            change.rows = change.rows if change.rows is not None else type.arrow.empty_table()
+        return change

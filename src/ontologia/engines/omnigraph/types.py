@@ -1,0 +1,224 @@
+"""How a type lies in a graph: an entity is a node table, a relation an edge table, and both note their schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import SchemaVersion
+from ontologia.errors import GraphValidationError
+from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json
+from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.names import table_key, table_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = {"entity": "node", "relation": "edge"}
+REFS = {"node": "entity", "edge": "relation"}
+IDS = {"entity": ("id",), "relation": ("id", "src", "dst")}
+RESERVED = frozenset(("id", "src", "dst", "_distance", "_score"))
+EMPTY = 3
+"""The manifest version of a graph that was just made. A commit's number is its manifest version, counted from there."""
+SCHEMA_VERSION = "schema_version"  #: noted with every published version of a table
+
+
+def key_of(ref: TypeRef) -> str:
+    return table_key(KINDS[ref.kind], ref.name)
+
+
+def ref_of(key: str) -> TypeRef:
+    kind, _, name = key.partition(":")
+    return TypeRef(REFS[kind], name)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class GraphType:
+    """The columns of a type's table: ids first, then one column per field, by name."""
+
+    schema: TypeSchema
+
+    @cached_property
+    def ref(self) -> TypeRef:
+        return self.schema.ref
+
+    @cached_property
+    def key(self) -> str:
+        return key_of(self.ref)
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """Fields and the columns they lie in. A name that is taken, whatever its case, gets a number."""
+        names = sorted(self.schema.names) + ([self.schema.instance_key] if self.schema.instance_key else [])
+        taken, found = set(RESERVED), {}
+        for name in names:
+            candidate, number = name, 1
+            while candidate.casefold() in taken or candidate.startswith("_row"):
+                number += 1
+                candidate = f"{name.lstrip('_') if name.startswith('_row') else name}__{number}"
+            taken.add(candidate.casefold())
+            found[name] = candidate
+        return found
+
+    @cached_property
+    def vectors(self) -> dict[str, int]:
+        return {item.name: item.dimensions or 0 for item in self.schema.fields if item.index == "vector"}
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        import pyarrow as pa
+
+        fields = [pa.field(name, pa.string(), nullable=False) for name in IDS[self.ref.kind]]
+        by_column = {column: name for name, column in self.columns.items()}
+        for column in sorted(by_column):
+            fields.append(pa.field(column, self._type(by_column[column])))
+        return pa.schema(fields)
+
+    def _type(self, name: str) -> pa.DataType:
+        import pyarrow as pa
+
+        if name in self.vectors:
+            return pa.list_(pa.field("item", pa.float32()), self.vectors[name])
+        if name == self.schema.instance_key and name not in self.schema.by_name:
+            return pa.string()
+        return self.schema.by_name[name].arrow_type
+
+    @cached_property
+    def indexes(self) -> dict[str, str]:
+        """Columns with a declared index, and its kind."""
+        declared = {item.name: item.index for item in self.schema.fields if item.index}
+        return {self.columns[name]: "btree" if kind is True else str(kind) for name, kind in declared.items()}
+
+    # --- notes in the manifest ---
+
+    def table(self, versions: Sequence[Mapping[str, Any]]) -> Table:
+        """The registration of this type, with all versions of its schema."""
+        notes: dict[str, Any] = {"schemas": list(versions), "indexes": self.indexes}
+        if self.schema.left is not None and self.schema.right is not None:
+            notes["endpoints"] = [table_key("node", name) for name in (self.schema.left, self.schema.right)]
+        return Table(self.key, table_path(self.key), notes)
+
+    # --- rows, there and back ---
+
+    def to_graph(self, rows: pa.Table) -> pa.Table:
+        """Rows as an engine is handed them (identity and fields) in the columns of the table."""
+        import pyarrow as pa
+
+        arrays = dict(zip(IDS[self.ref.kind], self._ids(rows), strict=True))
+        for name, column in self.columns.items():
+            if name == self.schema.instance_key and name not in self.schema.by_name:
+                arrays[column] = rows.column("instance_key")
+            elif name in self.vectors:
+                arrays[column] = self._vectors(name, rows)
+            else:
+                arrays[column] = rows.column(self.schema.by_name[name].physical)
+        return pa.table([_one_type(arrays[field.name], field.type) for field in self.arrow], schema=self.arrow)
+
+    def _ids(self, rows: pa.Table) -> list[Any]:
+        import pyarrow as pa
+
+        if self.ref.kind == "entity":
+            return [rows.column("entity_key")]
+        keys = [rows.column(name) for name in ("left_key", "right_key")]
+        parts = [*keys, rows.column("instance_key")] if self.schema.instance_key else keys
+        texts = [edge_id(values) for values in zip(*(part.to_pylist() for part in parts), strict=True)]
+        return [pa.array(texts, pa.string()), *keys]
+
+    def ids_of(self, keys: pa.Table) -> list[str]:
+        """The ids of identities."""
+        found: list[str] = self._ids(keys)[0].to_pylist()
+        return found
+
+    def _vectors(self, name: str, rows: pa.Table) -> pa.Array:
+        import pyarrow as pa
+
+        size = self.vectors[name]
+        texts = rows.column(self.schema.by_name[name].physical).to_pylist()
+        values = [None if text is None else json.loads(text) for text in texts]
+        lengths = [size if value is None else len(value) for value in values]
+        wrong = [place for place, length in enumerate(lengths) if length != size]
+        if wrong:
+            ids = self._ids(rows)[0]
+            problems = [f"{ids[place].as_py()!r} has one of {lengths[place]}" for place in wrong]
+            raise GraphValidationError(f"{self.ref}.{name} has vectors of {size} numbers", problems)
+        return pa.array(values, self._type(name))
+
+    def from_graph(self, rows: pa.Table, commits: pa.Array | None = None) -> pa.Table:
+        """Rows of the table under the names that an engine gives back; only the columns that were read."""
+        import pyarrow as pa
+
+        names = {"id": "entity_key"} if self.ref.kind == "entity" else {"src": "left_key", "dst": "right_key"}
+        arrays: dict[str, Any] = {name: rows.column(column) for column, name in names.items()}
+        if self.ref.kind == "relation":
+            keyed = self.schema.instance_key
+            empty = pa.array([""] * rows.num_rows, pa.string())
+            arrays["instance_key"] = rows.column(self.columns[keyed]) if keyed else empty
+        if commits is not None:
+            arrays[COMMIT_ID] = commits
+        for column in self.schema.columns:
+            stored = self.columns[column.name]
+            if stored in rows.column_names:
+                found = rows.column(stored)
+                arrays[column.physical] = _texts(found) if column.name in self.vectors else found
+        return pa.table(arrays)
+
+    def needed(self, columns: Sequence[Column] | None) -> list[str]:
+        """What to read for some fields: identity and those columns."""
+        ids = ["id"] if self.ref.kind == "entity" else ["src", "dst"]
+        keyed = [self.columns[self.schema.instance_key]] if self.schema.instance_key else []
+        fields = self.schema.columns if columns is None else columns
+        return list(dict.fromkeys([*ids, *keyed, *(self.columns[column.name] for column in fields)]))
+
+
+def edge_id(identity: Sequence[str]) -> str:
+    """The id of an edge: its ends, and the instance key where there is one, as JSON, which no text can forge."""
+    return json.dumps(list(identity), ensure_ascii=False, separators=(",", ":"))
+
+
+def _one_type(values: Any, kind: pa.DataType) -> Any:
+    return values if values.type == kind else values.cast(kind)
+
+
+def _texts(vectors: pa.ChunkedArray) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([None if value is None else encode_json(value) for value in vectors.to_pylist()], pa.string())
+
+
+# --- schema versions, as the manifest notes them ---
+
+
+def version_note(version: SchemaVersion) -> dict[str, Any]:
+    return {"id": version.schema_version_id, "schema": version.schema.to_json(), "created_at": version.created_at}
+
+
+def pin_version(text: str) -> int | None:
+    """The schema version of a published table version, from its note; the JSON is ours, one key of it is looked at."""
+    version = json.loads(text).get(SCHEMA_VERSION)
+    return None if version is None else int(version)
+
+
+def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:
+    """Every version of a type's schema, with the commit since which it is, or was, in force."""
+    table, ref = manifest.tables[key], ref_of(key)
+    activated: dict[int, int] = {}
+    current = None
+    for pin in manifest.history.get(key, ()):
+        current = pin_version(pin.text)
+        if current is not None:
+            activated.setdefault(current, pin.published_at - EMPTY)
+    live = key in manifest.pins
+    return [
+        SchemaVersion(
+            ref,
+            note["id"],
+            TypeSchema.from_json(note["schema"]),
+            note["created_at"],
+            activated.get(note["id"]),
+            live and note["id"] == current,
+        )
+        for note in table.notes.get("schemas", ())
+    ]
