@@ -1,4 +1,5 @@
 import pytest
+
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.testing.conformance import EngineCase, EngineConformance
 

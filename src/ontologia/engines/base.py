@@ -41,6 +41,9 @@ class Capabilities:
     object_storage: bool = False
     concurrent_processes: bool = True
     read_only: bool = False
+    branches: bool = False
+    removals: bool = False
+    search: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,8 @@ class Engine(ABC):
         with self.snapshot():
             catalog = catalog or self.catalog()
             catalog.check(plan.schemas)
+            if plan.search is not None and not self.capabilities.search:
+                raise ValidationError(f"nearest() and search() are for graphs; {self.backend} has no such indexes")
             self._diagnostics = plan_diagnostics(plan, catalog)
             with self.relations(plan, catalog) as relations:
                 yield self._statement(plan, relations), self._diagnostics

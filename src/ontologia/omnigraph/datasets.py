@@ -226,6 +226,8 @@ def operation_of(dataset: LanceDataset, version: int) -> tuple[str, str | None]:
         transaction = dataset.read_transaction(version)
     except (ValueError, OSError):
         return "Unreadable", None
+    except TypeError as problem:  # pylance cannot build the Python face of a rewrite that also moved indexes
+        return ("Rewrite" if "RewrittenIndex" in str(problem) else "Unreadable"), None
     if transaction is None:
         return "Unreadable", None
     properties: Mapping[str, str] = transaction.transaction_properties or {}

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
 SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
+WORDS: dict[str, Any] = {"base_tokenizer": "simple", "lower_case": True}
+WORDS |= dict.fromkeys(("stem", "remove_stop_words", "ascii_folding"), False)
+"""How text becomes words: as `\\w+` in lower case, so that rows without an index are searched by the same rule."""
 MIN_VECTORS = 256  #: fewer are searched as they are: an index of them would cost more than it saves
 
 
@@ -148,7 +151,8 @@ def _build(state: IndexState) -> Step:
             dataset.create_index(state.column, "IVF_FLAT", metric="L2", num_partitions=1, replace=True)
         else:
             kind: Any = SCALAR[state.kind]
-            dataset.create_scalar_index(state.column, kind, replace=True)
+            words = WORDS if state.kind == "fts" else {}
+            dataset.create_scalar_index(state.column, kind, replace=True, **words)
 
     return build
 

@@ -16,7 +16,7 @@ from ontologia.query.aggregates import avg as avg_of
 from ontologia.query.aggregates import max as max_of
 from ontologia.query.aggregates import min as min_of
 from ontologia.query.aggregates import sum as sum_of
-from ontologia.query.plan import Hop, Order, Plan, Window, group_names
+from ontologia.query.plan import Hop, Order, Plan, Search, Window, group_names
 from ontologia.query.results import Hydrator, Path, Result, attach_endpoints, place_ends
 
 if TYPE_CHECKING:
@@ -111,6 +111,19 @@ class Query(Generic[T]):
         """Sort by a field; ties, and queries without an order, follow identity. Repeat it to sort by several."""
         self._own(single(field, "order_by"))
         return self._with(order=(*self._plan.order, Order(field, _direction(descending))))
+
+    def nearest(self, field: FieldExpr[Any], vector: Sequence[float], k: int = 10) -> Self:
+        """The `k` rows whose vector is nearest, nearest first; among those that pass the filters. On graphs."""
+        self._own(single(field, "nearest"))
+        numbers = tuple(float(number) for number in vector)
+        return self._with(search=Search(field.name, vector=numbers, most=_not_negative("nearest", k)))
+
+    def search(self, field: FieldExpr[Any], text: str, k: int | None = None) -> Self:
+        """The rows whose text has words of this one, best first; at most `k` of them. On graphs."""
+        self._own(single(field, "search"))
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"search() takes words to look for, not {text!r}")
+        return self._with(search=Search(field.name, text=text, most=None if k is None else _not_negative("search", k)))
 
     def limit(self, rows: int) -> Self:
         return self._with(limit=_not_negative("limit", rows))

@@ -49,12 +49,23 @@ class Hop:
     where: tuple[Predicate, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The rows that suit best: nearest to a vector, or with the words of a text. `most` bounds how many."""
+
+    field: str
+    vector: tuple[float, ...] | None = None
+    text: str | None = None
+    most: int | None = None
+
+
 @dataclass(frozen=True)
 class Plan:
     """The whole question. `aggregates` makes it a question about numbers, `hops` one about paths.
 
     `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does, and `only`
-    those of them that are wanted; `unordered` saves the sorting where the asker does not care.
+    those of them that are wanted; `unordered` saves the sorting where the asker does not care. `search` limits it to
+    rows that an index of the engine finds, before all else; it changes the rows, not the statement.
     """
 
     source: TypeRef
@@ -73,6 +84,7 @@ class Plan:
     stored: bool = False
     only: tuple[str, ...] | None = None
     unordered: bool = False
+    search: Search | None = None
 
     def changed(self, **values: Any) -> Plan:
         """A copy with other values; several times faster than `dataclasses.replace`, as a key lookup can tell."""

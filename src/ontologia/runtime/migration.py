@@ -133,7 +133,7 @@ Rewrite = Callable[[Transaction, Step, Upgraders], int]
 def preview(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgraders) -> MigrationPreview:
     """The plan, without touching anything."""
     catalog = engine.catalog()
-    return _preview(engine, catalog, _plan(engine, catalog, engine.schema_versions(), declarations, upgraders))
+    return _preview(engine, catalog, plan_steps(engine, catalog, engine.schema_versions(), declarations, upgraders))
 
 
 def apply(
@@ -156,7 +156,7 @@ def apply(
 
     def work(transaction: Transaction) -> MigrationResult:
         versions = [version for ref in transaction.catalog.layouts for version in transaction.recorded(ref)]
-        steps = _plan(engine, transaction.catalog, versions, declarations, upgraders)
+        steps = plan_steps(engine, transaction.catalog, versions, declarations, upgraders)
         plan = _preview(engine, transaction.catalog, steps)
         if token != plan.token and (token is not None or not force):
             raise MigrationTokenError("the store or the code changed since the preview: preview again for a new token")
@@ -164,8 +164,8 @@ def apply(
             return MigrationResult(success=True, duration_s=time.monotonic() - started)
         if plan.missing_upgraders:
             raise MissingUpgraderError(plan.missing_upgraders)
-        rewritten = {step.ref: (rewrite or _rewrite)(transaction, step, upgraders) for step in steps}
-        commit_id = transaction.publish({**metadata, **_commit_metadata(steps, rewritten)})
+        rewritten = {step.ref: (rewrite or rewrite_rows)(transaction, step, upgraders) for step in steps}
+        commit_id = transaction.publish({**metadata, **commit_metadata(steps, rewritten)})
         return MigrationResult(
             success=True,
             types_migrated=[step.ref.name for step in steps],
@@ -178,7 +178,7 @@ def apply(
     return engine.transact(work)
 
 
-def _commit_metadata(steps: Sequence[Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:
+def commit_metadata(steps: Sequence[Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:
     """RFC 0009 §6.1."""
     return {
         "kind": "migration",
@@ -198,7 +198,7 @@ def _commit_metadata(steps: Sequence[Step], rewritten: Mapping[TypeRef, int]) ->
 # --- planning ---
 
 
-def _plan(
+def plan_steps(
     engine: Engine,
     catalog: Catalog,
     recorded: Sequence[SchemaVersion],
@@ -299,7 +299,7 @@ def _by_type(rows: Mapping[TypeRef, int]) -> RowCounts:
 # --- the rewrite ---
 
 
-def _rewrite(transaction: Transaction, step: Step, upgraders: Upgraders) -> int:
+def rewrite_rows(transaction: Transaction, step: Step, upgraders: Upgraders) -> int:
     """Bring the latest state of a type into its new version. Returns how many rows there were."""
     old = list(transaction.scan(step.ref))
     layout = transaction.activate(step.declaration.schema, step.target)

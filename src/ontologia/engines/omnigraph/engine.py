@@ -24,6 +24,7 @@ from ontologia.engines.base import (
     summarized_layouts,
 )
 from ontologia.engines.omnigraph.reading import RowsRelation, TypeRows, needed_columns, pushed_filter
+from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
 from ontologia.engines.rowwise import RowwiseRepository
@@ -32,6 +33,7 @@ from ontologia.files.duck import Duck, python_values
 from ontologia.model import TypeRef
 from ontologia.objects import Lease
 from ontologia.omnigraph.comparing import compare
+from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
@@ -52,7 +54,7 @@ class GraphEngine(RowwiseRepository):
     backend = "omnigraph"
     engine_version = "v1"
     dialect = DIALECTS["duckdb"]
-    capabilities = Capabilities(typed_columns=True, object_storage=False)
+    capabilities = Capabilities(typed_columns=True, branches=True, removals=True, search=True)
 
     def __init__(
         self, graph: Graph, config: OntologiaConfig | None = None, *, branch: str = MAIN, commit: int | None = None
@@ -118,12 +120,17 @@ class GraphEngine(RowwiseRepository):
     # --- questions ---
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
-        with self._looking_for(keys):
+        with self._looking_for(keys), self.snapshot():
+            if plan.search is not None:
+                catalog = catalog or self.catalog()
+                found = super().fetch(plan, keys, catalog)
+                return Fetched(best_first(plan, self._reading.ranked, found.columns), found.diagnostics)
             return super().fetch(plan, keys, catalog)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
-        with self._looking_for(keys):
-            return super().table(plan, keys, catalog)
+        with self._looking_for(keys), self.snapshot():
+            found = super().table(plan, keys, catalog)
+            return found if plan.search is None else found.take(order_of(plan, self._reading.ranked, found.columns))
 
     @contextmanager
     def _looking_for(self, keys: pa.Table | None) -> Iterator[None]:
@@ -136,19 +143,24 @@ class GraphEngine(RowwiseRepository):
     @contextmanager
     def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
         found: dict[TypeRef, Relation] = {}
-        tables: dict[str, pa.Table] = {}
+        tables: dict[str, pa.Table | None] = {}
         keys = getattr(self._reading, "keys", None)
         for ref in plan.schemas:
             layout = catalog.layouts.get(ref)
             if layout is None:
-                found[ref] = EmptyRelation(ref)
+                pending = self.overlaid(GraphType(plan.schemas[ref]), None)
+                found[ref] = EmptyRelation(ref) if pending is None else RowsRelation(ref)
+                tables[RowsRelation(ref).name] = pending
                 continue
             type = GraphType(layout.schema)
             rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
             gone: list[int] = []
             where = pushed_filter(plan, type, keys)
+            if plan.search is not None and ref == plan.source:
+                where = self._searched(plan, type, rows, catalog)
             relation = RowsRelation(ref)
-            tables[relation.name] = rows.read(plan.window, needed_columns(plan, type), where, gone)
+            read = rows.read(plan.window, needed_columns(plan, type), where, gone)
+            tables[relation.name] = self.overlaid(type, read)
             found[ref] = relation
             if gone:
                 self._diagnostics.append({"reason": "history_cleaned_up", "type": str(ref), "commits": gone})
@@ -157,6 +169,21 @@ class GraphEngine(RowwiseRepository):
             yield found
         finally:
             self._reading.tables = {}
+
+    def overlaid(self, type: GraphType, rows: pa.Table | None) -> pa.Table | None:
+        """Rows as they are read, None for a type that is not stored; a transaction sees its own on top."""
+        return rows
+
+    def _searched(self, plan: Plan, type: GraphType, rows: TypeRows, catalog: Catalog) -> str:
+        """A filter for the rows that a search finds among those that pass the plan's own filters."""
+        among = None
+        if plan.where:
+            passing = self.table(plan.changed(search=None, limit=None, offset=None, stored=True), None, catalog)
+            among = type.ids_of(passing)
+        assert plan.search is not None
+        ranked = ranked_ids(rows.newest(plan.window), type, plan.search, among)
+        self._reading.ranked = {name: place for place, name in enumerate(ranked)}
+        return is_in("id", ranked)
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.omnigraph.types import EMPTY, GraphType
+from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
 from ontologia.omnigraph.datasets import is_in, quoted
 from ontologia.omnigraph.manifest import Manifest, Pin
@@ -38,6 +39,18 @@ class TypeRows:
     type: GraphType
     activation: int
 
+    def newest(self, window: Window) -> LanceDataset | None:
+        """The dataset that a state is read from: a search is about one state, not about history."""
+        if not window.deduplicated:
+            raise ValidationError("a search is about one state: leave out with_history() and history_since()")
+        pins = self._pins(window)
+        return None if not pins else self.graph.datasets.open(*pins[-1].place)
+
+    def _pins(self, window: Window) -> list[Pin]:
+        last = EMPTY + (window.commit or 0) if window.mode == "as_of" else self.manifest.version
+        since = EMPTY + self.activation
+        return [pin for pin in self.manifest.history[self.type.key] if since <= pin.published_at <= last]
+
     def read(
         self,
         window: Window,
@@ -48,9 +61,7 @@ class TypeRows:
         """Identity, commit and fields. `gone` collects commits whose rows a cleanup removed."""
         import pyarrow as pa
 
-        last = EMPTY + (window.commit or 0) if window.mode == "as_of" else self.manifest.version
-        since = EMPTY + self.activation
-        pins = [pin for pin in self.manifest.history[self.type.key] if since <= pin.published_at <= last]
+        pins = self._pins(window)
         if window.deduplicated:
             parts = [self._rows(pins[-1], columns, where)] if pins else []
         else:
@@ -193,9 +204,9 @@ class RowsRelation(Relation):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         from sqlglot import exp
 
-        chosen: list[exp.Expression] = [_named(name) for name in (*self.ref.identity, COMMIT_ID)]
+        chosen: list[Any] = [_named(name) for name in (*self.ref.identity, COMMIT_ID)]
         for column in columns:
-            found: exp.Expression = _named(column.physical)
+            found: Any = _named(column.physical)
             if column.scalar == "float":
                 # DuckDB hands comparisons of plain columns to Arrow, where not-a-number is not above infinity.
                 product = exp.Mul(this=found, expression=exp.Literal.number("1.0"))

@@ -1,0 +1,302 @@
+"""A transaction on a graph in typed objects: collected in order, validated together, committed as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ontologia.engines.base import SchemaVersion
+from ontologia.engines.omnigraph.engine import GraphEngine
+from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
+from ontologia.errors import GraphValidationError, ValidationError
+from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
+from ontologia.omnigraph.graph import Graph
+from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
+from ontologia.omnigraph.phases import WritePlan
+from ontologia.query.builder import QueryRoot
+from ontologia.runtime.rows import identity_of, table_of, transposed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T", bound=Declared)
+
+
+class PendingRows:
+    """What a transaction did to one type so far: the last word on each id."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self.type = GraphType(declaration.schema)
+        self.objects: dict[str, Declared] = {}
+        self.tables: list[pa.Table] = []  #: in bulk, as an engine is handed rows
+        self.deleted: dict[str, None] = {}
+        self.new: set[str] = set()
+        self.replaces_all = False
+
+    def write(self, obj: Declared, *, new: bool) -> None:
+        name = id_of(obj)
+        if new and (name in self.objects or name in self.new):
+            raise GraphValidationError("the transaction was refused", [f"{self.type.key} {name!r} is inserted twice"])
+        if new and name not in self.deleted:
+            self.new.add(name)
+        self.deleted.pop(name, None)
+        self.objects[name] = obj
+
+    def delete(self, name: str) -> None:
+        self.objects.pop(name, None)
+        self.new.discard(name)
+        self.deleted[name] = None
+
+    def rows(self) -> pa.Table | None:
+        """All rows that are written, each id once, as an engine is handed them."""
+        import pyarrow as pa
+
+        parts = list(self.tables)
+        if self.objects:
+            objects = list(self.objects.values())
+            identities = transposed([identity_of(obj) for obj in objects], len(self.declaration.ref.identity))
+            columns = [[obj.__dict__[name] for obj in objects] for name in self.declaration.schema.names]
+            parts.append(table_of(self.declaration, identities, columns))
+        return pa.concat_tables(parts) if parts else None
+
+
+def id_of(obj: Declared) -> str:
+    identity = identity_of(obj)
+    if obj.__declaration__.ref.kind == "entity":
+        return identity[0]
+    return edge_id(identity if obj.__declaration__.instance_key else identity[:2])
+
+
+def id_from_key(declaration: Declaration, key: Any) -> str:
+    """An id from what a caller calls a key: a value, or for a relation its ends and instance key."""
+    if declaration.ref.kind == "entity":
+        return key_text(key)
+    size = 3 if declaration.instance_key else 2
+    if not isinstance(key, (tuple, list)) or len(key) != size:
+        parts = "left_key, right_key, instance_key" if size == 3 else "left_key, right_key"
+        raise ValidationError(f"a {declaration.ref.name} is named by ({parts}), not by {key!r}")
+    return edge_id([key_text(part) for part in key])
+
+
+class GraphTransaction:
+    """`with graph.transaction() as tx`: one atomic commit over all touched types, and a view that has its changes."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        branch: str = "main",
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        if_commit: str | None = None,
+    ) -> None:
+        graph.check_writable()
+        self._graph = graph
+        self.branch = branch
+        self._actor = actor
+        self._message = message
+        self._if_commit = if_commit
+        self._pending: dict[TypeRef, PendingRows] = {}
+        self._cascade = False
+        self._kind: Any = "Mutation"
+        self.commit: CommitRecord | None = None
+        """The commit, once the block was left; None when nothing changed."""
+        graph.manifest(branch)
+
+    # --- changes ---
+
+    def upsert(self, objects: Declared | Iterable[Declared]) -> None:
+        """Write objects, whether they exist or not."""
+        self._write(objects, new=False)
+
+    def insert(self, objects: Declared | Iterable[Declared]) -> None:
+        """Write objects that must not exist yet."""
+        self._write(objects, new=True)
+
+    def delete(self, cls: type[Declared], keys: Any, *, cascade: bool = False) -> None:
+        """Delete by key, or keys. A node with edges goes only with `cascade`, which takes the edges along."""
+        pending = self._of(cls)
+        several = isinstance(keys, (list, set, frozenset)) or not isinstance(keys, (str, bytes, tuple, Iterable))
+        for key in keys if several and isinstance(keys, Iterable) else [keys]:
+            pending.delete(id_from_key(pending.declaration, key))
+        self._cascade |= cascade
+
+    def upsert_arrow(self, cls: type[Declared], table: pa.Table) -> None:
+        """Write rows in bulk: one column per field by name, `left_key` and `right_key` for relations."""
+        pending = self._of(cls)
+        pending.tables.append(rows_of_table(pending.declaration, table))
+
+    def _write(self, objects: Declared | Iterable[Declared], *, new: bool) -> None:
+        for obj in [objects] if isinstance(objects, Declared) else objects:
+            if not isinstance(obj, Declared):
+                raise TypeError(f"a transaction takes entities and relations, not {obj!r}")
+            self._of(type(obj)).write(obj, new=new)
+
+    def _of(self, cls: type[Declared]) -> PendingRows:
+        declaration = getattr(cls, "__declaration__", None)
+        if not isinstance(cls, type) or declaration is None or cls in (Entity, Relation):
+            raise TypeError(f"{cls!r} is not a class derived from Entity or Relation")
+        return self._pending.setdefault(declaration.ref, PendingRows(declaration))
+
+    # --- reading what will be ---
+
+    def query(self) -> QueryRoot:
+        """A query that sees this transaction's changes on top of the branch."""
+        return QueryRoot(_Overlaid(self._graph, self.branch, self._pending))
+
+    def get(self, cls: type[T], key: Any) -> T | None:
+        """One object by key, as this transaction has it."""
+        pending = self._of(cls)
+        name = id_from_key(pending.declaration, key)
+        if name in pending.objects:
+            return pending.objects[name]  # type: ignore[return-value]
+        if name in pending.deleted:
+            return None
+        root = self.query()
+        field = pending.declaration.expression
+        if issubclass(cls, Entity):
+            return root.entities(cls).where(field(pending.declaration.primary_key or "") == key).first()
+        ends = field("left_key") == key[0], field("right_key") == key[1]
+        found = root.relations(cls).where(*ends).collect()  # type: ignore[type-var]
+        return next((obj for obj in found if id_of(obj) == name), None)
+
+    # --- the end ---
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.commit = self._commit()
+
+    def _commit(self) -> CommitRecord | None:
+        if not any(it.objects or it.tables or it.deleted or it.replaces_all for it in self._pending.values()):
+            return None
+        return self._graph.write(self.branch, self._kind, self._plan, actor=self._actor, if_commit=self._if_commit)
+
+    def _plan(self, manifest: Manifest) -> WritePlan | None:
+        engine = GraphEngine(self._graph, branch=self.branch)
+        engine.catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
+        details = {} if self._message is None else {"message": self._message}
+        changes = [change_of(manifest, pending) for pending in self._pending.values()]
+        return plan_mutation(self._graph, manifest, changes, Checks(cascade=self._cascade), details)
+
+
+def change_of(manifest: Manifest, pending: PendingRows) -> TableChange:
+    """What a transaction does to a table; a type that the graph does not know yet is registered with it."""
+    rows = pending.rows()
+    found = None if rows is None else pending.type.to_graph(rows)
+    _check_unique(pending, found)
+    change = TableChange(pending.type.key, found, list(pending.deleted), frozenset(pending.new))
+    if pending.replaces_all:
+        change.replace_all = True
+        change.rows = found if found is not None else pending.type.arrow.empty_table()
+    return registered(manifest, pending.type, change)
+
+
+def registered(manifest: Manifest, type: GraphType, change: TableChange) -> TableChange:
+    """A change that also says which version of the schema its rows have."""
+    if type.key in manifest.pins:
+        current = next(version for version in versions_of(manifest, type.key) if version.is_current)
+        change.notes = {SCHEMA_VERSION: current.schema_version_id}
+        return change
+    earlier = versions_of(manifest, type.key) if type.key in manifest.tables else []
+    number = max((version.schema_version_id for version in earlier), default=0) + 1
+    version = SchemaVersion(type.ref, number, type.schema, datetime.now(UTC).isoformat())
+    change.table = type.table([version_note(it) for it in [*earlier, version]])
+    change.schema = type.arrow
+    change.notes = {SCHEMA_VERSION: number}
+    change.replace_all = False
+    return change
+
+
+def _check_unique(pending: PendingRows, rows: pa.Table | None) -> None:
+    import pyarrow.compute as pc
+
+    if rows is None or not pending.tables or rows.num_rows == pc.count_distinct(rows.column("id")).as_py():
+        return
+    counts = {item["values"]: item["counts"] for item in pc.value_counts(rows.column("id")).to_pylist()}
+    twice = [f"{pending.type.key} {name!r} comes {n} times" for name, n in counts.items() if n > 1]
+    raise GraphValidationError("the transaction was refused", twice)
+
+
+def rows_of_table(declaration: Declaration, table: pa.Table) -> pa.Table:
+    """Rows of a caller's table as an engine is handed them: checked for columns, types and missing values."""
+    import pyarrow as pa
+
+    schema = declaration.schema
+    ends = ["left_key", "right_key"] if schema.ref.kind == "relation" else []
+    keyed = [schema.instance_key] if schema.instance_key else []
+    names = [*ends, *keyed, *schema.names]
+    missing = [name for name in names if name not in table.column_names and _required(declaration, name)]
+    unknown = [name for name in table.column_names if name not in names]
+    if missing or unknown:
+        problem = f"lacks {', '.join(missing)}" if missing else f"has unknown columns {', '.join(unknown)}"
+        raise ValidationError(f"a table of {schema.ref.name} {problem}; its fields are {', '.join(names)}")
+    arrays: dict[str, Any] = {}
+    for column in schema.columns:
+        arrays[column.physical] = _column(declaration, column, table)
+    if schema.ref.kind == "entity":
+        key = arrays[schema.by_name[schema.primary_key or ""].physical]
+        arrays["entity_key"] = pa.array([key_text(value) for value in key.to_pylist()], pa.string())
+    else:
+        arrays |= {name: table.column(name).cast(pa.string()) for name in ends}
+        empty = pa.array([""] * table.num_rows, pa.string())
+        arrays["instance_key"] = table.column(keyed[0]).cast(pa.string()) if keyed else empty
+    return pa.table(arrays)
+
+
+def _required(declaration: Declaration, name: str) -> bool:
+    return name not in declaration.options or declaration.options[name].required
+
+
+def _column(declaration: Declaration, column: Any, table: pa.Table) -> Any:
+    import pyarrow as pa
+
+    if column.name not in table.column_names:
+        value = declaration.default_of(column.name)
+        value = encode_json(value) if column.scalar is None and value is not None else value
+        return pa.array([value] * table.num_rows, column.arrow_type)
+    found = table.column(column.name)
+    if column.scalar is None:
+        return pa.array([None if it is None else encode_json(it) for it in found.to_pylist()], pa.string())
+    try:
+        found = found.cast(column.arrow_type)
+    except pa.ArrowInvalid as problem:
+        raise ValidationError(f"{declaration.ref.name}.{column.name} is {column.describe()}: {problem}") from problem
+    if found.null_count and not column.nullable:
+        places = [place for place, value in enumerate(found.to_pylist()) if value is None]
+        raise GraphValidationError(
+            f"{declaration.ref.name}.{column.name} may not be null", [f"row {place} has none" for place in places]
+        )
+    return found
+
+
+class _Overlaid(GraphEngine):
+    """A branch with a transaction's changes on top of it, for queries inside the transaction."""
+
+    def __init__(self, graph: Graph, branch: str, pending: Mapping[TypeRef, PendingRows]) -> None:
+        super().__init__(graph, branch=branch)
+        self._pending = pending
+
+    def overlaid(self, type: GraphType, rows: pa.Table | None) -> pa.Table | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        pending = self._pending.get(type.ref)
+        if pending is None:
+            return rows
+        written = pending.rows()
+        if rows is None:
+            rows = type.from_graph(type.arrow.empty_table(), pa.array([], pa.int64()))
+        covered = set(pending.deleted) | (set() if written is None else set(type.ids_of(written)))
+        ids = pa.array(type.ids_of(rows), pa.string())
+        kept = rows.filter(pc.invert(pc.is_in(ids, value_set=pa.array(sorted(covered), pa.string()))))
+        if written is None:
+            return kept
+        number = pa.array([self.catalog().head + 1] * written.num_rows, pa.int64())
+        mine = type.from_graph(type.to_graph(written), number).select(rows.column_names)
+        return pa.concat_tables([kept, mine.cast(kept.schema)])

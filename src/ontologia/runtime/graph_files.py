@@ -1,0 +1,83 @@
+"""Graphs in and out as lines of JSON: nodes `{type, data}`, edges `{edge, from, to, data}`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from ontologia.errors import GraphValidationError, ValidationError
+from ontologia.model import Declaration, Declared, encode_json
+
+if TYPE_CHECKING:
+    from ontologia.runtime.omnigraph import Omnigraph
+
+Types = Mapping[Any, Declaration]  #: by kind and name
+
+
+def read_lines(path: Path, types: Types) -> Iterator[Declared]:
+    """The objects of a file. Every line that does not fit is named."""
+    problems: list[str] = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield _object(json.loads(line), types)
+                except (ValueError, KeyError, TypeError, ValidationError, pydantic.ValidationError) as problem:
+                    problems.append(f"line {number}: {_said(problem)}")
+    if problems:
+        raise GraphValidationError(f"{path} was refused", problems)
+
+
+def _object(content: Mapping[str, Any], types: Types) -> Declared:
+    data = dict(content.get("data", {}))
+    if "type" in content:
+        declaration = _declaration(types, ("entity", content["type"]))
+    else:
+        declaration = _declaration(types, ("relation", content["edge"]))
+        data |= {"left_key": content["from"], "right_key": content["to"]}
+    data = {name: value for name, value in data.items() if name != "id" or name in declaration.options}
+    return declaration.cls(**data)
+
+
+def _declaration(types: Types, ref: tuple[str, str]) -> Declaration:
+    if ref not in types:
+        raise ValidationError(f"the graph has no {ref[0]} {ref[1]!r}; open it with types= that have it")
+    return types[ref]
+
+
+def _said(problem: Exception) -> str:
+    if isinstance(problem, KeyError):
+        return f"it has no {problem.args[0]!r}; a node has type and data, an edge has edge, from, to and data"
+    return " ".join(str(problem).split())
+
+
+def write_lines(graph: Omnigraph, path: Path, branch: str) -> int:
+    """All objects of a branch, by type and key; how many. The file is whole or not there."""
+    aside = path.with_name(f"{path.name}.part")
+    count = 0
+    with aside.open("w", encoding="utf-8") as lines:
+        for declaration in sorted(graph.declarations.values(), key=lambda item: item.ref):
+            for obj in _objects(graph, declaration, branch):
+                lines.write(_line(declaration, obj) + "\n")
+                count += 1
+    aside.rename(path)
+    return count
+
+
+def _objects(graph: Omnigraph, declaration: Declaration, branch: str) -> list[Any]:
+    root = graph.query(branch=branch)
+    if declaration.ref.kind == "entity":
+        return root.entities(declaration.cls).collect()  # type: ignore[type-var]
+    return root.relations(declaration.cls).collect()  # type: ignore[type-var]
+
+
+def _line(declaration: Declaration, obj: Any) -> str:
+    data = {name: obj.__dict__[name] for name in declaration.options}
+    if declaration.ref.kind == "entity":
+        return encode_json({"type": declaration.ref.name, "data": data})
+    ends = {"from": obj.left_key, "to": obj.right_key}
+    return encode_json({"edge": declaration.ref.name, **ends, "data": data})

@@ -1,0 +1,331 @@
+"""`Omnigraph`: a versioned graph of typed objects, with branches, merges, diffs, search and care."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.omnigraph.engine import GraphEngine
+from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of
+from ontologia.errors import ValidationError
+from ontologia.model import Declaration, Declared, Entity, TypeRef
+from ontologia.objects import Location
+from ontologia.omnigraph import branches, cleanup, history, maintenance, merge
+from ontologia.omnigraph.branches import Branch
+from ontologia.omnigraph.commits import RecoveryRecord
+from ontologia.omnigraph.graph import Graph, OpenMode
+from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
+from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.snapshots import resolve, tags_of
+from ontologia.query.builder import QueryRoot
+from ontologia.runtime import graph_schema
+from ontologia.runtime.graph_changes import GraphTransaction, registered, rows_of_table
+from ontologia.runtime.graph_files import read_lines, write_lines
+from ontologia.runtime.graph_schema import SchemaPlan
+from ontologia.runtime.upgraders import Upgraders, registered_upgraders
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOAD_MODES = ("overwrite", "append", "merge")
+
+
+class GraphSnapshot:
+    """A consistent view over all types at one commit. It stays as it is, whatever is written afterwards."""
+
+    def __init__(self, graph: Graph, manifest: Manifest) -> None:
+        self._engine = GraphEngine(graph, branch=manifest.branch, commit=manifest.version - EMPTY)
+        self._manifest = manifest
+        self.branch = manifest.branch
+        self.version = manifest.version
+        self.commit = manifest.head
+
+    def query(self) -> QueryRoot:
+        """The query builder, on this state."""
+        return QueryRoot(self._engine)
+
+    def to_arrow(self, cls: type[Declared], columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a type as Lance has them: ids, then fields."""
+        from ontologia.omnigraph.snapshots import Snapshot
+
+        return Snapshot(self._engine.graph, self._manifest).read(key_of(cls.__declaration__.ref), columns)
+
+    def count(self, cls: type[Declared]) -> int:
+        """How many rows a type has, from the catalog alone."""
+        pin = self._manifest.pins.get(key_of(cls.__declaration__.ref))
+        return 0 if pin is None else pin.rows
+
+
+class Omnigraph:
+    """A graph at a path, `file://` or `s3://`.
+
+    >>> graph = Omnigraph.init("file:///data/people", types=[Person, Knows])        # doctest: +SKIP
+    >>> with graph.transaction(message="two people") as tx:                          # doctest: +SKIP
+    ...     tx.upsert([Person(name="ann"), Person(name="bob")])
+    ...     tx.upsert(Knows(left_key="ann", right_key="bob"))
+    >>> graph.create_branch("review")                                                # doctest: +SKIP
+    """
+
+    def __init__(self, graph: Graph, types: Iterable[type[Declared]] | None = None, actor: str | None = None) -> None:
+        self._graph = graph
+        self._actor = actor
+        self.declarations: dict[TypeRef, Declaration] = {}
+        for cls in types or ():
+            declaration = getattr(cls, "__declaration__", None)
+            if declaration is None:
+                raise TypeError(f"{cls!r} is not a class derived from Entity or Relation")
+            self.declarations[declaration.ref] = declaration
+
+    @classmethod
+    def init(
+        cls,
+        uri: str | os.PathLike[str],
+        types: Iterable[type[Declared]] = (),
+        *,
+        actor: str | None = None,
+        config: OntologiaConfig | None = None,
+    ) -> Self:
+        """Make a graph in an empty place, with an empty table for every type."""
+        objects = Location.of(uri, config).open_objects()
+        found = next(iter(objects.list()), None)
+        if found is not None:
+            raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")
+        graph = cls(Graph.init(objects, config), types, actor)
+        if graph.declarations:
+            graph._register()
+        return graph
+
+    @classmethod
+    def open(
+        cls,
+        uri: str | os.PathLike[str],
+        types: Iterable[type[Declared]] | None = None,
+        mode: OpenMode = OpenMode.READ_WRITE,
+        actor: str | None = None,
+        *,
+        config: OntologiaConfig | None = None,
+    ) -> Self:
+        """Open a graph. Read-write runs migrations, then recovery; read-only writes nothing, ever."""
+        return cls(Graph.open(Location.of(uri, config).open_objects(), config, mode=mode), types, actor)
+
+    def _register(self) -> None:
+        def prepare(manifest: Manifest) -> WritePlan | None:
+            missing = [it for ref, it in self.declarations.items() if key_of(ref) not in manifest.pins]
+            types = [GraphType(declaration.schema) for declaration in missing]
+            changes = [registered(manifest, type, TableChange(type.key)) for type in types]
+            return plan_mutation(self._graph, manifest, changes, Checks(), {})
+
+        self._graph.write("main", "SchemaApply", prepare, actor=self._actor)
+
+    @property
+    def uri(self) -> str:
+        return self._graph.objects.uri
+
+    # --- writing ---
+
+    def transaction(
+        self,
+        branch: str = "main",
+        *,
+        actor: str | None = None,
+        message: str | None = None,
+        if_commit: str | None = None,
+    ) -> GraphTransaction:
+        """One atomic commit: leave the block to make it, leave it with an exception to forget it.
+
+        With `if_commit`, it is made only if that is still the newest commit of the branch.
+        """
+        return GraphTransaction(self._graph, branch, actor=actor or self._actor, message=message, if_commit=if_commit)
+
+    def load(
+        self,
+        source: str | os.PathLike[str] | pa.Table,
+        mode: str = "merge",
+        *,
+        branch: str = "main",
+        from_: str | None = None,
+        type: type[Declared] | None = None,
+        actor: str | None = None,
+    ) -> CommitRecord | None:
+        """Bulk: a file of JSON lines, or an Arrow table of one `type`, as one commit.
+
+        `overwrite` replaces all rows of the types that are loaded, `append` takes only new keys, `merge` updates. With
+        `from_`, a branch that does not exist is made from there.
+        """
+        if mode not in LOAD_MODES:
+            raise ValidationError(f"mode is {', '.join(LOAD_MODES)}, not {mode!r}")
+        if from_ is not None and branch not in self._graph.branches():
+            self.create_branch(branch, from_=from_)
+        transaction = self.transaction(branch, actor=actor)
+        transaction._kind = "Load"
+        if isinstance(source, (str, os.PathLike)):
+            types = {(ref.kind, ref.name): declaration for ref, declaration in self.declarations.items()}
+            objects = list(read_lines(Path(source), types))
+            transaction.insert(objects) if mode == "append" else transaction.upsert(objects)
+        else:
+            if type is None:
+                raise ValidationError("a table is loaded as a type: load(table, type=Person)")
+            rows = rows_of_table(type.__declaration__, source)
+            pending = transaction._of(type)
+            pending.tables.append(rows)
+            if mode == "append":
+                pending.new |= set(pending.type.ids_of(rows))
+        if mode == "overwrite":
+            for pending in transaction._pending.values():
+                pending.replaces_all = True
+        with transaction:
+            pass
+        return transaction.commit
+
+    def export(self, path: str | os.PathLike[str], branch: str = "main") -> int:
+        """Write all objects of the declared types as lines that `load` takes; how many."""
+        return write_lines(self, Path(path), branch)
+
+    # --- branches ---
+
+    def create_branch(self, name: str, from_: str = "main") -> str:
+        """Make a branch from a branch, tag or commit. Nothing is copied; tables fork when the branch writes to them."""
+        return branches.create_branch(self._graph, name, from_)
+
+    def branches(self) -> list[Branch]:
+        """main first, then the others by name."""
+        return branches.list_branches(self._graph)
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch; refused while other branches or tags need it."""
+        branches.delete_branch(self._graph, name)
+
+    def merge(
+        self,
+        source: str,
+        into: str = "main",
+        *,
+        strategy: merge.Strategy = "fail",
+        delete_branch: bool = False,
+        dry_run: bool = False,
+        actor: str | None = None,
+        message: str | None = None,
+    ) -> merge.MergeReport:
+        """Merge three-way, row by row, into one commit with two parents. A conflict fails unless `strategy` decides:
+        `ours` keeps the target's value, `theirs` takes the source's."""
+        report = merge.merge(
+            self._graph,
+            source,
+            into,
+            strategy=strategy,
+            dry_run=dry_run,
+            actor=actor or self._actor,
+            message=message,
+        )
+        if delete_branch and not dry_run:
+            self.delete_branch(source)
+        return report
+
+    def tag(self, name: str, commit: str | int | None = None) -> None:
+        """Name a commit; what it needs is kept until the tag is deleted."""
+        branches.create_tag(self._graph, name, commit)
+
+    def tags(self) -> Mapping[str, tuple[str, int]]:
+        """Tags, and the branch and version they stand for."""
+        return tags_of(self._graph)
+
+    def delete_tag(self, name: str) -> None:
+        branches.delete_tag(self._graph, name)
+
+    # --- history ---
+
+    def commits(self, branch: str = "main") -> list[CommitRecord]:
+        """The history of a branch, newest first."""
+        return list(self._graph.commits(branch))
+
+    def snapshot(self, reference: str | int | None = None, branch: str = "main") -> GraphSnapshot:
+        """The state at a commit, branch, tag or version (of `branch`)."""
+        return GraphSnapshot(self._graph, resolve(self._graph, reference, branch))
+
+    def diff(
+        self,
+        a: str | int,
+        b: str | int,
+        *,
+        types: Sequence[type[Declared]] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> history.ChangeSet:
+        """What differs between two states, row by row, before and after."""
+        keys = None if types is None else [key_of(cls.__declaration__.ref) for cls in types]
+        return history.diff(self._graph, resolve(self._graph, a), resolve(self._graph, b), keys, ops)
+
+    def changes(
+        self, since: str | None = None, *, branch: str = "main", limit: int | None = None
+    ) -> history.ChangeFeed:
+        """What commits after a cursor changed, oldest first; `limit` counts commits. The feed has the next cursor."""
+        return history.changes_since(self._graph, branch, since, limit)
+
+    def query(self, branch: str = "main", commit: str | int | None = None) -> QueryRoot:
+        """The query builder on a branch, or on a commit of it."""
+        if commit is not None:
+            return self.snapshot(commit, branch).query()
+        return QueryRoot(GraphEngine(self._graph, branch=branch))
+
+    # --- schema ---
+
+    def plan_schema(self, types: Iterable[type[Declared]], upgraders: Upgraders | None = None) -> SchemaPlan:
+        """What `apply_schema` would do."""
+        steps = registered_upgraders() if upgraders is None else upgraders
+        return graph_schema.plan_schema(GraphEngine(self._graph), _declarations(types), steps)
+
+    def apply_schema(
+        self, types: Iterable[type[Declared]], *, allow_data_loss: bool = False, upgraders: Upgraders | None = None
+    ) -> int | None:
+        """Add, change and drop types in one commit, which records the migration. None when there is nothing to do."""
+        self._graph.check_writable()
+        steps = registered_upgraders() if upgraders is None else upgraders
+        declarations = _declarations(types)
+        number = graph_schema.apply_schema(self._graph, declarations, steps, allow_data_loss=allow_data_loss)
+        self.declarations = {declaration.ref: declaration for declaration in declarations}
+        return number
+
+    # --- care ---
+
+    def optimize(self, branch: str = "main") -> CommitRecord | None:
+        """Compact tables and bring indexes up to date, in one commit."""
+        return maintenance.optimize(self._graph, branch, self._actor)
+
+    def ensure_indices(self, branch: str = "main") -> CommitRecord | None:
+        """Build declared indexes that are missing."""
+        return maintenance.ensure_indices(self._graph, branch, self._actor)
+
+    def cleanup(self, keep: int = 10, older_than: str = "7d", *, dry_run: bool = True) -> cleanup.CleanupReport:
+        """Forget states beyond the newest `keep` and older than `older_than`, unless a branch or tag needs them."""
+        return cleanup.cleanup(self._graph, keep, older_than, dry_run=dry_run)
+
+    def repair(self, *, confirm: bool = False, force: bool = False) -> list[maintenance.Drift]:
+        """Look for versions that the graph did not make, and settle them with `confirm`."""
+        return maintenance.repair(self._graph, confirm=confirm, force=force)
+
+    def recoveries(self) -> list[RecoveryRecord]:
+        """The audit trail: every unfinished write that was rolled forward or back."""
+        return self._graph.commit_log.recoveries()
+
+    def close(self) -> None:
+        """Nothing is kept open; here so that a graph can be used as other stores are."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _declarations(types: Iterable[type[Declared]]) -> list[Declaration]:
+    found = [cls.__declaration__ for cls in types]
+    entities = {declaration.ref.name for declaration in found if issubclass(declaration.cls, Entity)}
+    for declaration in found:
+        ends = {declaration.schema.left, declaration.schema.right} - {None}
+        missing = sorted(str(name) for name in ends - entities)
+        if missing:
+            raise ValidationError(f"{declaration.ref} joins {', '.join(missing)}, which is not among the types")
+    return found
