@@ -56,7 +56,8 @@ EXCEPTIONS = {
     ("ontologia.query.builder", "ontologia.spark.queries"),  # to_spark() is a method of a query
     ("ontologia.engines.ontologia_03", "ontologia.engines.sqlite.connections"),  # opens the same kind of file
     ("ontologia.runtime.events.sqlite_store", "ontologia.engines.sqlite"),
-    ("ontologia.omnigraph", "ontologia.runtime.omnigraph"),  # the public class of graphs stands above the engines
+    ("ontologia.omnigraph", "ontologia.runtime.graphs"),  # the public class of graphs stands above the engines
+    ("ontologia.runtime.graphs", "ontologia.engines.omnigraph"),  # and is about this one engine
     ("ontologia.spark", "ontologia.engines.parquet"),
     ("ontologia.cli.dashboard", "ontologia.engines"),
     ("ontologia.cli.maintenance", "ontologia.engines.parquet"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.omnigraph.graph import Graph, OpenMode
 
 if TYPE_CHECKING:
-    from ontologia.runtime.omnigraph import Omnigraph
+    from ontologia.runtime.graphs.omnigraph import Omnigraph
 
 __all__ = ["Graph", "Omnigraph", "OpenMode"]
 
@@ -20,5 +20,5 @@ __all__ = ["Graph", "Omnigraph", "OpenMode"]
 def __getattr__(name: str) -> Any:
     """The face needs types and queries, which are above this layer: it is looked up when somebody asks for it."""
     if name == "Omnigraph":
-        return importlib.import_module("ontologia.runtime.omnigraph").Omnigraph
+        return importlib.import_module("ontologia.runtime.graphs.omnigraph").Omnigraph
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,10 +22,10 @@ from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
 from ontologia.omnigraph.snapshots import resolve, tags_of
 from ontologia.query.builder import QueryRoot
-from ontologia.runtime import graph_schema
-from ontologia.runtime.graph_changes import GraphTransaction, registered, rows_of_table
-from ontologia.runtime.graph_files import read_lines, write_lines
-from ontologia.runtime.graph_schema import SchemaPlan
+from ontologia.runtime.graphs import schema as graph_schema
+from ontologia.runtime.graphs.changes import GraphTransaction, registered, rows_of_table
+from ontologia.runtime.graphs.files import read_lines, write_lines
+from ontologia.runtime.graphs.schema import SchemaPlan
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.model import Declaration, Declared, encode_json
 
 if TYPE_CHECKING:
-    from ontologia.runtime.omnigraph import Omnigraph
+    from ontologia.runtime.graphs.omnigraph import Omnigraph
 
 Types = Mapping[Any, Declaration]  #: by kind and name
 

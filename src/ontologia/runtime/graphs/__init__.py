@@ -1,0 +1,1 @@
+"""`Omnigraph`: graphs as people use them, in typed objects. Stored by `ontologia.omnigraph`, asked through the engine."""
