@@ -1,1 +1,1 @@
-"""`Omnigraph`: graphs as people use them, in typed objects. Stored by `ontologia.omnigraph`, asked through the engine."""
+"""`Omnigraph`: graphs as people use them, in typed objects. Stored by `ontologia.omnigraph`, asked by its engine."""
