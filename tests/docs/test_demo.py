@@ -13,7 +13,7 @@ import pytest
 import ontologia
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("demo")]  # it is told once
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def environment():
 
 
 @pytest.fixture(scope="module")
-def told(place, environment):
+def output(place, environment):
     """What the demo prints."""
     command = [sys.executable, str(ROOT / "examples" / "demo.py")]
     demo = subprocess.run(command, capture_output=True, text=True, cwd=place, env=environment)
@@ -36,48 +36,48 @@ def told(place, environment):
     return demo.stdout
 
 
-def section(told, title):
+def section(output, title):
     """What stands under a title, up to the next one."""
-    return re.split(r"^[A-Z][a-z ]+  [A-Z].*\n", told.partition(f"\n{title}  ")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.split(r"^[A-Z][a-z ]+  [A-Z].*\n", output.partition(f"\n{title}  ")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def columns(told, title):
+def columns(output, title):
     """The cells of a table, without its headings."""
-    lines = [line for line in section(told, title).splitlines() if line.startswith("| ")]
+    lines = [line for line in section(output, title).splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 
-def chart(told, title):
+def chart(output, title):
     """The values of a bar chart by their labels."""
-    return dict(re.findall(r"^ +(\S.*?)  █+ (\S+)", section(told, title), re.MULTILINE))
+    return dict(re.findall(r"^ +(\S.*?)  █+ (\S+)", section(output, title), re.MULTILINE))
 
 
-def test_it_goes_from_files_to_types_and_travels_in_time(told):
-    assert columns(told, "Load") == [
+def test_it_goes_from_files_to_types_and_travels_in_time(output):
+    assert columns(output, "Load") == [
         ["Body", "20", "20", "0", "0", "1"],
         ["Orbits", "19", "19", "0", "0", "1"],
     ]
-    planets = chart(told, "Travel in time")
+    planets = chart(output, "Travel in time")
     assert (planets["1800"], planets["1807"], planets["1930"], planets["2006"]) == ("7", "11", "9", "8")
-    assert columns(told, "Look back") == [["2", "planet"], ["3", "asteroid"], ["8", "dwarf planet"]]
+    assert columns(output, "Look back") == [["2", "planet"], ["3", "asteroid"], ["8", "dwarf planet"]]
 
 
-def test_it_migrates_streams_into_a_bucket_and_compacts_it(told):
-    assert columns(told, "Migrate")[0][:6] == ["Mission", "2", "agency", "agencies", "25", "10"]
-    moved = columns(told, "Stream")
+def test_it_migrates_streams_into_a_bucket_and_compacts_it(output):
+    assert columns(output, "Migrate")[0][:6] == ["Mission", "2", "agency", "agencies", "25", "10"]
+    moved = columns(output, "Stream")
     assert [row[1] for row in moved] == [row[2] for row in moved] == ["7", "11", "8", "8", "9", "9", "9", "8"]
-    assert chart(told, "Compact") == {"before": "8", "after": "1"}
-    assert "7, 11, 8, 8, 9, 9, 9, 8 (the same)" in told
-    assert list(chart(told, "Analyse").values()) == ["20", "4", "6", "2", "1", "2", "1", "3"]
+    assert chart(output, "Compact") == {"before": "8", "after": "1"}
+    assert "7, 11, 8, 8, 9, 9, 9, 8 (the same)" in output
+    assert list(chart(output, "Analyse").values()) == ["20", "4", "6", "2", "1", "2", "1", "3"]
 
 
-def test_it_shows_the_code_that_it_runs_and_is_plain_when_piped(told):
-    assert '    pipeline.load(rows.where("orbits is not null"), into=Orbits, left="name", right="orbits")\n' in told
-    assert "\x1b" not in told
+def test_it_shows_the_code_that_it_runs_and_is_plain_when_piped(output):
+    assert '    pipeline.load(rows.where("orbits is not null"), into=Orbits, left="name", right="orbits")\n' in output
+    assert "\x1b" not in output
 
 
-def test_what_it_says_to_try_next_works_on_its_stores(told, place, environment):
-    commands = [line.strip() for line in told.partition("\nTry next  ")[2].splitlines()[1:]]
+def test_what_it_says_to_try_next_works_on_its_stores(output, place, environment):
+    commands = [line.strip() for line in output.partition("\nTry next  ")[2].splitlines()[1:]]
     assert len(commands) == 6
     for command in commands:
         done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=place, env=environment)
@@ -85,9 +85,9 @@ def test_what_it_says_to_try_next_works_on_its_stores(told, place, environment):
         assert len(done.stdout.splitlines()) > 2
 
 
-def test_the_readme_shows_what_it_prints(told):
+def test_the_readme_shows_what_it_prints(output):
     shown = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
-    assert shown in told
+    assert shown in output
 
 
 def test_it_does_not_touch_a_folder_with_something_else_in_it(place, environment):

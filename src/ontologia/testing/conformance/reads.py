@@ -10,9 +10,9 @@ from ontologia.errors import MetadataUnavailableError
 from ontologia.model import Entity, Field, Meta
 from ontologia.query.aggregates import count
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance.answers import are_close, make_plain
+from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import ConformanceSuite, EngineCase, StoreUnderTest, commit
-from ontologia.testing.conformance.questions import QUESTIONS
+from ontologia.testing.conformance.questions import KINDS, QUESTIONS
 from ontologia.testing.conformance.shop import Customer, Follows, Product, Subscription
 
 
@@ -37,10 +37,10 @@ class ReadConformance(ConformanceSuite):
         with engine.create_store() as store:
             yield store.fill()
 
-    @pytest.mark.parametrize("number", range(len(QUESTIONS)), ids=lambda number: QUESTIONS[number].name)
-    def test_a_question_is_answered_as_the_reference_model_does(self, shop: Session, number: int) -> None:
-        question = QUESTIONS[number]
-        assert are_close(make_plain(question.ask(shop.query())), make_plain(question.answer()), 0.0)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_questions_are_answered_as_the_reference_model_does(self, shop: Session, kind: str) -> None:
+        asked = [question for question in QUESTIONS if question.kind == kind]
+        assert [question.name for question in asked if not question.is_answered(shop.query())] == []
 
     # --- windows, with answers written by hand ---
 
