@@ -32,7 +32,7 @@ test-s3a: $(INSTALLED) ## Buckets read by Spark itself, through Hadoop's S3A, wh
 	@$(BIN)/python -m pytest -n 0 -m s3a tests/spark/test_s3a.py
 
 check: lint types ## Lint, types and the quick tests, for before every commit
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not s3 and not spark"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not thorough and not s3 and not spark"
 
 lint: $(INSTALLED) ## Ruff: rules and format
 	@$(BIN)/ruff check .

@@ -21,6 +21,8 @@ from ontologia.testing.s3server import S3Server
 from support import parquet_writers as writers
 from support.parquet_shop import HISTORY, Customer, Product, Shop, commit, latest
 
+pytestmark = pytest.mark.thorough
+
 
 class Race:
     """Writers on one prefix, and the journals of what they were told."""

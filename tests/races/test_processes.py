@@ -9,6 +9,8 @@ import pytest
 
 from ontologia import Entity, Field, LockContentionError, OntologiaConfig, Ontology
 
+pytestmark = pytest.mark.thorough
+
 MODEL = """
 import sys
 from ontologia import Entity, Field, OntologiaConfig, Ontology

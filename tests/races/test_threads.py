@@ -10,6 +10,8 @@ import pytest
 
 from ontologia import Entity, Field, OntologiaConfig, Ontology
 
+pytestmark = pytest.mark.thorough
+
 
 class Counter(Entity):
     id: Field[str] = Field(primary_key=True)
