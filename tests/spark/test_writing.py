@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import Annotated
 
 import pyarrow as pa
 import pytest
-from pydantic import StringConstraints
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import _parse_datatype_string
@@ -19,15 +17,22 @@ from ontologia.spark.incoming import intake, is_plain, json_texts
 from ontologia.spark.landing import land
 from ontologia.spark.source import OntologiaSource
 from ontologia.spark.writing import plan_write, stage_share
-from support.spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
+from support.spark_shop import (
+    Buys,
+    Customer,
+    Everything,
+    Knows,
+    Tidied,
+    Tidy,
+    commit,
+    commits,
+    customers,
+    head,
+    session,
+    staged,
+)
 
 COLUMNS = "id string, name string, age int, tags array<string>"
-Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
-
-
-class Tidy(Entity):
-    id: Field[Tidied] = Field("NONE", primary_key=True)
-    size: Field[Annotated[str, StringConstraints(max_length=2)]] = "large"
 
 
 class Tied(Relation[Tidy, Tidy]):
@@ -187,7 +192,7 @@ def test_text_that_is_not_utf8_is_set_aside_and_the_rest_can_be_read(spark, tmp_
 
 def test_an_identity_is_the_key_as_its_validator_leaves_it(spark, folder):
     frame = spark.createDataFrame([(" A ", "s"), ("b", "s")], "id string, size string")
-    write(frame, folder, "Tidy", models="test_writing:Tidy")
+    write(frame, folder, "Tidy", models="support.spark_shop:Tidy")
     with Session(folder, entity_types=[Tidy], config=OntologiaConfig()) as opened:
         found = opened.query().entities(Tidy).collect()
     assert sorted((one.id, one.meta().key) for one in found) == [("a", "a"), ("b", "b")]

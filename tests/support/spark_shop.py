@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge
+from pydantic import StringConstraints
 
 from ontologia import Entity, Field, OntologiaConfig, Relation, Session
 from ontologia.engines.dispatch import initialize_storage
+
+Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
 
 
 class Customer(Entity):
@@ -39,6 +42,13 @@ class Everything(Entity):
     raw: Field[bytes | None] = None
     shape: Field[dict[str, int] | None] = None
     commit_id: Field[int | None] = None
+
+
+class Tidy(Entity):
+    """Its key is not what it is given, and its default does not fit."""
+
+    id: Field[Tidied] = Field("NONE", primary_key=True)
+    size: Field[Annotated[str, StringConstraints(max_length=2)]] = "large"
 
 
 TYPES: dict[str, Any] = {"entity_types": [Customer, Everything], "relation_types": [Buys, Knows]}
