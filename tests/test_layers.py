@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -220,3 +221,10 @@ def test_reaching_into_another_rooms_object_is_seen_and_into_its_own_is_not():
 
 def test_an_import_by_a_variable_is_seen():
     assert unreadable_imports(ast.parse("importlib.import_module(name)")) == ["importlib.import_module(name)"]
+
+
+def test_no_test_edits_the_path_that_modules_are_found_on():
+    """`pythonpath` in pyproject.toml says it once; what tests share is in `support`."""
+    edits = ("sys.path.insert", "sys.path.append")
+    files = [path for path in Path(__file__).parent.rglob("*.py") if path != Path(__file__)]
+    assert [str(path) for path in files if any(edit in path.read_text() for edit in edits)] == []

@@ -1,8 +1,6 @@
 """A shop whose stock falls, on every kind of storage, and a clock that moves when it is told to."""
 
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.loop import EventLoop
 from ontologia.testing.stores import ManualClock
 
-sys.path.insert(0, str(Path(__file__).parent))
 START = 1_800_000_000.0
 
 

@@ -8,7 +8,6 @@ import uuid
 from contextlib import contextmanager
 
 import pytest
-from events_shop import StockLow
 
 from ontologia import OntologiaConfig, Session, initialize_storage, on_event
 from ontologia.objects import open_objects
@@ -18,6 +17,7 @@ from ontologia.runtime.events.object_store import ObjectEventStore
 from ontologia.runtime.events.records import Claim, instant
 from ontologia.runtime.events.store import Subscription
 from ontologia.testing.stores import ManualClock
+from support.events_shop import StockLow
 
 NOW = 1_800_000_000.0
 MANY = 100_000

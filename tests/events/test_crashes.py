@@ -7,7 +7,6 @@ import uuid
 from contextlib import suppress
 
 import pytest
-from events_shop import OrderPlaced, Product, StockLow
 
 from ontologia import EventDeadLetter, OntologiaConfig, StorageBackendError, initialize_storage, on_event
 from ontologia.engines.dispatch import open_objects_repository
@@ -15,6 +14,7 @@ from ontologia.objects import open_objects
 from ontologia.runtime.events.loop import EventLoop
 from ontologia.runtime.session import Session
 from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
+from support.events_shop import OrderPlaced, Product, StockLow
 
 
 class Place:

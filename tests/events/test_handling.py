@@ -3,7 +3,6 @@
 import logging
 
 import pytest
-from events_shop import OrderPlaced, Product, StockLow
 
 from ontologia import (
     Event,
@@ -16,6 +15,7 @@ from ontologia import (
     ValidationError,
     on_event,
 )
+from support.events_shop import OrderPlaced, Product, StockLow
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import sqlite3
 import uuid
 
 import pytest
-from events_shop import StockLow
 
 from ontologia import EventDeadLetter, Session, initialize_storage, on_event
 from ontologia.objects import open_objects
+from support.events_shop import StockLow
 
 OLD = "2026-11-15T19:26:11.878111+00:00"
 LATER = "2026-11-15T19:26:41.880985+00:00"

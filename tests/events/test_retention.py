@@ -1,9 +1,9 @@
 """What is kept, and for how long: handled events go, what somebody waits for stays."""
 
 import pytest
-from events_shop import OrderPlaced, StockLow
 
 from ontologia import on_event
+from support.events_shop import OrderPlaced, StockLow
 
 DAY = 86_400.0
 

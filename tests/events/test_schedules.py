@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from events_shop import StockLow
 
 from ontologia import Schedule, ValidationError, on_event
+from support.events_shop import StockLow
 
 TICK = StockLow(sku="tick")
 

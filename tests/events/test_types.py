@@ -4,10 +4,10 @@ from datetime import UTC, date, datetime
 
 import pydantic
 import pytest
-from events_shop import OrderPlaced, StockLow
 
 from ontologia import Event, EventDeadLetter, Field, Session, ValidationError
 from ontologia.runtime.events.types import type_name
+from support.events_shop import OrderPlaced, StockLow
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from events_shop import StockLow
 
-import ontologia
 from ontologia import OntologiaConfig, Session, initialize_storage
+from support.events_shop import StockLow
 
-HERE = Path(__file__).parent
 QUICK = {"event_poll_interval_ms": 50, "event_claim_limit": 5}
 
 
@@ -25,11 +23,11 @@ class Workers:
     def __init__(self, target: str, log: Path, environment: dict[str, str]) -> None:
         self.target = target
         self.log = log
-        self.environment = {**os.environ, **environment, "PYTHONPATH": str(Path(ontologia.__file__).parents[1])}
+        self.environment = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.running: list[subprocess.Popen] = []
 
     def start(self, count: int = 1, mode: str = "quick", **settings) -> list[subprocess.Popen]:
-        command = [sys.executable, str(HERE / "worker.py"), self.target, str(self.log), mode]
+        command = [sys.executable, "-m", "support.events_worker", self.target, str(self.log), mode]
         started = [
             subprocess.Popen(
                 [*command, json.dumps(QUICK | settings)],

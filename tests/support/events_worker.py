@@ -1,4 +1,4 @@
-"""A worker in a process of its own: `python worker.py TARGET LOG MODE SETTINGS`. It writes down what it handles.
+"""A worker in a process of its own: `python -m support.events_worker TARGET LOG MODE SETTINGS`. It writes down what it handles.
 
 Every line of the log is one handling: the begin or the end, the event, the process. Appends of one line do not mix.
 """
@@ -9,9 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from events_shop import StockLow
-
 from ontologia import OntologiaConfig, Session, on_event
+from support.events_shop import StockLow
 
 target, log, mode, settings = sys.argv[1:]
 
