@@ -106,7 +106,7 @@ def old(request, tmp_path, reorder):
     events, claims = contents(reorder.__on_event__.id)
     if request.param == "sqlite":
         target = str(tmp_path / "onto.db")
-        Session(target).close()
+        initialize_storage(target)
         with sqlite3.connect(target) as connection:
             connection.executescript(TABLES_OF_0_3)
             for table, rows in (("events", events), ("event_claims", claims)):

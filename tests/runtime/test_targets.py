@@ -17,33 +17,39 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def written(**target):
+    """The first commit makes the file."""
+    with Ontology(**target, entity_types=[Thing]) as onto, onto.session() as session:
+        session.ensure(Thing(id="a"))
+
+
 def test_the_first_argument_is_a_path(folder):
-    Ontology("mine.db").close()
+    written(db_path="mine.db")
     assert (folder / "mine.db").exists()
 
 
 def test_neither_means_onto_db_in_the_working_directory(folder):
-    Ontology().close()
+    written()
     assert (folder / "onto.db").exists()
 
 
 def test_a_uri_with_three_slashes_is_relative(folder):
-    Ontology(storage_uri="sqlite:///mine.db").close()
+    written(storage_uri="sqlite:///mine.db")
     assert (folder / "mine.db").exists()
 
 
 def test_a_uri_with_four_slashes_is_absolute(folder):
-    Ontology(storage_uri=f"sqlite:///{folder}/mine.db").close()
+    written(storage_uri=f"sqlite:///{folder}/mine.db")
     assert (folder / "mine.db").exists()
 
 
 def test_a_uri_may_escape_characters(folder):
-    Ontology(storage_uri="sqlite:///my%20data.db").close()
+    written(storage_uri="sqlite:///my%20data.db")
     assert (folder / "my data.db").exists()
 
 
 def test_both_may_mean_the_same_file(folder):
-    Ontology("mine.db", storage_uri=f"sqlite:///{folder}/mine.db").close()
+    written(db_path="mine.db", storage_uri=f"sqlite:///{folder}/mine.db")
     assert (folder / "mine.db").exists()
 
 

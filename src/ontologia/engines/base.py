@@ -237,6 +237,9 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    def ensure_exists(self) -> None:  # noqa: B027
+        """Make the store where an engine waits with that for the first write."""
+
     # --- changes, the same for every engine ---
 
     def transact(self, work: Callable[[Transaction], T]) -> T:

@@ -110,16 +110,18 @@ def open_repository(
     config: OntologiaConfig | None = None,
     engine_version: str | None = None,
     branch: str | None = None,
+    make_file: bool = True,
 ) -> RowwiseRepository:
     """Open a store with the engine it was made with; a graph, on a branch of it.
 
-    A new SQLite file is laid out on the way, with the latest engine or the one asked for; an object store must be
-    initialized first. An `engine_version` that disagrees with the stamp of an existing store is an error.
+    A new SQLite file is laid out on the way, with the latest engine or the one asked for; without `make_file`, the
+    first write does that. An object store must be initialized first. An `engine_version` that disagrees with the stamp
+    of an existing store is an error.
     """
     _check_version(engine_version)
     target = parse_storage_target(db_path, storage_uri=storage_uri)
     if target.backend == "sqlite":
-        opened = _open_sqlite(target.location, config, engine_version)
+        opened = _open_sqlite(target.location, config, engine_version, make_file=make_file)
     else:
         opened = open_objects_repository(_objects(target, config), config, engine_version, branch)
     if branch is not None and opened.backend != "omnigraph":
@@ -181,9 +183,13 @@ def _check_token(where: str, expected: str, token: str | None) -> None:
 # --- SQLite ---
 
 
-def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None) -> RowwiseRepository:
+def _open_sqlite(
+    path: str, config: OntologiaConfig | None, wanted: str | None, *, make_file: bool
+) -> RowwiseRepository:
     classes = _sqlite_classes()
     stored = stored_sqlite_stamp(path)
+    if stored is None and not make_file and path != ":memory:":
+        return classes[wanted or LATEST_VERSION].awaiting(path, config)
     if stored is None:
         made = classes[wanted or LATEST_VERSION].create(path, config)
         stored = stored_sqlite_stamp(path)  # another process may have been first, with another engine

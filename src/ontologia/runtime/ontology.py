@@ -16,7 +16,8 @@ class Ontology(Store):
     """Binds types to a storage target.
 
     `db_path` is a SQLite file; `storage_uri` selects any engine. Given both, they must mean the same file; given
-    neither, it is `onto.db` in the working directory. A graph is bound to one of its branches, `main` by default.
+    neither, it is `onto.db` in the working directory. A file that is not there is made by the first write. A graph is
+    bound to one of its branches, `main` by default.
     """
 
     def __init__(
@@ -30,7 +31,8 @@ class Ontology(Store):
         relation_types: Iterable[type[Relation[Any, Any]]] | None = None,
     ) -> None:
         declarations = declared(entity_types, relation_types)
-        super().__init__(open_repository(db_path, storage_uri=storage_uri, config=config, branch=branch), declarations)
+        repository = open_repository(db_path, storage_uri=storage_uri, config=config, branch=branch, make_file=False)
+        super().__init__(repository, declarations)
 
     def session(self) -> Session:
         """A unit of work on this store."""

@@ -50,7 +50,7 @@ class Session(Store):
         declarations = declared(entity_types, relation_types)
         if namespace is not None:
             checked_namespace(namespace)
-        super().__init__(open_target(datastore_uri, config), declarations)
+        super().__init__(open_target(datastore_uri, config, make_file=False), declarations)
         self._start(namespace, instance_metadata, owns_repository=True)
 
     @classmethod

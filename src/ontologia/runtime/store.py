@@ -139,9 +139,11 @@ def declared(
     return found
 
 
-def open_target(target: str | os.PathLike[str], config: OntologiaConfig | None) -> RowwiseRepository:
+def open_target(
+    target: str | os.PathLike[str], config: OntologiaConfig | None, *, make_file: bool = True
+) -> RowwiseRepository:
     """A plain path is SQLite, a URI selects its engine."""
     text = os.fspath(target)
     if "://" in text:
-        return open_repository(storage_uri=text, config=config)
-    return open_repository(text, config=config)
+        return open_repository(storage_uri=text, config=config, make_file=make_file)
+    return open_repository(text, config=config, make_file=make_file)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from ontologia.engines.base import Catalog
 from ontologia.engines.sqlite import functions
@@ -31,6 +31,8 @@ class Connection(sqlite3.Connection):
     """
 
     catalog: Catalog | None = None
+    stands_in = False
+    """Whether this is an empty store in memory, for a file that is not there yet."""
     owner: FrameType | Literal["kept"] | None = None
 
     def own(self) -> None:
@@ -55,6 +57,22 @@ class Connection(sqlite3.Connection):
         return frame is not None
 
 
+class Layout(Protocol):
+    """What a file is to be when it is made."""
+
+    def create(self, connection: sqlite3.Connection) -> None: ...
+
+    def is_there(self, connection: sqlite3.Connection, path: str) -> bool:
+        """Whether somebody has made the file. One that was made to be another thing is an error."""
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
+
+
 def _caller(frame: FrameType) -> FrameType:
     """The function that a block runs in. Generators are suspended meanwhile, so it is who uses them."""
     while frame.f_back is not None and (
@@ -68,10 +86,14 @@ class Connections:
     """Opens a connection for every thread that asks, closes it when the thread ends, and survives a fork.
 
     `:memory:` has one connection for all threads, behind a lock, because it exists only inside that connection.
+    With `layout`, a file that is not there is not made: it is read as an empty store until somebody has made it.
     """
 
-    def __init__(self, path: str, lock_timeout_ms: int) -> None:
+    def __init__(self, path: str, lock_timeout_ms: int, layout: Layout | None = None) -> None:
         self.path = path
+        self.absolute = path if path == ":memory:" else os.path.abspath(path)
+        """Where the file is, whatever the working directory becomes."""
+        self.layout = layout
         self.in_memory = path == ":memory:"
         self._lock_timeout_ms = lock_timeout_ms
         self._local = threading.local()
@@ -91,9 +113,12 @@ class Connections:
     def opened(self, held: _Held) -> Connection:
         if self._closed:
             raise StorageBackendError(f"{self.path}: this store is closed")
-        if held.connection is None:
-            held.connection = self._connect()
-        return held.connection
+        connection = held.connection
+        if connection is None or (
+            connection.stands_in and not connection.in_transaction and _has_content(self.absolute)
+        ):
+            connection = held.connection = self._connect()
+        return connection
 
     def replace(self, held: _Held) -> None:
         """Leave a connection whose use was interrupted: a statement may be open on it for as long as the traceback
@@ -113,10 +138,21 @@ class Connections:
         return held
 
     def _connect(self) -> Connection:
-        if not self.in_memory and not Path(self.path).parent.exists():
+        if not self.in_memory and not Path(self.absolute).parent.exists():
             raise StorageBackendError(f"{self.path}: the folder does not exist; create it first")
+        if self.layout is None or _has_content(self.absolute):
+            connection = self._configured(self._address())
+            if self.layout is None or self.layout.is_there(connection, self.path):
+                return connection
+            connection.close()
+        connection = self._configured(":memory:")
+        connection.stands_in = True
+        self.layout.create(connection)
+        return connection
+
+    def _configured(self, address: str) -> Connection:
         connection = sqlite3.connect(
-            self._address(),
+            address,
             uri=True,
             timeout=self._lock_timeout_ms / 1000,
             isolation_level=None,
@@ -138,7 +174,7 @@ class Connections:
         """
         if self.in_memory:
             return self.path
-        place = Path(self.path).absolute()
+        place = Path(self.absolute)
         fixed = place.exists() and not os.access(place, os.W_OK) and not os.access(place.parent, os.W_OK)
         log = Path(f"{place}-wal")
         is_whole = not log.exists() or not log.stat().st_size

@@ -37,10 +37,28 @@ class SqliteRepository(RowwiseRepository):
     dialect = DIALECTS["sqlite"]
     data_tables: ClassVar[str]
 
-    def __init__(self, path: str, config: OntologiaConfig | None = None) -> None:
+    def __init__(self, path: str, config: OntologiaConfig | None = None, *, awaited: bool = False) -> None:
         super().__init__(config)
         self.path = path
-        self.connections = Connections(path, self.config.lock_timeout_ms)
+        layout = AwaitedLayout(self.engine_version, self.data_tables) if awaited else None
+        self.connections = Connections(path, self.config.lock_timeout_ms, layout)
+
+    @classmethod
+    def awaiting(cls, path: str, config: OntologiaConfig | None = None) -> SqliteRepository:
+        """A store whose file the first write makes. Until then it reads as empty, and leaves no file behind."""
+        repository = cls(path, config, awaited=True)
+        with repository.connections.use():  # a folder that is not there is an error now, not at the first write
+            return repository
+
+    def ensure_exists(self) -> None:
+        layout = self.connections.layout
+        if layout is None:
+            return
+        made = type(self).create(self.connections.absolute, self.config)
+        with made.connections.use() as connection:
+            layout.is_there(connection, self.path)  # somebody may have been first, with another engine
+        made.close()
+        self.connections.layout = None
 
     @classmethod
     def create(cls, path: str, config: OntologiaConfig | None = None) -> SqliteRepository:
@@ -195,6 +213,7 @@ class SqliteRepository(RowwiseRepository):
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
+        self.ensure_exists()
         with self.connections.use() as connection:
             _check_free(connection)
             connection.own()
@@ -241,6 +260,7 @@ class SqliteRepository(RowwiseRepository):
     # --- locks ---
 
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        self.ensure_exists()
         with self.connections.use() as connection:
             return control.acquire_lock(connection, name, owner_id, ttl_ms)
 
@@ -260,6 +280,28 @@ class SqliteRepository(RowwiseRepository):
 
     def close(self) -> None:
         self.connections.close()
+
+
+class AwaitedLayout:
+    """What a file becomes when the first write makes it."""
+
+    def __init__(self, engine_version: str, data_tables: str) -> None:
+        self._engine_version = engine_version
+        self._data_tables = data_tables
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        control.create(connection, self._engine_version, self._data_tables)
+
+    def is_there(self, connection: sqlite3.Connection, path: str) -> bool:
+        found = tables(connection)
+        if not found:
+            return False
+        stamp = control.engine_version(connection) if "storage_meta" in found else None
+        if stamp != self._engine_version:
+            raise EngineVersionError(
+                f"{path} was made by somebody else meanwhile, as another kind of store: open it again"
+            )
+        return True
 
 
 class SqliteTransaction(Transaction):

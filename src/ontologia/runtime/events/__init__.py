@@ -19,6 +19,7 @@ def open_event_store(repository: RowwiseRepository, namespace: str | None = None
     from ontologia.objects import Objects
 
     name = repository.config.default_namespace if namespace is None else namespace
+    repository.ensure_exists()
     place = repository.event_place()
     if isinstance(place, Objects):
         from ontologia.runtime.events.object_store import ObjectEventStore
