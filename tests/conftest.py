@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, and before tests are selected by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that ask for the server or the session are marked so; those of the session share a worker."""
+    """Mark what a test asks for: the server, the session, whose tests share a worker, and random histories."""
     for item in items:
         asked = getattr(item, "fixturenames", ())
         if "s3" in asked:
@@ -32,6 +32,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in asked:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if is_random(item):
+            item.add_marker(pytest.mark.thorough)
+            if "in a bucket" in item.name and "life" not in item.name:
+                item.add_marker(pytest.mark.slow)  # the engine of the directory again; one of them is enough
+
+
+def is_random(item: pytest.Item) -> bool:
+    """Whether a test is one of the conformance suite's about any model and any history."""
+    bases = getattr(getattr(item, "cls", None), "__mro__", ())
+    return any(base.__name__ == "PropertyConformance" and item.originalname in vars(base) for base in bases)
 
 
 @pytest.fixture(scope="session")

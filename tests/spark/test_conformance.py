@@ -16,7 +16,6 @@ import pytest
 from pyspark.errors import PySparkException
 
 from ontologia import ValidationError
-from ontologia.engines.dispatch import initialize_storage
 from ontologia.model import Declared, encode_json
 from ontologia.query import builder
 from ontologia.query.builder import QueryRoot
@@ -27,18 +26,7 @@ from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, commi
 from ontologia.testing.conformance.questions import QUESTIONS, Question
 from ontologia.testing.conformance.shop import history
 from ontologia.testing.conformance.writes import Box, WriteConformance
-
-
-def directory(engine_version: str) -> EngineCase:
-    """An object-storage engine in a directory."""
-
-    def create(folder: Path) -> str:
-        uri = (folder / "store").as_uri()
-        initialize_storage(storage_uri=uri, engine_version=engine_version)
-        return uri
-
-    return EngineCase(f"s3/{engine_version} in a directory", create)
-
+from support.engine_cases import directory
 
 # --- questions ---
 
@@ -48,7 +36,7 @@ def fair_sample() -> list[Question]:
     strides = {"filter": 9, "order": 4, "window": 17, "number": 4, "groups": 3}
     kinds = defaultdict(list)
     for question in QUESTIONS:
-        kinds[question.name.partition(":")[0]].append(question)
+        kinds[question.kind].append(question)
     assert kinds.keys() == strides.keys()
     return [question for kind, stride in strides.items() for question in kinds[kind][::stride]]
 
