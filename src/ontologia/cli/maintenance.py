@@ -160,7 +160,7 @@ def vacuum(
     apply: Apply = False,
 ) -> None:
     """Delete what no reader can reach: attempts that were never committed, and replaced snapshots."""
-    age = _seconds(older_than)
+    age = seconds(older_than)
     with run.store() as store:
         if apply:
             run.echo_target()
@@ -188,7 +188,7 @@ def vacuum(
         run.output.say("to do it: the same command with --apply")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
     if match is None:
         raise UsageError(f"--older-than {text!r}: write an age as 30m, 12h, 7d or 2w")
