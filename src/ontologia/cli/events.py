@@ -124,7 +124,7 @@ def inspect(
     with _events(run, namespace) as events:
         event = _found(events, event_id)
         now = _now(events)
-        facts = {
+        facts: dict[str, Any] = {
             "event": event.body(),
             "claims": [{**_claim(claim), "status": claim.status(now)} for claim in events.claims(event_id)],
             "chain": [
