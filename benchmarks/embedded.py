@@ -47,7 +47,7 @@ def filled(path: Path, rows: pa.Table, *later: pa.Table) -> Ontology:
     onto = opened(path)
     schema = Customer.__declaration__.schema
     for table in (rows, *later):
-        with onto.repository.write() as transaction:
+        with onto.engine.write() as transaction:
             layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
             transaction.append(layout, table)
             transaction.publish({})

@@ -50,7 +50,7 @@ def log(folder: Path) -> Iterator[Case]:
 def append(onto: Ontology, rows: object) -> None:
     """Rows as one commit, without the detour over objects."""
     schema = Customer.__declaration__.schema
-    with onto.repository.write() as transaction:
+    with onto.engine.write() as transaction:
         layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
         transaction.append(layout, rows)
         transaction.publish({})
@@ -65,7 +65,7 @@ def committing(onto: Ontology, rows: object) -> Case:
 
     schema = Customer.__declaration__.schema
     steps = itertools.count(1010)
-    objects = onto.repository.objects
+    objects = onto.engine.objects
 
     def wanted() -> list[object]:
         step = next(steps)
@@ -128,13 +128,13 @@ def asking(onto: Ontology, folder: Path, rows: object) -> Iterator[Case]:
         return []
 
     def remote_by_hand() -> None:
-        data = onto.repository.objects.get("by-hand/current.parquet").data
+        data = onto.engine.objects.get("by-hand/current.parquet").data
         place = folder / "fetched.parquet"
         place.write_bytes(data)
         connection.execute("SELECT * FROM read_parquet(?) WHERE postcode = ?", [str(place), wanted]).to_arrow_table()
         os.unlink(place)
 
-    onto.repository.objects.put("by-hand/current.parquet", plain.read_bytes())
+    onto.engine.objects.put("by-hand/current.parquet", plain.read_bytes())
     yield Case(
         "the same with a cold cache", "query.to_arrow()", "fetch one file, then DuckDB", None, filtered, remote_by_hand,
         cold, runs=3,

@@ -136,7 +136,7 @@ def test_info_advises_to_compact_many_small_files(onto, initialized, models, nam
 def test_the_python_api_gives_the_same_types(shop, onto, models):
     with shop.ontology(models) as ontology:
         assert isinstance(ontology, ontologia.Ontology)
-        names = {ref.name for ref in ontology.repository.catalog().layouts}
+        names = {ref.name for ref in ontology.engine.catalog().layouts}
     assert {item["name"] for item in onto("info", *shop.flags, "--json").json["types"]} == names
 
 

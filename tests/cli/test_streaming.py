@@ -28,8 +28,8 @@ def keys_of(table, ref):
 @pytest.mark.parametrize("name", ["Customer", "Product", "Subscription"])
 def test_pages_of_any_size_have_every_row_once_in_order_of_identity(store, models, name, window, size):
     schema = getattr(models, name).__declaration__.schema
-    one = next(pages(store.repository, schema, window, 2), None)
-    many = list(pages(store.repository, schema, window, 2, page_rows=size))
+    one = next(pages(store.engine, schema, window, 2), None)
+    many = list(pages(store.engine, schema, window, 2, page_rows=size))
     expected = [] if one is None else keys_of(one, schema.ref)
     assert [key for table in many for key in keys_of(table, schema.ref)] == expected
     assert len(expected) == {
@@ -43,9 +43,7 @@ def test_versions_of_one_identity_are_never_split_over_pages(store, models):
         with store.session() as session:
             session.ensure(models.Product(sku=1, price=100.0 + number))
     schema = models.Product.__declaration__.schema
-    found = [
-        keys_of(table, schema.ref) for table in pages(store.repository, schema, Window("since", 0), 7, page_rows=2)
-    ]
+    found = [keys_of(table, schema.ref) for table in pages(store.engine, schema, Window("since", 0), 7, page_rows=2)]
     assert [keys.count(("1",)) for keys in found if ("1",) in keys] == [6]
 
 
@@ -55,7 +53,7 @@ def test_commits_made_during_an_export_stay_out_of_it(store, models, tmp_path, m
     def interrupted(engine, schema, window, head):
         for page in plain(engine, schema, window, head, page_rows=2):
             yield page
-            if schema.ref.name == "Customer" and engine.get_head_commit_id() == 2:
+            if schema.ref.name == "Customer" and engine.catalog().head == 2:
                 with store.session() as session:
                     session.ensure(models.Customer(id="c9", name="Late"))
 
@@ -134,7 +132,7 @@ def test_wide_rows_come_in_smaller_pages(initialized, models, name, monkeypatch)
         with store.session() as session:
             session.ensure(models.Customer(id=f"c{number:02}", name="x" * 50_000) for number in range(20))
         schema = models.Customer.__declaration__.schema
-        sizes = [page.num_rows for page in pages(store.repository, schema, Window("as_of", 1), 1)]
+        sizes = [page.num_rows for page in pages(store.engine, schema, Window("as_of", 1), 1)]
     assert sum(sizes) == 20
     assert sizes[0] == 4
     assert max(sizes[1:]) <= 2

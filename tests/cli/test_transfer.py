@@ -361,7 +361,7 @@ def test_a_store_that_another_writer_holds_is_a_lost_race(onto, filled, models, 
     target = filled(name)
     export(onto, target)
     Path("onto.toml").write_text("lock_timeout_ms = 50\ns3_lock_timeout_ms = 50\n")
-    with target.ontology(models) as holder, holder.repository.write():
+    with target.ontology(models) as holder, holder.engine.write():
         more = ("--input", "data", "--apply", "--on-conflict", "upsert", "-c", "onto.toml")
         onto("import", *target.flags, *more).failed(4)
     assert onto("info", *target.flags, "--json").json["head"] == 2

@@ -5,10 +5,10 @@ import sqlite3
 import pytest
 
 from ontologia import EngineVersionError, Entity, Field, Ontology, open_repository
-from ontologia.engines.sqlite.v1 import SqliteRepositoryV1
-from ontologia.engines.sqlite.v2 import SqliteRepositoryV2
+from ontologia.engines.sqlite.v1 import SqliteEngineV1
+from ontologia.engines.sqlite.v2 import SqliteEngineV2
 
-CLASSES = {"v1": SqliteRepositoryV1, "v2": SqliteRepositoryV2}
+CLASSES = {"v1": SqliteEngineV1, "v2": SqliteEngineV2}
 
 
 class Customer(Entity):
@@ -37,23 +37,23 @@ def test_an_explicit_engine_version_is_stamped(path, engine_version):
 
 def test_a_new_store_gets_the_latest_engine(tmp_path):
     with open_repository(tmp_path / "new.db") as repository:
-        assert (type(repository), repository.engine_version) == (SqliteRepositoryV2, "v2")
+        assert (type(repository.engine), repository.engine.engine_version) == (SqliteEngineV2, "v2")
 
 
 def test_an_empty_file_is_a_new_store(tmp_path):
     (tmp_path / "empty.db").touch()
     with open_repository(tmp_path / "empty.db") as repository:
-        assert repository.engine_version == "v2"
+        assert repository.engine.engine_version == "v2"
 
 
 def test_an_existing_store_opens_with_the_class_of_its_stamp(path, engine_version):
     with open_repository(path) as repository:
-        assert type(repository) is CLASSES[engine_version]
+        assert type(repository.engine) is CLASSES[engine_version]
 
 
 def test_the_version_may_be_repeated_when_it_agrees(path, engine_version):
     with open_repository(path, engine_version=engine_version) as repository:
-        assert repository.engine_version == engine_version
+        assert repository.engine.engine_version == engine_version
 
 
 def test_asking_for_another_version_than_the_stored_one_is_refused(path, engine_version):
@@ -102,7 +102,7 @@ def unstamped(tmp_path):
 
 def test_a_store_older_than_stamps_is_v1(unstamped):
     with open_repository(unstamped) as repository:
-        assert type(repository) is SqliteRepositoryV1
+        assert type(repository.engine) is SqliteEngineV1
 
 
 def test_a_store_older_than_stamps_is_read_and_written(unstamped):
@@ -122,7 +122,7 @@ def test_the_loser_of_a_race_to_create_opens_what_the_winner_made(tmp_path, monk
     target = str(tmp_path / "onto.db")
     monkeypatch.setattr("ontologia.engines.dispatch.stored_sqlite_stamp", _blind_once(target))
     with open_repository(target) as repository:
-        assert type(repository) is SqliteRepositoryV1
+        assert type(repository.engine) is SqliteEngineV1
 
 
 def test_the_loser_of_a_race_to_create_is_told_when_it_wanted_another_version(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def _blind_once(target):
             return original(path)
         looked.append(path)
         found = original(path)
-        SqliteRepositoryV1.create(target).close()
+        SqliteEngineV1.create(target).close()
         return found
 
     return look

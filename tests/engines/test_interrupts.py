@@ -112,4 +112,4 @@ def test_a_commit_inside_a_commit_is_refused_and_breaks_nothing(onto):
             commit(onto, 1)
         return transaction.publish({})
 
-    assert onto.repository.transact(work) == 2
+    assert onto.engine.transact(work) == 2

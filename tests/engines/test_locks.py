@@ -95,7 +95,7 @@ def test_a_lock_is_seen_by_another_connection(repository, path):
 def test_of_many_who_want_a_lock_one_gets_it(repository):
     won = []
     threads = [
-        threading.Thread(target=lambda name=name: repository.try_lock("race", name, LONG) and won.append(name))
+        threading.Thread(target=lambda name=name: repository.engine.try_lock("race", name, LONG) and won.append(name))
         for name in "abcdefgh"
     ]
     for thread in threads:

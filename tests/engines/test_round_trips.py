@@ -167,7 +167,7 @@ def test_a_scalar_is_found_by_its_value(onto, engine_version_of, name, value):
 
 @pytest.fixture
 def engine_version_of():
-    return lambda onto: onto.repository.engine_version
+    return lambda onto: onto.engine.engine_version
 
 
 @pytest.mark.parametrize(("name", "value"), NESTED, ids=ids(NESTED))
@@ -242,7 +242,7 @@ def test_a_result_longer_than_sqlite_lets_a_text_be_still_becomes_arrow(onto):
     stored(onto, Thing(id="long 1", text="a" * 600_000))
     query = onto.query().entities(Thing).where(Thing.id.startswith("long"))
     stored(onto, Thing(id="long 2", text="b" * 600_000))
-    with onto.repository.connections.use() as connection:
+    with onto.engine.connections.use() as connection:
         before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000)
         try:
             lengths = [len(text) for text in query.to_arrow().column("text").to_pylist()]

@@ -50,7 +50,7 @@ class Bench:
 
     def session(self, namespace: str = "shop", **settings) -> Session:
         session = Session(self.target, namespace, config=OntologiaConfig(**settings))
-        session.__dict__["events"] = store = open_event_store(session.repository, namespace)
+        session.__dict__["events"] = store = open_event_store(session.engine, namespace)
         store.clock = self.clock
         self.opened.append(session)
         return session

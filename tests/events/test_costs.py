@@ -41,7 +41,7 @@ def steps_of(session):
     def step():
         count[0] += 1
 
-    with session.repository.connections.use() as connection:
+    with session.engine.connections.use() as connection:
         connection.set_progress_handler(step, 1)
         try:
             yield count
@@ -117,7 +117,7 @@ def test_an_idle_worker_makes_a_bounded_number_of_requests_a_minute():
         session.events.clock = clock
         handler = on_event(StockLow)(lambda ctx: None)
         EventLoop(session, session.events, [handler], wait=clock.sleep, keep_alive=False).run(30)
-        with session.repository.objects.counting() as count:
+        with session.engine.objects.counting() as count:
             EventLoop(session, session.events, [handler], wait=clock.sleep, keep_alive=False).run(61)
         assert clock.now - NOW == pytest.approx(29 + 60)
     # Every second two queues are listed; every five seconds the head is read and a heartbeat written; some at the ends.

@@ -9,7 +9,8 @@ from contextlib import suppress
 import pytest
 
 from ontologia import EventDeadLetter, OntologiaConfig, StorageBackendError, initialize_storage, on_event
-from ontologia.engines.dispatch import open_objects_repository
+from ontologia.engines.dispatch import open_objects_engine
+from ontologia.engines.repository import Repository
 from ontologia.objects import open_objects
 from ontologia.runtime.events.loop import EventLoop
 from ontologia.runtime.session import Session
@@ -30,7 +31,7 @@ class Place:
         self.survivor = self.session(open_objects(self.uri))
 
     def session(self, objects) -> Session:
-        session = Session.over(open_objects_repository(objects, self.config), {})
+        session = Session.over(Repository(open_objects_engine(objects, self.config)), {})
         session.events.clock = self.clock
         return session
 
@@ -202,8 +203,10 @@ def test_the_relay_reads_each_commit_once():
         place.victim.ensure(Product(sku="tea", left=number + 1))
         place.victim.commit()
     repository = place.survivor.repository
-    place.survivor.events.relay(repository.get_head_commit_id, lambda since: repository.commits(since=since))
-    with repository.objects.counting() as count:
+    place.survivor.events.relay(repository.get_head_commit_id, lambda since: repository.engine.commits(since=since))
+    with repository.engine.objects.counting() as count:
         for _ in range(5):
-            place.survivor.events.relay(repository.get_head_commit_id, lambda since: repository.commits(since=since))
+            place.survivor.events.relay(
+                repository.get_head_commit_id, lambda since: repository.engine.commits(since=since)
+            )
     assert count.total == 5, count.log

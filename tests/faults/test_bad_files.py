@@ -106,7 +106,7 @@ def test_a_file_cut_short_is_an_error_of_ours(path):
 def test_a_full_disk_is_named_and_nothing_is_written(path):
     with Ontology(path, entity_types=[Thing]) as onto:
         add(onto, Thing(id="first"))
-        with onto.repository.connections.use() as connection:
+        with onto.engine.connections.use() as connection:
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         session = onto.session()
@@ -119,14 +119,14 @@ def test_a_full_disk_is_named_and_nothing_is_written(path):
 def test_after_room_was_made_the_same_session_commits(path):
     with Ontology(path, entity_types=[Thing]) as onto:
         add(onto, Thing(id="first"))
-        with onto.repository.connections.use() as connection:
+        with onto.engine.connections.use() as connection:
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         session = onto.session()
         session.ensure(Thing(id=str(number), text="x" * 2000) for number in range(100))
         with pytest.raises(StorageBackendError):
             session.commit()
-        with onto.repository.connections.use() as connection:
+        with onto.engine.connections.use() as connection:
             connection.execute("PRAGMA max_page_count = 1000000")
         assert session.commit() == 2
 

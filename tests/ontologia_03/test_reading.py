@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ontologia import Ontology, StorageBackendError, count, open_repository, right
-from ontologia.engines.ontologia_03.repository import Repository03
+from ontologia.engines.ontologia_03.engine import Engine03
 from support.shop_03 import COUPON, Customer, Order, Product, shop
 from support.writer_03 import INT, STR, Store03, append_sqlite, entity, write
 
@@ -20,7 +20,7 @@ def onto(old):
 def test_a_store_of_03_is_known_for_what_it_is(old, form):
     with open_repository(old) as repository:
         info = repository.storage_info()
-    assert type(repository) is Repository03
+    assert type(repository.engine) is Engine03
     version = "v2" if form.endswith("v2") else "v1"
     assert (info["written_by"], info["read_only"], info["engine_version"]) == ("Ontologia 0.3", True, version)
 
@@ -29,7 +29,7 @@ def test_a_store_of_ours_is_not_taken_for_one(tmp_path):
     for version in ("v1", "v2"):
         open_repository(tmp_path / f"{version}.db", engine_version=version).close()
         with open_repository(tmp_path / f"{version}.db") as repository:
-            assert type(repository) is not Repository03
+            assert type(repository.engine) is not Engine03
 
 
 def test_the_latest_state_has_the_values_and_the_defaults_of_fields_that_an_upgrader_left_out(onto):
@@ -95,15 +95,15 @@ def test_the_log_says_what_each_commit_did(onto):
 
 
 def test_the_schemas_and_their_versions_are_those_of_the_classes(onto):
-    versions = onto.repository.schema_versions()
+    versions = onto.engine.schema_versions()
     assert [(v.ref.name, v.schema_version_id, v.activation_commit_id, v.is_current) for v in versions] == [
         ("Customer", 1, None, False), ("Customer", 2, 4, True), ("Product", 1, 1, True), ("Order", 1, 2, True),
     ]  # fmt: skip
-    assert onto.repository.catalog().outdated(onto.schemas) == []
+    assert onto.engine.catalog().outdated(onto.schemas) == []
 
 
 def test_a_dropped_type_reads_as_empty(onto):
-    assert [ref.name for ref in onto.repository.catalog().dropped] == ["Coupon"]
+    assert [ref.name for ref in onto.engine.catalog().dropped] == ["Coupon"]
 
 
 def test_commits_made_after_the_store_was_opened_are_seen(tmp_path):
@@ -163,7 +163,7 @@ def test_a_type_that_was_dropped_and_declared_again_is_read_under_its_new_schema
     store.commit(store.entity("Coupon", "TEN", id="TEN", percent=10))
     with open_repository(write(store, tmp_path, "bucket-v2")) as repository:
         rows = repository.query_entities("Coupon")
-        assert ([row["percent"] for row in rows], repository.catalog().dropped) == ([10], frozenset())
+        assert ([row["percent"] for row in rows], repository.engine.catalog().dropped) == ([10], frozenset())
 
 
 def test_a_file_of_a_bucket_that_is_not_what_its_commit_wrote_is_refused(tmp_path):
@@ -182,4 +182,4 @@ def test_a_bucket_whose_chain_is_broken_names_the_object(tmp_path):
         open_repository(address) as repository,
         pytest.raises(StorageBackendError, match=r"2-00000002/manifest.json is malformed"),
     ):
-        repository.catalog()
+        repository.engine.catalog()

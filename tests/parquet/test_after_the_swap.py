@@ -29,7 +29,7 @@ def test_whatever_happens_after_the_swap_the_commit_is_reported_as_done(memory: 
     faulty.fail(problem, operation="get", key=paths.TYPES)
     with memory.using(faulty) as repository:
         assert commit(repository, [Product(sku="p5")]) == 4
-        assert repository.warnings
+        assert repository.engine.warnings
 
 
 @pytest.mark.parametrize("damage", ["missing", "malformed"])
@@ -47,7 +47,7 @@ def test_a_commit_with_unreadable_known_types_succeeds_with_a_warning_and_leaves
         with pytest.raises(StorageBackendError, match=r"types\.json"):
             repository.index_repair(apply=True)
         assert commit(repository, [Product(sku="p5")]) == 4
-        assert "types.json" in repository.warnings[0]
+        assert "types.json" in repository.engine.warnings[0]
         assert {info.key: info.etag for info in memory.objects.list("meta/indices/")} == before
         assert "p5" in latest(repository)["Product"]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia import OntologiaConfig, Ontology, open_repository
-from ontologia.engines.dispatch import initialize_storage, open_objects_repository
+from ontologia.engines.dispatch import initialize_storage, open_objects_engine
 from ontologia.engines.parquet import paths, setup
 from ontologia.errors import EngineVersionError, StorageBackendError, UninitializedStorageError, ValidationError
 from ontologia.objects import Objects, open_objects
@@ -51,7 +51,7 @@ def test_a_prefix_of_another_engine_is_refused_by_name(objects: Objects) -> None
     objects.put(paths.ENGINE, json.dumps(stamp).encode())
     before = contents(objects)
     with pytest.raises(ValidationError, match="omnigraph"):
-        open_objects_repository(objects)
+        open_objects_engine(objects)
     with pytest.raises(ValidationError, match="omnigraph"):
         setup.initialize(objects, "v2")
     assert {key: data for key, data in contents(objects).items() if key in before} == before
@@ -61,18 +61,18 @@ def test_a_store_of_a_newer_engine_is_refused_with_the_versions_that_are_known(e
     stamp = {"backend": "s3", "engine_version": "v9", "created_at": "2026-01-01T00:00:00+00:00"}
     empty.objects.put(paths.ENGINE, json.dumps(stamp).encode())
     with pytest.raises(EngineVersionError, match=r"'v9'.*v1, v2"):
-        open_objects_repository(empty.objects)
+        open_objects_engine(empty.objects)
 
 
 def test_a_store_without_a_stamp_is_v1(empty: Shop) -> None:
     empty.objects.delete(paths.ENGINE)
-    assert open_objects_repository(empty.objects).engine_version == "v1"
+    assert open_objects_engine(empty.objects).engine_version == "v1"
 
 
 def test_an_engine_version_that_disagrees_with_the_stamp_is_refused(empty: Shop) -> None:
     other = {"v1": "v2", "v2": "v1"}[empty.version]
     with pytest.raises(EngineVersionError, match=f"{empty.version}, not {other}"):
-        open_objects_repository(empty.objects, engine_version=other)
+        open_objects_engine(empty.objects, engine_version=other)
 
 
 def test_an_initialized_prefix_is_not_initialized_again(store: Shop) -> None:
@@ -232,7 +232,7 @@ def test_a_malformed_manifest_is_named_and_left_as_it_is(memory: Shop, tmp_path:
         before = contents(memory.objects)
         shop = Shop(memory.objects, memory.version, tmp_path / f"cold{number}")
         with pytest.raises(StorageBackendError, match=rf"{key} is malformed"):
-            shop.repository().commits()
+            shop.repository().engine.commits()
         assert contents(memory.objects) == before
 
 
@@ -240,7 +240,7 @@ def test_a_manifest_that_is_gone_is_named(memory: Shop, tmp_path: Path) -> None:
     key = json.loads(memory.objects.get(paths.HEAD).data)["manifest_path"]
     memory.objects.delete(key)
     with pytest.raises(StorageBackendError, match=f"{key} is part of the history, and it is gone"):
-        Shop(memory.objects, memory.version, tmp_path / "cold").repository().commits()
+        Shop(memory.objects, memory.version, tmp_path / "cold").repository().engine.commits()
 
 
 def test_a_malformed_index_is_named_by_readers_and_writers_and_mended_by_repair(memory: Shop) -> None:

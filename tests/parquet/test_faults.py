@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.repository import Repository
 from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
 from ontologia.objects import Objects, open_objects
 from ontologia.objects.proof import _proven
@@ -47,7 +47,7 @@ class Operation:
     """What is done, on which store, and what it does to the current rows."""
 
     name: str
-    run: Callable[[Shop, S3Repository], object]
+    run: Callable[[Shop, Repository], object]
     effect: Callable[[Latest], Latest] = lambda rows: rows
     prepare: Callable[[Shop], None] = lambda shop: None
     filled: bool = True
@@ -57,7 +57,7 @@ class Operation:
         return self.name
 
 
-def ours(*rows: Any) -> Callable[[Shop, S3Repository], object]:
+def ours(*rows: Any) -> Callable[[Shop, Repository], object]:
     return lambda shop, repository: commit(repository, rows, who="ours")
 
 
@@ -69,7 +69,7 @@ def row(obj: Any) -> dict[str, Any]:
     return dict(obj.__dict__)
 
 
-def migrate(shop: Shop, repository: S3Repository) -> object:
+def migrate(shop: Shop, repository: Repository) -> object:
     session = shop.session(CustomerWithEmail, Product, repository=repository)
     return session.migrate(dry_run=False, force=True, meta={"who": "ours"})
 
@@ -78,8 +78,8 @@ def migrated(before: Latest) -> Latest:
     return {**before, "Customer": {key: {**fields, "email": "none"} for key, fields in before["Customer"].items()}}
 
 
-def drop(*, purge: bool) -> Callable[[Shop, S3Repository], object]:
-    def run(shop: Shop, repository: S3Repository) -> object:
+def drop(*, purge: bool) -> Callable[[Shop, Repository], object]:
+    def run(shop: Shop, repository: Repository) -> object:
         session = shop.session(repository=repository)
         plan = session.drop_types(relations=["Rated"], purge_history=purge)
         assert isinstance(plan, DropPreview)
@@ -105,7 +105,7 @@ def leave_litter(shop: Shop) -> None:
         repository.compact(apply=True)
         commit(repository, [Customer(id="c1", name="Alice", age=50)])
         repository.compact(apply=True)
-        repository.try_lock("nightly", "somebody", 1)
+        repository.engine.try_lock("nightly", "somebody", 1)
     faulty = FaultyObjects(shop.objects)
     faulty.crash(operation="put_if_match", key=paths.HEAD)
     with pytest.raises(SimulatedCrash):
@@ -176,7 +176,7 @@ class Scene:
         operation.prepare(self.base)
         with self.base.using() as repository:
             self.rows = latest(repository)
-            self.commits = repository.commits()
+            self.commits = repository.engine.commits()
 
     def steps(self) -> list[tuple[int, str]]:
         shop = self.base.copy()
@@ -199,7 +199,7 @@ class Scene:
         """A reader sees old or new, an answer was true, and the next writer finds nothing in its way."""
         with shop.using(clock=AheadClock(3_600)) as repository:
             known = {commit.id for commit in self.commits}
-            added = [commit for commit in reversed(repository.commits()) if commit.id not in known]
+            added = [commit for commit in reversed(repository.engine.commits()) if commit.id not in known]
             mine = [commit for commit in added if commit.metadata.get("who") != "rival"]
             if self.operation.commits and problem is None:
                 assert len(mine) == 1, f"{where}: it said it was committed, and is not there"
@@ -217,7 +217,7 @@ class Scene:
     def heal(self, shop: Shop, expected: Latest, where: str) -> None:
         with shop.using(clock=AheadClock(3_600)) as repository:
             assert commit(repository, [Product(sku="next")]) is not None, where
-            assert repository.warnings == [], where
+            assert repository.engine.warnings == [], where
             assert repository.index_verify().healthy, where
             expected = with_rows("Product", next=row(Product(sku="next")))(expected)
             repository.vacuum(0, apply=True)

@@ -15,7 +15,7 @@ from ontologia import OntologiaConfig
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.engines.parquet import paths, setup
 from ontologia.errors import LockContentionError, OntologiaError, ValidationError
-from ontologia.objects import Objects, open_objects
+from ontologia.objects import Location, Objects, open_objects
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
 from support.parquet_shop import HISTORY, Product, Shop, latest
 
@@ -113,7 +113,7 @@ def test_a_reset_needs_its_token_and_empties_the_store(tmp_path: Path) -> None:
     token = initialize_storage(storage_uri=uri, force=True, dry_run=True).token
     initialize_storage(storage_uri=uri, force=True, token=token, engine_version="v2")
     with Shop(shop.objects, "v2", tmp_path / "cache").using() as repository:
-        assert (repository.engine_version, repository.get_head_commit_id(), latest(repository)) == ("v2", 0, {})
+        assert (repository.engine.engine_version, repository.get_head_commit_id(), latest(repository)) == ("v2", 0, {})
     assert {info.key for info in shop.objects.list()} == {*setup.planned_objects("v2"), paths.lock()}
 
 
@@ -130,12 +130,10 @@ def test_a_reset_waits_for_the_writer_at_work(tmp_path: Path) -> None:
 
 
 def test_a_reset_that_died_at_any_request_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ontologia.engines import dispatch
-
     base = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/x"), "v1", tmp_path / "cache")
 
     def reset(objects: Objects, uri: str) -> None:
-        monkeypatch.setattr(dispatch, "_objects", lambda target, config: objects)
+        monkeypatch.setattr(Location, "open_objects", lambda location: objects)
         settings = OntologiaConfig(s3_lease_ttl_ms=200, s3_lock_timeout_ms=5_000)
         how: dict[str, Any] = {"storage_uri": uri, "force": True, "engine_version": "v2", "config": settings}
         initialize_storage(**how, token=initialize_storage(**how, dry_run=True).token)

@@ -7,12 +7,12 @@ import random
 import pyarrow as pa
 import pytest
 
+from ontologia.engines import row_files as committing
 from ontologia.engines.base import Catalog
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.care import compaction
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.care import snapshots
 from ontologia.engines.parquet.read import lookup
-from ontologia.engines.parquet.write import row_files as committing
+from ontologia.engines.repository import Repository
 from ontologia.errors import StorageBackendError
 from ontologia.files import reading as remote
 from ontologia.files.footers import Kept
@@ -26,7 +26,7 @@ CUSTOMER, RATED = Customer.__declaration__.schema, Rated.__declaration__.schema
 @pytest.fixture(params=["in memory", "by row group", "by range"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How files are read: small ones whole, large ones by row group, and those from the store where they lie."""
-    monkeypatch.setattr(compaction, "SNAPSHOT_GROUP_ROWS", 4)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 4)
     monkeypatch.setattr(committing, "ROW_GROUP_ROWS", 4)
     if request.param != "in memory":
         monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
@@ -56,13 +56,13 @@ def identities(chance: random.Random, schema: TypeSchema) -> pa.Table:
     return pa.table({name: list(column) for name, column in zip(schema.ref.identity, columns, strict=True)})
 
 
-def check(repository: S3Repository, catalog: Catalog, chance: random.Random) -> None:
+def check(repository: Repository, catalog: Catalog, chance: random.Random) -> None:
     for schema in (CUSTOMER, RATED):
         keys = identities(chance, schema)
         plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
         order = [(name, "ascending") for name in schema.ref.identity]
-        expected = repository.table(plan, keys, catalog).sort_by(order)
-        found = repository.current(schema, keys, catalog).sort_by(order)
+        expected = repository.engine.table(plan, keys, catalog).sort_by(order)
+        found = repository.engine.current(schema, keys, catalog).sort_by(order)
         assert found.to_pylist() == expected.to_pylist()
         assert found.schema == expected.schema
 
@@ -75,7 +75,7 @@ def test_a_lookup_finds_what_a_query_finds_in_commits_snapshots_and_both(memory:
             commit(writer, changes(chance, number))
             if number in (2, 5):
                 writer.compact(apply=True)
-            check(reader, reader.catalog(), chance)
+            check(reader, reader.engine.catalog(), chance)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -87,7 +87,7 @@ def test_a_lookup_at_a_head_that_others_have_moved_since_sees_the_state_of_its_h
         catalogs = []
         for number in range(5):
             commit(writer, changes(chance, number))
-            catalogs.append(reader.catalog())
+            catalogs.append(reader.engine.catalog())
         if compacted:
             writer.compact(apply=True)
         for catalog in catalogs:
@@ -97,7 +97,7 @@ def test_a_lookup_at_a_head_that_others_have_moved_since_sees_the_state_of_its_h
 def test_a_lookup_of_few_keys_reads_few_bytes_of_a_large_file(memory: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(remote, "WHOLE_FILE_BYTES", 0)
-    monkeypatch.setattr(compaction, "SNAPSHOT_GROUP_ROWS", 500)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 500)
     with memory.using() as writer:
         commit(writer, [Customer(id=f"k{n:06}", name=random.Random(n).randbytes(40).hex()) for n in range(10_000)])
         writer.compact("Customer", apply=True)
@@ -113,7 +113,7 @@ def test_a_lookup_of_few_keys_reads_few_bytes_of_a_large_file(memory: Shop, monk
 
         monkeypatch.setattr(memory.objects.backend, "get_range", counted)
         keys = pa.table({"entity_key": ["k000007", "k007777", "nobody"]})
-        assert repository.current(CUSTOMER, keys, repository.catalog()).num_rows == 2
+        assert repository.engine.current(CUSTOMER, keys, repository.engine.catalog()).num_rows == 2
         assert 0 < read < snapshot.size / 4
 
 
@@ -124,8 +124,8 @@ def test_files_in_memory_stay_within_their_bound(memory: Shop, monkeypatch: pyte
             commit(repository, [Customer(id=f"k{number}", name="x" * 1000)])
         keys = pa.table({"entity_key": [f"k{number}" for number in range(6)]})
         for _ in range(2):
-            assert repository.current(CUSTOMER, keys, repository.catalog()).num_rows == 6
-            assert 1_000 < repository.lookup._held.size <= 3_500
+            assert repository.engine.current(CUSTOMER, keys, repository.engine.catalog()).num_rows == 6
+            assert 1_000 < repository.engine.lookup._held.size <= 3_500
 
 
 def test_what_is_kept_stays_within_its_size_and_what_was_used_last_stays_longest() -> None:
@@ -142,7 +142,7 @@ def test_what_is_kept_stays_within_its_size_and_what_was_used_last_stays_longest
 @pytest.mark.parametrize("body", [b"", b"PAR1 no longer PAR1", None])
 def test_a_commit_over_a_damaged_or_missing_file_names_the_object(memory: Shop, way: str, body: bytes | None) -> None:
     with memory.using() as repository:
-        entry = repository.log.index(CUSTOMER.ref).index.entries[-1]
+        entry = repository.engine.log.index(CUSTOMER.ref).index.entries[-1]
     if body is None:
         memory.objects.delete(entry.path)
     else:

@@ -11,7 +11,7 @@ import pytest
 from ontologia import Entity, Field, Ontology, open_repository
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.versions import S3RepositoryV1, S3RepositoryV2
+from ontologia.engines.parquet.versions import ParquetEngineV1, ParquetEngineV2
 from ontologia.errors import (
     DropRefusedError,
     MigrationTokenError,
@@ -163,7 +163,7 @@ def test_types_without_rows_and_several_types_are_activated_in_one_commit(store:
         result = session.migrate(dry_run=False, force=True)
         assert isinstance(result, MigrationResult)
         assert result.new_schema_versions == {"Customer": 2, "Product": 2, "Shelf": 2}
-        assert {layout.activation_commit_id for layout in repository.catalog().layouts.values()} >= {5}
+        assert {layout.activation_commit_id for layout in repository.engine.catalog().layouts.values()} >= {5}
         assert [row.colour for row in session.query().entities(ProductNext).collect()] == ["grey"]
         assert list(session.query().entities(ShelfNext).collect()) == []
         assert repository.index_verify().healthy
@@ -365,7 +365,7 @@ def test_an_index_that_lags_behind_a_snapshot_range_is_completed_and_not_doubled
 
 
 def test_the_stamp_decides_the_engine(store: Shop) -> None:
-    assert type(store.repository()) is {"v1": S3RepositoryV1, "v2": S3RepositoryV2}[store.version]
+    assert type(store.repository().engine) is {"v1": ParquetEngineV1, "v2": ParquetEngineV2}[store.version]
 
 
 def test_new_stores_get_the_latest_engine(uri: str) -> None:

@@ -72,7 +72,7 @@ class Race:
     def check(self) -> int:
         acknowledged = self.acknowledged()
         with self.shop.using(s3_lock_timeout_ms=20_000) as repository:
-            commits = repository.commits()
+            commits = repository.engine.commits()
             assert [entry.id for entry in commits] == list(range(len(commits), 0, -1)), "ids are unique and gapless"
             by_writer = {entry.metadata["who"]: entry.id for entry in commits if "who" in entry.metadata}
             assert len(by_writer) == sum("who" in entry.metadata for entry in commits), "nothing was committed twice"

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia import OntologiaConfig, left
-from ontologia.engines.parquet.care import compaction
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.care import snapshots
+from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.errors import StorageBackendError
 from ontologia.files import reading as remote
 from ontologia.objects import open_objects
@@ -61,13 +61,15 @@ def test_filters_and_columns_reach_the_scan(session: Session) -> None:
 
 def test_an_aggregate_reads_only_the_columns_it_needs(session: Session) -> None:
     repository = session.repository
-    assert isinstance(repository, S3Repository)
+    assert isinstance(repository.engine, ParquetEngine)
     from ontologia.query.aggregates import Aggregate
     from ontologia.query.plan import Plan
 
     ref = Customer.__declaration__.ref
-    schema = repository.catalog().layouts[ref].schema
-    text = plan(repository.explain(Plan(ref, {ref: schema}, aggregates=(("n", Aggregate("avg", Customer.age)),))))
+    schema = repository.engine.catalog().layouts[ref].schema
+    text = plan(
+        repository.engine.explain(Plan(ref, {ref: schema}, aggregates=(("n", Aggregate("avg", Customer.age)),)))
+    )
     scan = text[text.index("READ_PARQUET") :]
     assert "age" in scan
     assert "name" not in scan
@@ -112,7 +114,7 @@ def test_endpoint_filters_are_joined_in_the_engine(session: Session) -> None:
 def test_snapshots_have_current_rows_first_sorted_by_key_in_small_row_groups(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(compaction, "ROW_GROUP_ROWS", 100)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 100)
     shop = Shop.create(open_objects((tmp_path / "s").as_uri()), "v2", tmp_path / "cache", filled=False)
     with shop.using() as repository:
         commit(repository, [Customer(id=f"c{n:05}", name="a") for n in range(500)])
@@ -141,7 +143,7 @@ def test_memory_is_bounded_and_what_does_not_fit_goes_to_a_temporary_directory(
     monkeypatch.chdir(tmp_path)
     shop = Shop.create(open_objects((tmp_path / "s").as_uri()), "v2", tmp_path / "cache", filled=False)
     repository = shop.repository(s3_duckdb_memory_limit="100MB")
-    with repository.duck.cursor() as cursor:
+    with repository.engine.duck.cursor() as cursor:
         limit, place = cursor.execute(
             "SELECT current_setting('memory_limit'), current_setting('temp_directory')"
         ).fetchall()[0]
@@ -175,7 +177,7 @@ def test_large_files_are_read_by_range_over_httpfs_with_the_same_results(
         from ontologia.query.plan import Plan
 
         ref = Customer.__declaration__.ref
-        text = repository.explain(Plan(ref, {ref: repository.catalog().layouts[ref].schema}))
+        text = repository.engine.explain(Plan(ref, {ref: repository.engine.catalog().layouts[ref].schema}))
     assert "s3://" in text
 
 

@@ -28,9 +28,9 @@ def test_a_reader_whose_index_is_newer_than_its_head_sees_the_state_of_its_head(
 
         faulty.call(meanwhile, operation="get", key=paths.index(CUSTOMER))
         with memory.using(faulty) as reader:
-            catalog = reader.catalog()
+            catalog = reader.engine.catalog()
             plan = Plan(CUSTOMER, {CUSTOMER: catalog.layouts[CUSTOMER].schema})
-            rows = reader.table(plan, catalog=catalog).to_pylist()
+            rows = reader.engine.table(plan, catalog=catalog).to_pylist()
         names = {dict(row)["name"].strip("'") for row in expected["entity Customer latest None"]}
         if not compacting:
             assert {row["name"] for row in rows} == names

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.repository import Repository
 from ontologia.objects import Objects, RequestCount, open_objects
 from ontologia.query.plan import LATEST
 from support.parquet_shop import Bought, Customer, Product, Rated, Shop, commit
@@ -116,7 +116,7 @@ def test_changed_rows_are_compared_in_one_read_of_the_touched_keys(memory: Shop)
 
 
 def test_a_second_run_with_a_warm_cache_reads_nothing_but_head_and_index(memory: Shop) -> None:
-    def run(repository: S3Repository) -> None:
+    def run(repository: Repository) -> None:
         repository.query_entities("Customer", window=LATEST)
         memory.session(repository=repository).query().relations(Rated).where(Rated.stars > 1).collect()
 
@@ -132,7 +132,7 @@ def test_an_index_that_covers_the_head_spares_the_walk_even_for_types_untouched_
     for n in range(20):
         memory.commit([Product(sku=f"s{n}")])
     with memory.using() as repository:
-        repository.catalog()
+        repository.engine.catalog()
         count = counted(memory.objects, lambda: repository.query_relations("Bought"))
         manifests = [r for r in count.log if r.key.endswith("manifest.json")]
         assert len(manifests) <= 1, count.log
@@ -155,4 +155,4 @@ def test_the_requests_of_a_commit_are_sent_side_by_side_where_order_allows(memor
     faulty.call(lambda _: indices.wait(), operation="put_if_match", key="meta/indices/*", times=4)
     with memory.using(faulty) as repository:
         commit(repository, [Customer(id="c6", name="Fay")])
-        assert repository.warnings == []
+        assert repository.engine.warnings == []

@@ -37,7 +37,7 @@ def check_migrated(shop: Shop) -> None:
 def test_readers_are_right_after_a_migration_that_died_before_its_indices(migrated_and_died: Shop) -> None:
     with migrated_and_died.using() as reader:
         assert {row["email"] for row in latest(reader)["Customer"].values()} == {"none"}
-        assert reader.catalog().layouts[CUSTOMER].schema_version_id == 2
+        assert reader.engine.catalog().layouts[CUSTOMER].schema_version_id == 2
         assert not reader.index_verify().healthy
 
 
@@ -87,7 +87,7 @@ def test_a_vacuum_finishes_a_purge_that_died(memory: Shop) -> None:
         repository.vacuum(apply=True)
         assert not files()
         assert [change["type_name"] for change in repository.list_commit_changes(3)] == []
-        assert len(repository.commits()) == 4
+        assert len(repository.engine.commits()) == 4
 
 
 def test_a_drop_keeps_the_files_and_a_purge_deletes_them_with_their_parts(memory: Shop) -> None:
@@ -96,7 +96,7 @@ def test_a_drop_keeps_the_files_and_a_purge_deletes_them_with_their_parts(memory
         commit(repository, [Rated(left_key="c2", right_key="p1", year="2026")])
         repository.compact(apply=True)
     parts = f"{next(iter(memory.objects.list('commits/3-'))).key.split('/')[1]}"
-    key = memory.session().repository.data_path(f"commits/{parts}/", Rated.__declaration__.ref, 1)  # type: ignore[attr-defined]
+    key = memory.session().engine.data_path(f"commits/{parts}/", Rated.__declaration__.ref, 1)  # type: ignore[attr-defined]
     memory.objects.put(f"{key}/part-1.parquet", b"part")
     twin = memory.copy()
     drop(memory, purge=False)

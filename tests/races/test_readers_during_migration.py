@@ -40,17 +40,17 @@ def onto(path):
 
 def in_the_middle(onto, monkeypatch, action):
     """Do something else after a query has looked at the catalog and before it runs."""
-    repository = onto.repository
-    original = repository._statement
+    engine = onto.engine
+    original = engine._statement
 
     def statement(*arguments):
-        monkeypatch.setattr(repository, "_statement", original)
+        monkeypatch.setattr(engine, "_statement", original)
         other = threading.Thread(target=action)
         other.start()
         other.join()
         return original(*arguments)
 
-    monkeypatch.setattr(repository, "_statement", statement)
+    monkeypatch.setattr(engine, "_statement", statement)
 
 
 def test_a_query_that_began_before_the_migration_gives_the_state_before_it(onto, path, monkeypatch):
@@ -88,7 +88,7 @@ def test_endpoints_belong_to_the_same_state_as_their_relations(onto, path, monke
         with Ontology(path) as other, other.session() as session:
             session.ensure(Old(id="1", name="renamed"))
 
-    original = onto.repository.run
+    original = onto.engine.run
     calls = []
 
     def run(*arguments):
@@ -100,7 +100,7 @@ def test_endpoints_belong_to_the_same_state_as_their_relations(onto, path, monke
             other.join()
         return found
 
-    monkeypatch.setattr(onto.repository, "run", run)
+    monkeypatch.setattr(onto.engine, "run", run)
     (knows,) = onto.query().relations(Knows).collect()
     assert knows.left.name == "n1"
 

@@ -160,3 +160,32 @@ def test_parent_and_forked_child_write_beside_each_other(path):
         "parent",
         "parent, after the fork",
     ]
+
+
+class CounterWithNote(Entity, name="Counter"):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int] = 0
+    note: Field[str | None] = None
+
+
+def test_a_query_keeps_its_own_diagnostics_though_another_thread_asks_meanwhile(onto, path, monkeypatch):
+    with onto.session() as session:
+        session.ensure(Counter(id="c"))
+    with Ontology(path, entity_types=[CounterWithNote]) as later:
+        later.migrate(dry_run=False, force=True)
+        query = later.query().entities(CounterWithNote)
+        compiled, others = later.engine._statement, []
+
+        def statement(*given):
+            """Compiling takes long enough for somebody else to ask."""
+            monkeypatch.setattr(later.engine, "_statement", compiled)
+            asked = threading.Thread(target=lambda: others.append(query.collect().diagnostics))
+            asked.start()
+            asked.join()
+            return compiled(*given)
+
+        monkeypatch.setattr(later.engine, "_statement", statement)
+        found = query.as_of(1).collect().diagnostics
+        assert [item["reason"] for item in found] == ["commit_before_activation"]
+        assert later.engine.get_last_query_diagnostics() == list(found)
+        assert others == [[]] or others == [()]

@@ -308,13 +308,13 @@ def test_a_migration_by_another_process_before_the_lock_is_noticed(onto, path, m
     """The classes are checked again under the lock."""
     with onto.session() as session:
         session.ensure(Customer(id="1"))
-    catalog = onto.repository.catalog
+    catalog = onto.engine.catalog
     stale = catalog()
     with Ontology(path, entity_types=[Changed]) as other:
         other.migrate(
             dry_run=False, force=True, upgraders={("Customer", 1): lambda row: {"id": row["id"], "name": 1, "age": 1}}
         )
-    monkeypatch.setattr(onto.repository, "catalog", lambda: stale)
+    monkeypatch.setattr(onto.engine, "catalog", lambda: stale)
     session = onto.session()
     session.ensure(Customer(id="2"))
     with pytest.raises(SchemaOutdatedError):

@@ -45,7 +45,7 @@ def found(splits: list[Split], readers: Readers) -> list[tuple[str, str]]:
 
 
 def test_stretches_of_any_size_have_every_line_once(store, lines):
-    readers = Readers(store, store.repository.catalog(), lines)
+    readers = Readers(store, store.engine.catalog(), lines)
     whole = [(f"{lines}:{number}", key) for number, key in ((1, "1"), (3, "2"), (4, "3"), (6, "4"), (7, "5"))]
     assert found([Split(lines)], readers) == whole
     for size in range(1, lines.stat().st_size + 2):
@@ -60,7 +60,7 @@ def test_stretches_of_any_size_have_every_row_once(store, tmp_path):
     export_data(store, tmp_path / "data", format="parquet")
     path = tmp_path / "notes.parquet"
     pq.write_table(pq.ParquetFile(tmp_path / "data" / "entities" / "Note.parquet").read(), path, row_group_size=3)
-    readers = Readers(store, store.repository.catalog(), path)
+    readers = Readers(store, store.engine.catalog(), path)
     whole = [(f"{path} row {number + 1}", str(number)) for number in range(10)]
     for size in (1, 100, 150, 300, 10_000):
         assert found(splits_of(path, size), readers) == whole
@@ -71,7 +71,7 @@ def test_stretches_of_any_size_have_every_row_once(store, tmp_path):
 def test_an_empty_file_is_one_stretch_without_records(store, tmp_path):
     path = tmp_path / "notes.jsonl"
     path.write_bytes(b"")
-    assert found(splits_of(path, 10), Readers(store, store.repository.catalog(), path)) == []
+    assert found(splits_of(path, 10), Readers(store, store.engine.catalog(), path)) == []
     assert rows_to_import(path) == 0
 
 

@@ -10,9 +10,9 @@ import pytest
 from annotated_types import Ge, Gt, Interval, Len, MaxLen, MinLen, MultipleOf
 
 from ontologia import Entity, Field, Relation, ValidationError
+from ontologia.runtime.intake.checks import Check, Limit, checks_of, instance_column, limits_of
 from ontologia.spark import Pipeline
-from ontologia.spark.checking import Check, Limit, checks_of, instance_column, limits_of
-from ontologia.spark.mapping import mapped
+from ontologia.spark.loading.mapping import mapped
 
 
 class Sized(Entity):

@@ -20,7 +20,7 @@ from ontologia.model import Declared, encode_json
 from ontologia.query import builder
 from ontologia.query.builder import QueryRoot
 from ontologia.spark import Pipeline
-from ontologia.spark.queries import SparkSource
+from ontologia.spark.reading.queries import SparkSource
 from ontologia.testing.conformance.answers import are_close, make_plain, plain_values
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, commit, sqlite
 from ontologia.testing.conformance.questions import QUESTIONS, Question
@@ -79,7 +79,7 @@ def test_a_question_has_the_same_answer_on_spark(spark, stores, monkeypatch, sto
     session = stores[store].session()
     query = unended(question, session.query(), monkeypatch)
     if query is None:
-        found = question.ask(QueryRoot(SparkSource(spark, session.repository)))
+        found = question.ask(QueryRoot(SparkSource(spark, session.engine)))
         assert are_close(make_plain(found), make_plain(question.answer()), 0.0)
     else:
         target, aggregates = query
@@ -92,7 +92,7 @@ def test_a_question_has_the_same_answer_on_spark(spark, stores, monkeypatch, sto
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 def test_objects_that_spark_found_are_those_of_the_reference(spark, stores, question):
-    root = QueryRoot(SparkSource(spark, stores["compacted"].session().repository))
+    root = QueryRoot(SparkSource(spark, stores["compacted"].session().engine))
     assert are_close(make_plain(question.ask(root)), make_plain(question.answer()), 0.0)
 
 

@@ -77,7 +77,9 @@ def test_a_pipeline_file_names_its_target_models_and_loads(spark, folder, csv, o
 )
 def test_what_is_wrong_with_a_load_is_said_in_one_line(spark, folder, csv, onto, monkeypatch, words, told):
     monkeypatch.chdir(csv.parent)
-    said = onto("ingest", *words, *MODELS, "--quiet", *where(folder), code=2 if "Nobody" in words else 1)
+    said = onto(
+        "ingest", *words, *MODELS, "--quiet", *where(folder), code=2 if {"Nobody", "nowhere.csv"} & set(words) else 1
+    )
     assert told in said
     assert len(said.splitlines()) == 1
     assert head(folder) == 0

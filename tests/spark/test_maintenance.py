@@ -10,10 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia import Entity, Field, MigrationError, MigrationTokenError, Ontology, ValidationError
+from ontologia.engines import shares
+from ontologia.engines.parquet.care import snapshots
+from ontologia.engines.parquet.care.snapshots import SnapshotTask
 from ontologia.files import writing
-from ontologia.objects import open_objects
-from ontologia.spark import bulk, compact, migrate, read, snapshots, splits
-from ontologia.spark.snapshots import SnapshotParts, SnapshotTask, settled, snapshot_of_rows
+from ontologia.objects import Location, open_objects
+from ontologia.spark import compact, migrate, read
+from ontologia.spark.care import compaction
 from support.spark_shop import Buys, Customer, commit, customers, head, new_store, session
 
 
@@ -77,9 +80,9 @@ def snapshot_rows(spark, uri):
 @pytest.fixture(params=["by range", "by shuffle"])
 def strategy(request, monkeypatch):
     """Both ways to bring the rows of a range together, and several ranges, though the data is small."""
-    monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 10)
-    monkeypatch.setattr(bulk, "ROWS_SORTED", 10)
-    monkeypatch.setattr(bulk, "MOST_ROWS_AGAIN", 10**9 if request.param == "by range" else 0)
+    monkeypatch.setattr(shares, "ROWS_PER_SHARE", 10)
+    monkeypatch.setattr(compaction, "ROWS_SORTED", 10)
+    monkeypatch.setattr(snapshots, "MOST_ROWS_AGAIN", 10**9 if request.param == "by range" else 0)
     return request.param
 
 
@@ -97,7 +100,7 @@ def test_a_compaction_on_spark_is_the_compaction_of_the_embedded_path(spark, fol
     assert everything(folder) == before
     assert snapshot_rows(spark, folder) == snapshot_rows(spark, twin)
     with session(folder) as opened:
-        (snapshot,) = opened.repository.log.index(Customer.__declaration__.ref).index.entries
+        (snapshot,) = opened.engine.log.index(Customer.__declaration__.ref).index.entries
     assert len(snapshot.parts) > 1
     assert {row.age for row in read(spark, folder, Customer).where("id = 'c3'").collect()} == {4}
 
@@ -181,12 +184,9 @@ def versions(*rows):
 def test_a_row_knows_its_successor_also_across_batches_and_parts_are_cut_by_size(folder, monkeypatch):
     monkeypatch.setattr(snapshots, "PART_BYTES", 1)
     monkeypatch.setattr(writing, "ROW_GROUP_ROWS", 1)
-    task = SnapshotTask(folder, "snapshot/", Customer.__declaration__.schema, document=False)
+    task = SnapshotTask(Location(folder), "snapshot", Customer.__declaration__.schema, document=False, files=())
     tables = [versions(("a", 1), ("a", 2)), versions(("a", 3), ("b", 1)), versions(("c", 1))]
-    with SnapshotParts(task) as writer:
-        for table in settled(tables, task):
-            writer.add(table)
-        done = writer.finish()
+    done = task._write_parts(tables)
     names = ["entity_key", "commit_id", "superseded_by"]
     found = [pq.read_table(open_objects(folder).local_path(part.path), columns=names) for part in done]
     assert [part.row_count for part in done] == [1, 2, 1, 1]
@@ -195,9 +195,9 @@ def test_a_row_knows_its_successor_also_across_batches_and_parts_are_cut_by_size
 
 
 def test_superseded_rows_of_a_part_come_after_the_current_ones(folder):
-    task = SnapshotTask(folder, "snapshot/", Customer.__declaration__.schema, document=False)
+    task = SnapshotTask(Location(folder), "snapshot", Customer.__declaration__.schema, document=False, files=())
     rows = versions(("a", 1), ("a", 2), ("b", 1), ("b", 4), ("c", 1))
-    (part,) = snapshot_of_rows(task, rows.to_batches())
+    (part,) = task.write_batches(rows.to_batches())
     found = pq.read_table(open_objects(folder).local_path(part.path))
     assert found.column("superseded_by").to_pylist() == [None, None, None, 2, 4]
     assert found.column("entity_key").to_pylist() == ["a", "b", "c", "a", "b"]

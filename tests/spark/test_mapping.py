@@ -13,8 +13,9 @@ from typing_extensions import TypedDict
 
 from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.model import encode_json, key_text
-from ontologia.spark.incoming import intake
-from ontologia.spark.mapping import BLANKS, mapped
+from ontologia.runtime.intake.rows import fit_columns
+from ontologia.spark.loading.mapping import BLANKS, mapped
+from ontologia.spark.types import arrow_schema_of
 from support.spark_shop import Buys, Customer, Everything, Knows
 
 Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
@@ -176,7 +177,9 @@ def test_nested_values_are_stored_as_the_writer_stores_them(berlin, anything):
     frame = berlin.range(1).selectExpr("id", *(f"{text} AS {name}" for name, text in nested.items()))
     frame = frame.withColumn("anything", sql.expr(anything))
     declaration = Loose.__declaration__
-    written, rejected = intake(frame.schema, declaration.schema, declaration, None).take(frame.toArrow())
+    written, rejected = fit_columns(arrow_schema_of(frame.schema), declaration.schema, declaration).take(
+        frame.toArrow()
+    )
     row = rows_of(frame, Loose)[0]
     assert (rejected, row["__reason"]) == ([], None)
     for name in (*nested, "anything"):

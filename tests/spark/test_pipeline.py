@@ -14,9 +14,9 @@ from pyspark.sql import functions as sql
 from ontologia import Entity, Field, OntologiaConfig, Session, StorageBackendError, ValidationError
 from ontologia.model import key_text
 from ontologia.spark import Pipeline
-from ontologia.spark.mapping import mapped
-from ontologia.spark.pipeline import TypeReport
-from ontologia.spark.quarantine import QUARANTINE
+from ontologia.spark.loading.mapping import mapped
+from ontologia.spark.loading.pipeline import TypeReport
+from ontologia.spark.loading.quarantine import QUARANTINE
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
 
 COLUMNS = "id string, name string, age int"

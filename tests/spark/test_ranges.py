@@ -15,20 +15,26 @@ from pyspark.sql import functions as sql
 from pyspark.sql.datasource import EqualTo
 
 from ontologia import Entity, Field
+from ontologia.engines import row_files as committing
+from ontologia.engines import staging as parts
 from ontologia.engines.base import TypeLayout
-from ontologia.engines.parquet.care import compaction
-from ontologia.engines.parquet.write import row_files as committing
+from ontologia.engines.dispatch import open_engine
+from ontologia.engines.parquet.care import snapshots
+from ontologia.engines.staging import Staging
 from ontologia.files import sorting, writing
 from ontologia.files.sorting import Sorter
-from ontologia.objects import open_objects
+from ontologia.objects import Location, open_objects
 from ontologia.query.plan import LATEST
-from ontologia.runtime.store import open_target
-from ontologia.spark import Pipeline, landing, parts, ranges, staging
-from ontologia.spark.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.parts import Parts
-from ontologia.spark.pipeline import TypeReport
+from ontologia.spark import Pipeline, ranges
+from ontologia.spark.loading import staging
+from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
+from ontologia.spark.loading.pipeline import TypeReport
+from ontologia.spark.loading.quarantine import Quarantine
 from ontologia.spark.ranges import quick_batches, ranged
-from ontologia.spark.source import Wanted, repository_at, translated
+from ontologia.spark.reading.filters import translate
+from ontologia.spark.reading.reader import ReadPlan
+from ontologia.spark.workers import engine_at
+from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session
 
 IDENTITY = ("left_key", "right_key", "instance_key")
@@ -89,7 +95,7 @@ def test_a_task_writes_parts_of_bounded_size_and_leaves_no_local_file(folder, mo
     schema = Customer.__declaration__.schema
     rows = pa.table({"entity_key": ["a", "b"], "id": ["a", "b"], "name": ["x", "y"], "age": [1, 2]})
     rows = rows.append_column("tags", pa.array(["[]", "[]"])).append_column("note", pa.nulls(2, pa.string()))
-    with Parts(folder, "out/", TypeLayout(schema.ref, schema, 1, 1), 1, document=False) as writer:
+    with Staging(Location(folder), "out/", TypeLayout(schema.ref, schema, 1, 1), 1).writer() as writer:
         for number in range(2):
             writer.add(rows.slice(number, 1))
             writer._groups.finish()
@@ -119,22 +125,22 @@ def test_a_load_into_a_known_type_compares_range_by_range_and_writes_what_differ
 
 @pytest.mark.parametrize("state", ["one commit", "compacted", "compacted, and a commit after it"])
 def test_a_dense_comparison_reads_files_as_they_are_and_finds_what_the_engine_finds(folder, state, monkeypatch):
-    monkeypatch.setattr(compaction, "SNAPSHOT_GROUP_ROWS", 7)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 7)
     monkeypatch.setattr(committing, "ROW_GROUP_ROWS", 7)
     commit(folder, *(Customer(id=f"c{number:03}", name="n", age=number) for number in range(60)))
     if state != "one commit":
         commit(folder, *(Customer(id=f"c{number:03}", name="new", age=number) for number in range(0, 60, 3)))
-        with open_target(folder, None) as repository:
+        with open_engine(folder) as repository:
             repository.compact(apply=True)
     if state == "compacted, and a commit after it":
         commit(folder, Customer(id="c007", name="newest", age=1))
     schema = Customer.__declaration__.schema
     wanted = pa.table({name: [f"c{number:03}" for number in range(5, 50, 2)] for name in ("entity_key", "name")})
-    with open_target(folder, None) as repository:
-        sparse = staging.stored_range(repository, schema, wanted, LATEST)
+    with open_engine(folder) as repository:
+        sparse = repository.rows_of(schema, wanted, LATEST, dense=False)
         if state != "compacted, and a commit after it":
             monkeypatch.setattr(type(repository), "table", lambda *_: pytest.fail("asked the engine"))
-        dense = staging.stored_range(repository, schema, wanted, LATEST, dense=True)
+        dense = repository.rows_of(schema, wanted, LATEST, dense=True)
     keys = dense.column("entity_key").to_pylist()
     assert sorted(keys) == [f"c{number:03}" for number in range(5, 50)]
     kept = dense.filter(pa.compute.is_in(dense.column("entity_key"), wanted.column("entity_key")))
@@ -166,12 +172,12 @@ def test_the_last_row_by_a_text_is_that_of_the_largest_number(tmp_path):
 def test_a_file_that_took_the_place_of_another_is_opened_anew(tmp_path):
     path = str(tmp_path / "onto.db")
     commit(path, Customer(id="c1", name="old", age=1))
-    assert repository_at(path).get_head_commit_id() == 1
+    assert engine_at(Location(path)).catalog().head == 1
     for suffix in ("", "-wal", "-shm"):
         Path(path + suffix).unlink(missing_ok=True)
     commit(path, Customer(id="c1", name="new", age=1))
     commit(path, Customer(id="c1", name="newer", age=1))
-    assert repository_at(path).get_head_commit_id() == 2
+    assert engine_at(Location(path)).catalog().head == 2
 
 
 def test_a_filter_on_a_field_called_like_the_identity_is_about_the_field():
@@ -180,7 +186,7 @@ def test_a_filter_on_a_field_called_like_the_identity_is_about_the_field():
         entity_key: Field[str]
 
     schema = Odd.__declaration__.schema
-    asked = translated(Wanted("uri", schema, LATEST, 1), EqualTo(("entity_key",), "v"))
+    asked = translate(ReadPlan(Location("uri"), schema, LATEST, 1), EqualTo(("entity_key",), "v"))
     (condition,) = asked.conditions()
     assert condition.operand.column == schema.by_name["entity_key"]
 
@@ -198,19 +204,15 @@ def test_a_task_that_is_tried_again_sets_its_rows_aside_once(folder, monkeypatch
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: SimpleNamespace(partitionId=lambda: 3)))
     schema = Customer.__declaration__.schema
     task = staging.StageTask(
-        target=folder,
+        location=Location(folder),
         head=0,
         known=False,
-        layout=TypeLayout(schema.ref, schema, 1, 1),
-        commit_id=1,
-        document=False,
-        staging=folder,
-        folder="out/",
-        quarantine="quarantine/run/entity-Customer/",
+        layout=(layout := TypeLayout(schema.ref, schema, 1, 1)),
+        staging=Staging(Location(folder), "out/", layout, 1),
+        quarantine=Quarantine(Location(folder), "run", schema.ref),
         on_invalid="quarantine",
         on_duplicate="error",
         on_conflict="upsert",
-        dry_run=False,
     )
     names = ["entity_key", "id", "name", "age", "tags", "note", REASON, SOURCE]
     row = pa.RecordBatch.from_pylist([dict.fromkeys(names, "x") | {"age": 1}])

@@ -11,10 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, datasource
 
 from ontologia import OntologiaError, StorageBackendError, ValidationError, left
+from ontologia.engines import shares
+from ontologia.engines.dispatch import open_engine
+from ontologia.engines.parquet.read import shares as file_shares
 from ontologia.files.key_ranges import KeyRange
+from ontologia.objects import Location
 from ontologia.query.plan import Window
-from ontologia.spark import read, splits
-from ontologia.spark.source import FilesPartition, OntologiaReader, Wanted, split, translated
+from ontologia.spark import read
+from ontologia.spark.reading.filters import translate
+from ontologia.spark.reading.reader import OntologiaReader, ReadPlan, SharePartition
 from ontologia.spark.types import result_struct
 from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
@@ -104,7 +109,7 @@ def test_filters_are_pushed_and_answer_as_spark_would(spark, history):
 )
 def test_a_filter_with_an_exact_equivalent_is_taken(filter_):
     schema = (Buys if filter_.__dict__.get("attribute") == ("left_key",) else Customer).__declaration__.schema
-    assert translated(Wanted("", schema, Window(), 0), filter_) is not None
+    assert translate(ReadPlan("", schema, Window(), 0), filter_) is not None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_a_filter_with_an_exact_equivalent_is_taken(filter_):
 )
 def test_a_filter_without_one_is_left_to_spark(filter_):
     schema = Customer.__declaration__.schema
-    assert translated(Wanted("", schema, Window("history"), 0), filter_) is None
+    assert translate(ReadPlan("", schema, Window("history"), 0), filter_) is None
 
 
 def test_a_session_without_filter_pushdown_reads_as_well(spark, folder):
@@ -184,11 +189,13 @@ def test_a_narrow_schema_reads_only_its_columns(spark, history, monkeypatch):
     expected = [(row["age"], row["id"]) for row in embedded(history, Customer)]
     assert sorted(map(tuple, frame.collect())) == sorted(expected)
     asked = []
-    reader = OntologiaReader(Wanted(history, Customer.__declaration__.schema, Window("as_of", 6), 6), frame.schema)
+    reader = OntologiaReader(
+        ReadPlan(Location(history), Customer.__declaration__.schema, Window("as_of", 6), 6), frame.schema
+    )
     with session(history) as opened:
-        plain = opened.repository.table
-        monkeypatch.setattr(opened.repository, "table", lambda plan: asked.append(plan.only) or plain(plan))
-        found = reader._rows(opened.repository, KeyRange())
+        plain = opened.engine.table
+        monkeypatch.setattr(opened.engine, "table", lambda plan: asked.append(plan.only) or plain(plan))
+        (found,) = reader._rows(opened.engine, shares.Share())
     assert asked == [("age", "id")]
     assert sorted(found.column_names) == ["age", "id"]
 
@@ -196,32 +203,36 @@ def test_a_narrow_schema_reads_only_its_columns(spark, history, monkeypatch):
 def test_a_read_is_cut_at_the_row_groups_of_its_files(spark, folder, monkeypatch):
     for number in range(4):
         commit(folder, *(Customer(id=f"c{number}{place}", name="n", age=1) for place in range(5)))
-    monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 10)
-    parts = split(folder, Customer.__declaration__.schema, Window("as_of", 4))
+    monkeypatch.setattr(shares, "ROWS_PER_SHARE", 10)
+    with open_engine(folder) as engine:
+        parts = engine.shares(Customer.__declaration__.schema, Window("as_of", 4))
     assert [part.keys for part in parts] == [KeyRange(None, "c20"), KeyRange("c20", None)]
 
 
 def test_files_that_need_no_merging_are_read_as_they_are(folder, monkeypatch):
-    monkeypatch.setattr(splits, "ROWS_PER_SPLIT", 4)
+    monkeypatch.setattr(shares, "ROWS_PER_SHARE", 4)
     schema = Customer.__declaration__.schema
     for number in range(3):
         commit(folder, *(Customer(id=f"c{place}", name=f"n{number}", age=number) for place in range(3)))
 
-    def shares(window, head=3):
-        return [partition.files for partition in split(folder, schema, window, head) if hasattr(partition, "files")]
+    def found(window, head=3):
+        with open_engine(folder) as engine:
+            return [share.files for share in engine.shares(schema, window, head=head) if share.files is not None]
 
-    assert shares(Window("as_of", 3)) == []  # three commits may each have a row of one customer
-    assert [len(share.files) for share in shares(Window("as_of", 1))] == [1]
-    assert [len(share.files) for share in shares(Window("history"))] == [2, 1]
-    assert [len(share.files) for share in shares(Window("history"), head=2)] == [2]
+    assert found(Window("as_of", 3)) == []  # three commits may each have a row of one customer
+    assert [len(share.files) for share in found(Window("as_of", 1))] == [1]
+    assert [len(share.files) for share in found(Window("history"))] == [2, 1]
+    assert [len(share.files) for share in found(Window("history"), head=2)] == [2]
     with session(folder) as opened:
         opened.repository.compact(apply=True)
-        (share,) = shares(Window("as_of", 3))
-        reader = OntologiaReader(Wanted(folder, schema, Window("as_of", 3), 3), result_struct(schema, versions=False))
-        found = [row for batch in reader.read(FilesPartition(share)) for row in batch.to_pylist()]
-    assert sorted((row["id"], row["age"]) for row in found) == [("c0", 2), ("c1", 2), ("c2", 2)]
-    monkeypatch.setattr(splits, "MOST_ROWS", 8)
-    assert shares(Window("as_of", 3)) == []  # the snapshot is too large for one task
+        (share,) = found(Window("as_of", 3))
+        asked = ReadPlan(Location(folder), schema, Window("as_of", 3), 3)
+        reader = OntologiaReader(asked, result_struct(schema, versions=False))
+        partition = SharePartition(shares.Share(files=share))
+        rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    assert sorted((row["id"], row["age"]) for row in rows) == [("c0", 2), ("c1", 2), ("c2", 2)]
+    monkeypatch.setattr(file_shares, "MOST_ROWS", 8)
+    assert found(Window("as_of", 3)) == []  # the snapshot is too large for one task
 
 
 @pytest.mark.parametrize(

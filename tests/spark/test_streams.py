@@ -14,7 +14,7 @@ from ontologia import Entity, Field, Session, ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
-from ontologia.spark.changes import change_rows
+from ontologia.spark.reading.changes import change_rows
 from ontologia.spark.source import OntologiaSource
 from support.spark_shop import Customer, Knows, commit, commits, customers, head, session
 
@@ -87,13 +87,12 @@ def test_operations_are_those_of_the_log_across_compaction_and_migration(uri, af
         )
         opened.ensure(wider(id="e", name="Eve"))
         assert opened.commit() == 7
-        repository = opened.repository
-        rows = change_rows(repository, wider.__declaration__.schema, KeyRange(), after, upto + 1).to_pylist()
+        rows = change_rows(opened.engine, wider.__declaration__.schema, KeyRange(), after, upto + 1).to_pylist()
         found = {(row["commit_id"], row["entity_key"], row[OPERATION]) for row in rows}
         logged = {
             (number, change["key"], change["operation"])
             for number in range(max(after + 1, 6), upto + 2)
-            for change in repository.list_commit_changes(number)
+            for change in opened.list_commit_changes(number)
         }
     assert found == logged  # what was written under the old schema is not read under the new one
 

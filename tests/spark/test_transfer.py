@@ -15,8 +15,8 @@ from ontologia import Entity, Field, OntologiaError, Ontology, Session
 from ontologia.cli import main
 from ontologia.errors import ImportConflictError, SchemaOutdatedError, StorageBackendError, ValidationError
 from ontologia.runtime import transfer as embedded
-from ontologia.spark import export_data, import_data
-from ontologia.spark import transfer as on_spark
+from ontologia.spark import export_data, import_data, transfer
+from ontologia.spark.transfer import exporting, importing
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, customers, head, new_store, session, staged
 
 MOMENT = datetime(1850, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -53,7 +53,8 @@ def source(request, sources):
 @pytest.fixture
 def in_parts(monkeypatch):
     """More than one part, also of little data."""
-    monkeypatch.setattr(on_spark, "ROWS_SORTED", 2)
+    monkeypatch.setattr(exporting, "ROWS_SORTED", 2)
+    monkeypatch.setattr(importing, "ROWS_SORTED", 2)
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -117,13 +118,13 @@ def test_parquet_parts_have_the_columns_and_rows_of_the_embedded_file(spark, sou
 
 @pytest.mark.parametrize("options", [{}, {"history_since": 0}], ids=["latest", "history"])
 def test_commits_made_meanwhile_stay_out(spark, source, options, tmp_path, monkeypatch):
-    uri, plain = copied(source, tmp_path / "copy"), on_spark.stored_rows
+    uri, plain = copied(source, tmp_path / "copy"), exporting.stored_rows
 
     def and_then(*given):
         commit(uri, Customer(id="c1", name="too late", age=1), Customer(id="too late", name="n", age=1))
         return plain(*given)
 
-    monkeypatch.setattr(on_spark, "stored_rows", and_then)
+    monkeypatch.setattr(exporting, "stored_rows", and_then)
     with session(uri) as opened:
         report = export_data(spark, opened, tmp_path / "data", types=["Customer"], **options)
     assert (report.head, head(uri)) == (4, 5)
@@ -131,13 +132,13 @@ def test_commits_made_meanwhile_stay_out(spark, source, options, tmp_path, monke
 
 
 def test_what_a_failed_task_left_is_not_in_the_export(spark, sources, tmp_path, monkeypatch):
-    plain = on_spark._write_part
+    plain = exporting._write_part
 
     def tried_again(task, batches):
         Path(task.folder, ".part-00000.jsonl.7").write_text("half a li")
         return plain(task, batches)
 
-    monkeypatch.setattr(on_spark, "_write_part", tried_again)
+    monkeypatch.setattr(exporting, "_write_part", tried_again)
     with session(sources["file"]) as opened:
         export_data(spark, opened, tmp_path / "data", types=["Buys"])
     assert [path.name for path in (tmp_path / "data" / "relations" / "Buys").iterdir()] == ["part-00000.jsonl"]
@@ -162,7 +163,9 @@ def test_an_export_that_cannot_be_leaves_no_folder(spark, sources, tmp_path, mon
         with pytest.raises(ValidationError, match="not both"):
             export_data(spark, opened, tmp_path / "data", as_of=1, history_since=1)
         elsewhere = {"part": "part-00000.jsonl", "rows": 3}  # as from a machine that does not share the folder
-        monkeypatch.setattr(on_spark, "_write_part", lambda task, batches: iter([on_spark.WRITTEN.batch([elsewhere])]))
+        monkeypatch.setattr(
+            exporting, "_write_part", lambda task, batches: iter([exporting.WRITTEN.batch([elsewhere])])
+        )
         with pytest.raises(StorageBackendError, match="a folder that all of them share"):
             export_data(spark, opened, tmp_path / "data")
         (tmp_path / "full").mkdir()
@@ -188,7 +191,7 @@ def exported(sources, tmp_path_factory):
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_what_goes_in_comes_out_in_one_commit(spark, uri, exported, form, sources, tmp_path, monkeypatch):
-    monkeypatch.setattr(on_spark, "SPLIT_BYTES", 700)
+    monkeypatch.setattr(importing, "SPLIT_BYTES", 700)
     with session(uri) as opened:
         report = import_data(spark, opened, exported / form, dry_run=False, meta={"ticket": "7"})
         notes = opened.list_commits()[0]["metadata"]
@@ -283,7 +286,7 @@ def test_an_embedded_file_is_merged_alike_and_nothing_changes_twice(spark, sourc
 
 
 def test_of_many_files_the_last_by_name_has_the_last_word(spark, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(on_spark, "SPLIT_BYTES", 200)
+    monkeypatch.setattr(importing, "SPLIT_BYTES", 200)
     (tmp_path / "data").mkdir()
     for number in (2, 0, 1):
         rows = [record(id=f"c{key}", name=f"file {number} line {line}") for line in range(3) for key in range(3)]
@@ -311,7 +314,7 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_a_bad_record_is_named_with_its_line_and_nothing_is_imported(spark, folder, bad, tmp_path, monkeypatch):
-    monkeypatch.setattr(on_spark, "SPLIT_BYTES", 150)
+    monkeypatch.setattr(importing, "SPLIT_BYTES", 150)
     good = [record(id=f"c{number}") for number in range(9)]
     path = jsonl(tmp_path / "rows.jsonl", *good, "\n", bad, *good, "also bad\n")
     with session(folder) as opened:
@@ -393,7 +396,7 @@ def test_a_bucket_takes_and_gives_what_a_folder_does(spark, bucket, exported, so
     with session(bucket) as opened:
         report = import_data(spark, opened, exported / "history", dry_run=False)
         export_data(spark, opened, tmp_path / "out")
-        leftovers = list(opened.repository.objects.list("staging/"))
+        leftovers = list(opened.engine.objects.list("staging/"))
     assert (report.commit_id, report.types[0].repeated, leftovers) == (1, 15, [])
     assert texts(tmp_path / "out") == state(sources["file"], tmp_path / "before")
 
@@ -435,7 +438,7 @@ def test_much_data_goes_to_spark_by_itself(spark, sources, tmp_path, capsys, mon
     assert Path("data2/entities/Customer.jsonl").is_file()
     called = []
     monkeypatch.setattr(
-        on_spark, "import_data", lambda *given, **how: called.append(given) or embedded.import_data(*given[1:], **how)
+        transfer, "import_data", lambda *given, **how: called.append(given) or embedded.import_data(*given[1:], **how)
     )
     for path in ("data0", "data2"):
         main(["import", "--db", "new.db", "-c", "onto.toml", "--input", path])

@@ -12,11 +12,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import _parse_datatype_string
 
 from ontologia import Entity, Field, OntologiaConfig, Relation, Session, ValidationError
-from ontologia.spark import landing, read
-from ontologia.spark.incoming import intake, is_plain, json_texts
-from ontologia.spark.landing import land
+from ontologia.runtime.intake.rows import fit_columns, is_plain, json_texts
+from ontologia.spark import read
 from ontologia.spark.source import OntologiaSource
-from ontologia.spark.writing import plan_write, stage_share
+from ontologia.spark.types import arrow_schema_of
+from ontologia.spark.writing import landing
+from ontologia.spark.writing.landing import land
+from ontologia.spark.writing.writer import plan_write, stage_share
 from support.spark_shop import (
     Buys,
     Customer,
@@ -47,7 +49,7 @@ class Made(Entity):
 def taken(cls, kinds, **columns):
     """Columns as a writer takes them in: the rows, and the reasons against others."""
     declaration = cls.__declaration__
-    plan = intake(_parse_datatype_string(kinds), declaration.schema, declaration, None)
+    plan = fit_columns(arrow_schema_of(_parse_datatype_string(kinds)), declaration.schema, declaration)
     rows, rejected = plan.take(pa.table(columns))
     return rows.to_pylist(), [row.reason for row in rejected]
 
@@ -232,10 +234,10 @@ def test_constraints_and_structure_are_checked(spark, folder):
         (
             "id string, name string",
             {},
-            "nothing fills age, tags of entity Customer: the DataFrame has the columns id, name",
+            "nothing fills age, tags of entity Customer: there are the columns id, name",
         ),
         (COLUMNS.replace("age int", "age string"), {}, "age is int, and the column 'age' is string: cast it"),
-        (COLUMNS.replace("id string", "id array<int>"), {}, "id is str, and the column 'id' is array<int>: cast it"),
+        (COLUMNS.replace("id string", "id array<int>"), {}, "id is str, and the column 'id' is list"),
         (f"{COLUMNS}, extra int", {}, "entity Customer has no field 'extra'"),
         (f"{COLUMNS}, commit_id int", {}, "write the state, not its versions"),
         (COLUMNS, {"type": "Nobody"}, "there is no type 'Nobody' in this store; it has: entity Customer"),
@@ -299,5 +301,5 @@ def test_few_rows_are_landed_in_memory_and_many_as_parts(spark, shop, monkeypatc
     assert land(intake, [stage_share(intake, iter(batches))]) == 2
     assert customers(shop) == {"c1": ("Ann", 30), "c2": ("Bob", 41), "c3": ("Cy", 50), "c9": ("Di", 1)}
     with session(shop) as opened:
-        newest = opened.repository.log.index(Customer.__declaration__.ref).index.entries[-1]
+        newest = opened.engine.log.index(Customer.__declaration__.ref).index.entries[-1]
     assert (len(newest.parts), newest.row_count) == (0 if most else 1, 3)

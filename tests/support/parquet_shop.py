@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ontologia import Entity, Field, OntologiaConfig, Relation
-from ontologia.engines.dispatch import open_objects_repository
+from ontologia.engines.dispatch import open_objects_engine
 from ontologia.engines.parquet import setup
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.repository import Repository
 from ontologia.model import Declared
 from ontologia.objects import Objects, open_objects
 from ontologia.objects.clock import SystemClock
@@ -87,7 +88,7 @@ class Shop:
     objects: Objects
     version: str
     cache: Path
-    opened: list[S3Repository] = field(default_factory=list)
+    opened: list[Repository] = field(default_factory=list)
 
     @classmethod
     def create(cls, objects: Objects, version: str, cache: Path, *, filled: bool = True) -> Shop:
@@ -100,17 +101,17 @@ class Shop:
 
     def repository(
         self, objects: Objects | None = None, *, clock: Any = None, keep_alive: bool = True, **settings: Any
-    ) -> S3Repository:
+    ) -> Repository:
         config = OntologiaConfig(**{"cache_directory": str(self.cache), "s3_lock_timeout_ms": 2_000} | settings)
-        repository = open_objects_repository(objects or self.objects, config)
-        assert isinstance(repository, S3Repository)
-        repository.lease.keep_alive = keep_alive
+        repository = Repository(open_objects_engine(objects or self.objects, config))
+        assert isinstance(repository.engine, ParquetEngine)
+        repository.engine.lease.keep_alive = keep_alive
         if clock is not None:
-            repository.lease.clock = clock
+            repository.engine.lease.clock = clock
         self.opened.append(repository)
         return repository
 
-    def session(self, *types: type[Declared], repository: S3Repository | None = None, **how: Any) -> Session:
+    def session(self, *types: type[Declared], repository: Repository | None = None, **how: Any) -> Session:
         entities = [t for t in types or TYPES if issubclass(t, Entity)]
         relations = [t for t in types or TYPES if issubclass(t, Relation)]
         return Session.over(repository or self.repository(**how), declared(entities, relations))
@@ -121,7 +122,7 @@ class Shop:
             return commit(repository, rows)
 
     @contextlib.contextmanager
-    def using(self, objects: Objects | None = None, **how: Any) -> Iterator[S3Repository]:
+    def using(self, objects: Objects | None = None, **how: Any) -> Iterator[Repository]:
         """A repository for the block."""
         repository = self.repository(objects, **how)
         try:
@@ -150,7 +151,7 @@ class Shop:
             repository.close()
 
 
-def commit(repository: S3Repository, rows: Iterable[Declared], **meta: str) -> int | None:
+def commit(repository: Repository, rows: Iterable[Declared], **meta: str) -> int | None:
     """One commit of these rows."""
     session = Session.over(repository, {})
     session.ensure(list(rows))
@@ -172,16 +173,16 @@ Rows = tuple[tuple[tuple[str, Any], ...], ...]
 State = dict[str, Any]
 
 
-def rows_of(repository: S3Repository, kind: str, name: str, window: Window = LATEST) -> Rows:
+def rows_of(repository: Repository, kind: str, name: str, window: Window = LATEST) -> Rows:
     """What a question answers, in the order it answers, comparable and hashable."""
     ask: Callable[..., list[dict[str, Any]]] = getattr(repository, f"query_{kind}")
     return tuple(tuple((key, repr(value)) for key, value in row.items()) for row in ask(name, window=window))
 
 
-def state(repository: S3Repository) -> State:
+def state(repository: Repository) -> State:
     """Everything a reader can see: every type in every window, and the log."""
-    catalog = repository.catalog()
-    found: State = {"head": catalog.head, "commits": [commit.id for commit in repository.commits()]}
+    catalog = repository.engine.catalog()
+    found: State = {"head": catalog.head, "commits": [commit.id for commit in repository.engine.commits()]}
     windows = [LATEST, Window("history")]
     windows += [Window(mode, at) for mode in ("as_of", "since") for at in range(catalog.head + 1)]  # type: ignore[arg-type]
     for ref, layout in sorted(catalog.layouts.items()):
@@ -193,10 +194,10 @@ def state(repository: S3Repository) -> State:
     return found
 
 
-def latest(repository: S3Repository) -> dict[str, dict[str, dict[str, Any]]]:
+def latest(repository: Repository) -> dict[str, dict[str, dict[str, Any]]]:
     """The current rows of every type by identity, without commit ids."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for ref in sorted(repository.catalog().layouts):
+    for ref in sorted(repository.engine.catalog().layouts):
         names = ("id", "sku") if ref.kind == "entity" else ("left_key", "right_key", "instance_key")
         rows = repository.query_entities(ref.name) if ref.kind == "entity" else repository.query_relations(ref.name)
         found[ref.name] = {
@@ -213,6 +214,6 @@ def attempts(objects: Objects) -> set[str]:
     return {"/".join(info.key.split("/")[:2]) for info in objects.list("commits/")}
 
 
-def committed_attempts(repository: S3Repository) -> set[str]:
-    head = repository.log.head().head
-    return {path.removesuffix("/manifest.json") for path, _ in repository.log.chain(head)}
+def committed_attempts(repository: Repository) -> set[str]:
+    head = repository.engine.log.head().head
+    return {path.removesuffix("/manifest.json") for path, _ in repository.engine.log.chain(head)}

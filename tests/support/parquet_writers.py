@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ontologia import OntologiaConfig, open_repository
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.errors import CommitOutcomeUnknownError, ConcurrentWriteError, StorageBackendError
 from ontologia.objects import requests
 from ontologia.testing.crash import crash_point
@@ -26,9 +26,9 @@ def write(uri: str, journal: str, seconds: float, clock_off_s: float, cache: str
         runtime_id=f"{name}-{os.getpid()}", s3_lock_timeout_ms=5_000, s3_lease_ttl_ms=1_500, cache_directory=cache
     )
     repository = open_repository(storage_uri=uri, config=config)
-    assert isinstance(repository, S3Repository)
+    assert isinstance(repository.engine, ParquetEngine)
     if clock_off_s:
-        repository.lease.clock = AheadClock(clock_off_s)
+        repository.engine.lease.clock = AheadClock(clock_off_s)
     end = time.monotonic() + seconds
     number = 0
     with open(journal, "a", encoding="utf-8") as lines:
@@ -67,7 +67,7 @@ def commit_one(uri: str, cache: str) -> int | None:
     name_requests()
     config = OntologiaConfig(s3_lease_ttl_ms=800, s3_lock_timeout_ms=5_000, cache_directory=cache)
     with open_repository(storage_uri=uri, config=config) as repository:
-        assert isinstance(repository, S3Repository)
+        assert isinstance(repository.engine, ParquetEngine)
         return commit(repository, [Customer(id="killed", name="Kim"), Product(sku="killed")], who="killed")
 
 

@@ -60,8 +60,8 @@ def new_store(uri: str, engine_version: str | None = None) -> str:
     return uri
 
 
-def session(uri: str) -> Session:
-    return Session(uri, **TYPES, config=OntologiaConfig())
+def session(uri: str, config: OntologiaConfig | None = None) -> Session:
+    return Session(uri, **TYPES, config=config or OntologiaConfig())
 
 
 def commit(uri: str, *objects: Any) -> int | None:

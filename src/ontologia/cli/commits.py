@@ -112,7 +112,7 @@ def _add_fields(store: Store, commit_id: int, changes: Sequence[dict[str, Any]])
 
     Rows of an earlier schema are not readable under the current one; such a change has no fields.
     """
-    layouts = store.repository.catalog().layouts
+    layouts = store.engine.catalog().layouts
     for ref in {TypeRef(item["kind"], item["type_name"]) for item in changes}:
         own = [item for item in changes if (item["kind"], item["type_name"]) == (ref.kind, ref.name)]
         layout = layouts.get(ref)
@@ -138,12 +138,12 @@ def _state(store: Store, ref: TypeRef, identities: list[tuple[str, ...]], commit
     from ontologia.cli.query import _records
     from ontologia.query.plan import Plan, Window
 
-    schema = store.repository.catalog().layouts[ref].schema
+    schema = store.engine.catalog().layouts[ref].schema
     columns = zip(*identities, strict=True)
     keys = pa.table({name: pa.array(values, pa.string()) for name, values in zip(ref.identity, columns, strict=True)})
     plan = Plan(ref, {ref: schema}, Window("as_of", commit_id), keyed=True, stored=True)
     names = ["key"] if ref.kind == "entity" else list(ref.identity)
-    records = _records(schema, store.repository.fetch(plan, keys).columns)
+    records = _records(schema, store.engine.fetch(plan, keys).columns)
     return {tuple(record[name] for name in names): record["fields"] for record in records}
 
 

@@ -13,7 +13,7 @@ from ontologia.model import TypeRef, TypeSchema
 
 if TYPE_CHECKING:
     from ontologia.engines.base import TypeLayout
-    from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.engines.repository import Repository
     from ontologia.query.plan import Window
     from ontologia.runtime.store import Store
 
@@ -24,15 +24,15 @@ MANY_FILES = 8
 def facts(store: Store, settings: Settings, *, stats: bool, schema: bool) -> dict[str, Any]:
     """Everything the dashboard shows, as data."""
     repository = store.repository
-    catalog = repository.catalog()
+    catalog = store.engine.catalog()
     newest = store.list_commits(limit=1)
     types = [_type(repository, layout, stats=stats, schema=schema) for _, layout in sorted(catalog.layouts.items())]
     index = _index(repository)
     storage = store.storage_info()
     return {
         "target": settings.where,
-        "backend": repository.backend,
-        "engine_version": repository.engine_version,
+        "backend": store.engine.backend,
+        "engine_version": store.engine.engine_version,
         "head": catalog.head,
         "newest_commit": newest[0] if newest else None,
         "bytes": _total_bytes(settings, types),
@@ -44,11 +44,12 @@ def facts(store: Store, settings: Settings, *, stats: bool, schema: bool) -> dic
     }
 
 
-def _type(repository: RowwiseRepository, layout: TypeLayout, *, stats: bool, schema: bool) -> dict[str, Any]:
+def _type(repository: Repository, layout: TypeLayout, *, stats: bool, schema: bool) -> dict[str, Any]:
     from ontologia.query.plan import Window
 
     ref = layout.ref
-    files = _files(repository, ref)
+    sizes = repository.engine.sizes_of(layout)
+    files = sizes if repository.capabilities.object_storage else None
     rows, problem = _counted(repository, ref, Window())
     found: dict[str, Any] = {
         "kind": ref.kind,
@@ -64,52 +65,20 @@ def _type(repository: RowwiseRepository, layout: TypeLayout, *, stats: bool, sch
     if stats:
         found["versions"], _ = _counted(repository, ref, Window("history"))
         if files is None:
-            found["bytes"] = _table_bytes(repository, layout)
+            found["bytes"] = None if sizes is None else sum(sizes)
     if schema:
         found["schema"] = layout.schema.to_json()
         found["fingerprint"] = layout.schema.fingerprint
     return found
 
 
-def _counted(repository: RowwiseRepository, ref: TypeRef, window: Window) -> tuple[int | None, str | None]:
+def _counted(repository: Repository, ref: TypeRef, window: Window) -> tuple[int | None, str | None]:
     """The rows of a type, or why they cannot be read: one damaged type must not hide the others."""
     count = repository.count_entities if ref.kind == "entity" else repository.count_relations
     try:
         return count(ref.name, window=window), None
     except StorageBackendError as problem:
         return None, str(problem)
-
-
-def _files(repository: RowwiseRepository, ref: TypeRef) -> list[int] | None:
-    """The sizes of a type's files, in object storage."""
-    if not repository.capabilities.object_storage:
-        return None
-    from ontologia.engines.parquet.engine import S3Repository
-
-    assert isinstance(repository, S3Repository)
-    try:
-        entries = repository.log.index(ref).index.entries
-    except StorageBackendError:  # told by the health of the index
-        return []
-    return [entry.size or 0 for entry in entries]
-
-
-def _table_bytes(repository: RowwiseRepository, layout: TypeLayout) -> int | None:
-    """The size of a type's own table, where SQLite was built to tell."""
-    import sqlite3
-
-    from ontologia.engines.sqlite.repository import SqliteRepository
-
-    if not isinstance(repository, SqliteRepository) or not layout.table_name:
-        return None
-    try:
-        with repository.reading() as connection:
-            (found,) = connection.execute(
-                "SELECT sum(pgsize) FROM dbstat WHERE name = ?", (layout.table_name,)
-            ).fetchone()
-    except sqlite3.OperationalError:
-        return None
-    return None if found is None else int(found)
 
 
 def _total_bytes(settings: Settings, types: list[dict[str, Any]]) -> int | None:
@@ -120,7 +89,7 @@ def _total_bytes(settings: Settings, types: list[dict[str, Any]]) -> int | None:
     return sum(part.stat().st_size for part in parts if part.exists())
 
 
-def _index(repository: RowwiseRepository) -> dict[str, Any] | None:
+def _index(repository: Repository) -> dict[str, Any] | None:
     if not repository.capabilities.object_storage:
         return None
     from ontologia.cli.maintenance import index_facts

@@ -43,9 +43,9 @@ def _events(run: Run, namespace: str | None, *, relayed: bool = False) -> Iterat
     from ontologia.runtime.events import open_event_store
 
     with run.store() as store:
-        events = open_event_store(store.repository, namespace)
+        events = open_event_store(store.engine, namespace)
         if relayed:
-            events.relay(store.repository.get_head_commit_id, lambda since: store.repository.commits(since=since))
+            events.relay(store.repository.get_head_commit_id, lambda since: store.engine.commits(since=since))
         yield events
 
 

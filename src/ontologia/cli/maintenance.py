@@ -14,8 +14,7 @@ from ontologia.cli.output import Face, Progress, counted, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
-    from ontologia.engines.parquet.care.compaction import CompactionReport
-    from ontologia.engines.parquet.care.indexes import IndexReport
+    from ontologia.engines.care import CompactionReport, IndexReport
     from ontologia.runtime.store import Store
 
 OLDEST_S = 100 * 366 * 86_400
@@ -74,11 +73,11 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
 def _compacted(run: Run, store: Store, type_name: str | None, on_spark: Progress | None) -> CompactionReport:
     if on_spark is None:
         return store.repository.compact(type_name, apply=True)  # type: ignore[no-any-return]
-    from ontologia.spark import bulk
+    from ontologia.spark.care.compaction import compact
 
     session = run.spark()
     with run.following(session, on_spark):
-        return bulk.compact(session, store, type_name, apply=True)
+        return compact(session, store, type_name, apply=True)
 
 
 def index_facts(report: IndexReport) -> dict[str, Any]:

@@ -45,19 +45,19 @@ def migrate(
     notes = metadata(meta)
     with run.store(run.model_names(models, needed=True)) as store:
         load_steps(upgraders or run.settings.upgraders)
-        stored = {ref: layout.schema for ref, layout in store.repository.catalog().layouts.items()}
+        stored = {ref: layout.schema for ref, layout in store.engine.catalog().layouts.items()}
         preview: Any = store.migrate(dry_run=True)
         if not apply:
             _show_preview(run, preview, stored, store.schemas)
             return
         run.echo_target()
         with run.output.progress("migrating") as bar:
-            if run.on_spark(engine, preview.estimated_rows) and store.repository.capabilities.object_storage:
-                from ontologia.spark import bulk
+            if run.on_spark(engine, preview.estimated_rows) and store.engine.capabilities.object_storage:
+                from ontologia.spark.care.migration import migrate as migrate_on_spark
 
                 session = run.spark()
                 with run.following(session, bar):
-                    result: Any = bulk.migrate(session, store, dry_run=False, token=token, force=force, meta=notes)
+                    result: Any = migrate_on_spark(session, store, dry_run=False, token=token, force=force, meta=notes)
             else:
                 result = store.migrate(dry_run=False, token=token, force=force, meta=notes)
     _show_result(run, result)

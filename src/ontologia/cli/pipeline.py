@@ -14,7 +14,7 @@ from ontologia.cli.run import Run, command, group, metadata
 
 if TYPE_CHECKING:
     from ontologia.model import Declaration
-    from ontologia.spark.pipeline import PipelineReport
+    from ontologia.spark.loading.pipeline import PipelineReport
 
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "files")
@@ -53,8 +53,8 @@ def ingest(
     master: Master = None,
 ) -> None:
     """Load one file into one type, as one commit."""
-    from ontologia.spark.pipeline import Pipeline
-    from ontologia.spark.sources import format_of
+    from ontologia.spark.loading.pipeline import Pipeline
+    from ontologia.spark.loading.sources import format_of
 
     declarations = _declared(run, models)
     declaration = declarations.get(into)
@@ -88,7 +88,7 @@ def run_file(
     master: Master = None,
 ) -> None:
     """Run a pipeline: all its loads, in one commit."""
-    from ontologia.spark.pipeline_file import PipelineFile
+    from ontologia.spark.loading.pipeline_file import PipelineFile
 
     described = PipelineFile.read(file)
     names = list(models or ()) or described.models

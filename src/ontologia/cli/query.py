@@ -217,10 +217,10 @@ def _window(store: Store, as_of: int | datetime | None, with_history: bool, hist
 def _source(run: Run, store: Store, engine: str | None) -> QuerySource:
     """Who answers: the store's own engine, or Spark."""
     if engine != "spark":
-        return store.repository
-    from ontologia.spark.queries import SparkSource
+        return store.engine
+    from ontologia.spark.reading.queries import SparkSource
 
-    return SparkSource(run.spark(), store.repository)
+    return SparkSource(run.spark(), store.engine)
 
 
 class _Question:
@@ -230,7 +230,7 @@ class _Question:
         self._store = store
         self._source = source
         self._ref = ref
-        self._layouts = store.repository.catalog().layouts
+        self._layouts = store.engine.catalog().layouts
         self.schema(ref)
 
     def schema(self, ref: TypeRef) -> TypeSchema:

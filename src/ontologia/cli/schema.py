@@ -17,7 +17,7 @@ from ontologia.model import TypeRef, TypeSchema, diff
 
 if TYPE_CHECKING:
     from ontologia.engines.base import SchemaVersion
-    from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.engines.repository import Repository
 
 VersionOption = Annotated[int | None, number("--version", least=1, help="This schema version.")]
 
@@ -75,7 +75,7 @@ def _from_store(run: Run, kind: Any, type_name: str | None, version: int | None)
     with run.store() as store:
         if version is not None:
             return [_version(store.repository, TypeRef(kind, str(type_name)), version).schema]
-        layouts = store.repository.catalog().layouts
+        layouts = store.engine.catalog().layouts
     found = [
         layout.schema
         for ref, layout in sorted(layouts.items())
@@ -87,7 +87,7 @@ def _from_store(run: Run, kind: Any, type_name: str | None, version: int | None)
     return found
 
 
-def _version(repository: RowwiseRepository, ref: TypeRef, number: int) -> SchemaVersion:
+def _version(repository: Repository, ref: TypeRef, number: int) -> SchemaVersion:
     found = repository.get_schema_version(ref.kind, ref.name, number)
     if found is None:
         raise ValidationError(f"{ref} has no schema version {number} in this store")
@@ -104,7 +104,7 @@ def history(run: Run, kind: KindOption = None, type_name: OneType = None, versio
     with run.store() as store:
         versions = [
             item
-            for item in store.repository.schema_versions()
+            for item in store.engine.schema_versions()
             if kind in (None, item.ref.kind) and type_name in (None, item.ref.name)
         ]
     versions.sort(key=lambda item: (item.ref, item.schema_version_id))

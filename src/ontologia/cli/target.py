@@ -19,7 +19,7 @@ from ontologia.errors import OntologiaError, UninitializedStorageError
 
 if TYPE_CHECKING:
     from ontologia.engines.dispatch import StorageTarget
-    from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.engines.repository import Repository
 
 PAGED_MEMORY_LIMIT = "128MB"
 CONSOLE_KEYS = ("db", "storage_uri", "models", "upgraders", "log_level")
@@ -63,7 +63,7 @@ class Settings:
             return self
         return replace(self, config=replace(self.config, s3_duckdb_memory_limit=PAGED_MEMORY_LIMIT))
 
-    def open(self, *, create: bool = False) -> RowwiseRepository:
+    def open(self, *, create: bool = False) -> Repository:
         """Open the store. Only a write may create a SQLite file."""
         from ontologia.engines.dispatch import open_repository
 

@@ -37,7 +37,7 @@ def verify(
 ) -> None:
     """Compare classes with the stored schemas. Exits with 3 when they differ."""
     with run.store(run.model_names(models, needed=True)) as store:
-        catalog = store.repository.catalog()
+        catalog = store.engine.catalog()
         facts = _facts(store, strict=strict)
         diffs = catalog.outdated(store.schemas)
         stored = {ref: layout.schema for ref, layout in catalog.layouts.items()}
@@ -61,7 +61,7 @@ def verify(
 
 
 def _facts(store: Store, *, strict: bool) -> dict[str, Any]:
-    catalog, code = store.repository.catalog(), store.schemas
+    catalog, code = store.engine.catalog(), store.schemas
     diffs = {diff.ref: diff for diff in catalog.outdated(code)}
     types = []
     for ref in sorted({*code, *catalog.layouts}):

@@ -1,31 +1,39 @@
 """The one protocol behind every storage: what an engine must do, in columns.
 
-An engine supplies a catalog, the rows of a type as a `Relation`, a way to run a compiled statement, and write
-transactions. Planning, schema checks and diagnostics are here, the same for all. The row-wise calls that callers of a
-repository know are in `rowwise`, thin shells over this.
+An engine supplies a catalog, the rows of a type as a `StoredRows`, a way to run a compiled statement, and write
+transactions. Planning, schema checks and diagnostics are here, the same for all; so is what tasks that work side by
+side need: shares of a type's rows, and places where they stage rows for a commit. `capabilities` says what an engine
+can do, and nobody above asks for its class. The row-wise calls that callers of a repository know are in `repository`.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from ontologia.config import OntologiaConfig, new_runtime_id
+from ontologia.config import new_runtime_id
 from ontologia.errors import CommitAfterHeadWarning, SchemaOutdatedError, ValidationError, warn
-from ontologia.model import TypeRef, TypeSchema, diff, to_utc
+from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, diff, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
 from ontologia.query.plan import Plan, Window
-from ontologia.query.relation import Relation
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ontologia.engines.care import Workers
+    from ontologia.engines.shares import Share
+    from ontologia.engines.staging import Staging
+    from ontologia.files.data_files import DataFile
+    from ontologia.objects import Location, Objects
 
 T = TypeVar("T")
 
@@ -35,12 +43,18 @@ MAX_CACHED_STATEMENTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do; the conformance suite reads it."""
+    """What an engine can do. The conformance suite reads it, and so does whoever works on several engines.
+
+    `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
+    `staging`: others may write rows of a commit, which it then adopts. `branches`, `removals` and `search` are what
+    their names say.
+    """
 
     typed_columns: bool
     object_storage: bool = False
     concurrent_processes: bool = True
     read_only: bool = False
+    staging: bool = True
     branches: bool = False
     removals: bool = False
     search: bool = False
@@ -121,9 +135,9 @@ class Transaction(ABC):
     catalog: Catalog
 
     @property
+    @abstractmethod
     def commit_id(self) -> int:
         """The id this commit will have."""
-        return self.catalog.head + 1
 
     def keep(self) -> None:  # noqa: B027
         """Said by who goes on with the transaction in later calls; else it ends with the call that began it."""
@@ -151,9 +165,27 @@ class Transaction(ABC):
     def ensure_indexes(self, layout: TypeLayout, schema: TypeSchema) -> None:  # noqa: B027
         """Make the indexes that the schema asks for, in engines that have any."""
 
+    def layout_for(self, schema: TypeSchema) -> TypeLayout:
+        """Where rows of a type go. A new type becomes known; one whose class has new indexes gets them."""
+        layout = self.catalog.layouts.get(schema.ref)
+        if layout is None:
+            return self.activate(schema)
+        if not set(schema.indexed) <= set(layout.schema.indexed):
+            self.record(schema, layout.schema_version_id)
+            self.ensure_indexes(layout, schema)
+        return layout
+
     @abstractmethod
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         """Add rows (identity and fields, as storage names them) to this commit."""
+
+    @abstractmethod
+    def staging(self, layout: TypeLayout) -> Staging:
+        """Where others write rows of a type for this commit, and in which form. It can be sent to them."""
+
+    @abstractmethod
+    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
+        """Make what was written into `staging` rows of this commit."""
 
     @abstractmethod
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
@@ -164,6 +196,34 @@ class Transaction(ABC):
         """The commit point: all of it becomes visible, or none. Returns the commit id."""
 
 
+SUPERSEDED_BY = "superseded_by"
+"""In files that were merged, the commit that superseded a row; null for the rows in force."""
+
+
+class FilesInForce(Protocol):
+    """The files of a type in a window, for readers of other kinds; `Scan` of the Parquet engine says it in full."""
+
+    @property
+    def base(self) -> Sequence[DataFile]:
+        """Files whose rows know the commit that superseded them."""
+
+    @property
+    def tail(self) -> Sequence[Any]:
+        """What came after, oldest first: of each identity the last row counts, and it supersedes the base's."""
+
+    @property
+    def tail_files(self) -> Sequence[DataFile]:
+        """The files of the tail."""
+
+    @property
+    def upper(self) -> int | None:
+        """The last commit that counts, where files may hold later ones."""
+
+    @property
+    def inside_snapshot(self) -> bool:
+        """Whether `upper` lies within the base, so that later rows of it do not supersede yet."""
+
+
 class Engine(ABC):
     """A storage engine, seen from above."""
 
@@ -171,12 +231,15 @@ class Engine(ABC):
     engine_version: ClassVar[str]
     capabilities: ClassVar[Capabilities]
     dialect: Dialect
+    objects: Objects | None = None
+    """The object store that rows lie in, where they do."""
 
-    def __init__(self, config: OntologiaConfig | None = None) -> None:
-        self.config = config or OntologiaConfig()
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.config = location.settings
         self.runtime_id = self.config.runtime_id or new_runtime_id()
         self._statements: dict[Any, Statement] = {}
-        self._diagnostics: list[dict[str, Any]] = []
+        self._local = threading.local()
 
     # --- what each engine supplies ---
 
@@ -185,8 +248,13 @@ class Engine(ABC):
         """The catalog at the head. Cheap when nothing changed."""
 
     @abstractmethod
-    def relations(self, plan: Plan, catalog: Catalog) -> AbstractContextManager[Mapping[TypeRef, Relation]]:
-        """The rows of every type a plan names, for the compiler; good while in the block."""
+    def relations(
+        self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
+    ) -> AbstractContextManager[Mapping[TypeRef, StoredRows]]:
+        """The rows of every type a plan names, for the compiler; good while in the block.
+
+        What a caller should know of them besides is added to `diagnostics`.
+        """
 
     @abstractmethod
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
@@ -234,11 +302,45 @@ class Engine(ABC):
         """Where the events beside the rows lie: the `Connections` of a SQLite file, or an `Objects`."""
         raise ValidationError(f"{self.backend} keeps no events")
 
+    @property
+    @abstractmethod
+    def staging_area(self) -> Location:
+        """Where rows for a commit wait, and where rows that do not fit are set aside."""
+
+    @abstractmethod
+    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        """Take a lock if it is free, expired, or held by this owner."""
+
+    @abstractmethod
+    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
+        """Hold a lock longer; False when it is no longer ours."""
+
+    @abstractmethod
+    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
+        """Give a lock back; False when it was no longer ours."""
+
     @abstractmethod
     def close(self) -> None: ...
 
     def ensure_exists(self) -> None:  # noqa: B027
         """Make the store where an engine waits with that for the first write."""
+
+    # --- care, which only object storage needs ---
+
+    def index_verify(self) -> Any:
+        raise self._not_for_files("index verify")
+
+    def index_repair(self, *, apply: bool = False) -> Any:
+        raise self._not_for_files("index repair")
+
+    def compact(self, type_name: str | None = None, *, apply: bool = False, workers: Workers | None = None) -> Any:
+        raise self._not_for_files("compact")
+
+    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> Any:
+        raise self._not_for_files("vacuum")
+
+    def _not_for_files(self, operation: str) -> ValidationError:
+        return ValidationError(f"{operation} is for object storage; {self.backend} needs no such care")
 
     # --- changes, the same for every engine ---
 
@@ -267,8 +369,8 @@ class Engine(ABC):
             return f"{text}\n\n{self.explain_statement(statement, statement.parameters(plan))}"
 
     def get_last_query_diagnostics(self) -> list[dict[str, Any]]:
-        """What the last query had to say besides its rows (RFC 0009 §2.3)."""
-        return list(self._diagnostics)
+        """What the last query of this thread had to say besides its rows (RFC 0009 §2.3)."""
+        return list(getattr(self._local, "diagnostics", ()))
 
     @contextmanager
     def _prepared(self, plan: Plan, catalog: Catalog | None) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
@@ -277,11 +379,12 @@ class Engine(ABC):
             catalog.check(plan.schemas)
             if plan.search is not None and not self.capabilities.search:
                 raise ValidationError(f"nearest() and search() are for graphs; {self.backend} has no such indexes")
-            self._diagnostics = plan_diagnostics(plan, catalog)
-            with self.relations(plan, catalog) as relations:
-                yield self._statement(plan, relations), self._diagnostics
+            diagnostics = plan_diagnostics(plan, catalog)
+            self._local.diagnostics = diagnostics
+            with self.relations(plan, catalog, diagnostics) as relations:
+                yield self._statement(plan, relations), diagnostics
 
-    def _statement(self, plan: Plan, relations: Mapping[TypeRef, Relation]) -> Statement:
+    def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
         key = (plan.shape, tuple(relation.key for relation in relations.values()))
         statement = self._statements.get(key)
         if statement is None:
@@ -289,6 +392,60 @@ class Engine(ABC):
                 self._statements.clear()
             statement = self._statements[key] = compile(plan, relations, self.dialect)
         return statement
+
+    # --- rows in bulk, for tasks that work side by side ---
+
+    def shares(self, schema: TypeSchema, window: Window, *, head: int | None = None) -> list[Share]:
+        """The rows of a window, up to a head if it is given, in shares that tasks read side by side."""
+        from ontologia.engines.shares import shares_by_key
+
+        return shares_by_key(self, schema, window)
+
+    def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
+        """The answer to a plan from the rows of one share."""
+        from ontologia.engines.shares import range_predicates
+
+        yield self.table(replace(plan, where=(*plan.where, *range_predicates(plan.schema, share.keys))))
+
+    def rows_of(
+        self, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None, *, dense: bool
+    ) -> pa.Table:
+        """The rows of these identities, which come sorted, with the columns of `wanted`.
+
+        One look between the first and the last. Where the rows are `dense`, all in between are read and some are not
+        asked for: whoever compares matches them anyway.
+        """
+        from ontologia.engines.shares import between
+
+        keys = wanted.select(list(schema.ref.identity))
+        only = (COMMIT_ID, *wanted.column_names)
+        plan = Plan(
+            schema.ref,
+            {schema.ref: schema},
+            window,
+            between(schema, keys.column(0)[0].as_py(), keys.column(0)[-1].as_py()),
+            keyed=not dense,
+            stored=True,
+            only=only,
+            unordered=True,
+        )
+        return self.table(plan, None if dense else keys, catalog)
+
+    def count_stored(self, ref: TypeRef, catalog: Catalog) -> int | None:
+        """How many rows, of all versions, a type has in files; None where the store finds rows by an index."""
+        return None
+
+    def files_in_force(self, ref: TypeRef, window: Window, catalog: Catalog) -> FilesInForce | None:
+        """A type's files in a window, for readers that take files as they are; None where there are none to take."""
+        return None
+
+    def sizes_of(self, layout: TypeLayout) -> list[int] | None:
+        """The bytes of each file, or of the table, that holds a type; None where that cannot be told."""
+        return None
+
+    def catalog_at(self, commit_id: int) -> Catalog:
+        """The catalog, for reads that go no further than a commit."""
+        return self.catalog()
 
     def __enter__(self) -> Self:
         return self

@@ -14,11 +14,12 @@ from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import EngineVersionError, StorageBackendError, UninitializedStorageError, ValidationError
+from ontologia.objects import Location
 
 if TYPE_CHECKING:
-    from ontologia.engines.base import Commit
-    from ontologia.engines.rowwise import RowwiseRepository
-    from ontologia.engines.sqlite.repository import SqliteRepository
+    from ontologia.engines.base import Commit, Engine
+    from ontologia.engines.repository import Repository
+    from ontologia.engines.sqlite.engine import SqliteEngine
     from ontologia.objects import Objects
 
 DEFAULT_PATH = "onto.db"
@@ -111,20 +112,41 @@ def open_repository(
     engine_version: str | None = None,
     branch: str | None = None,
     make_file: bool = True,
-) -> RowwiseRepository:
+) -> Repository:
     """Open a store with the engine it was made with; a graph, on a branch of it.
 
     A new SQLite file is laid out on the way, with the latest engine or the one asked for; without `make_file`, the
     first write does that. An object store must be initialized first. An `engine_version` that disagrees with the stamp
     of an existing store is an error.
     """
-    _check_version(engine_version)
+    from ontologia.engines.repository import Repository
+
     target = parse_storage_target(db_path, storage_uri=storage_uri)
+    return Repository(_open(target, config, engine_version, branch=branch, make_file=make_file))
+
+
+def open_engine(
+    where: str | os.PathLike[str] | Location, config: OntologiaConfig | None = None, engine_version: str | None = None
+) -> Engine:
+    """The engine of a store. A plain path is SQLite, a URI selects its engine."""
+    location = Location.of(where, config)
+    return _open(parse_storage_target(location.uri), location.settings, engine_version, branch=location.branch)
+
+
+def _open(
+    target: StorageTarget,
+    config: OntologiaConfig | None,
+    wanted: str | None,
+    *,
+    branch: str | None = None,
+    make_file: bool = True,
+) -> Engine:
+    _check_version(wanted)
     if target.backend == "sqlite":
-        opened = _open_sqlite(target.location, config, engine_version, make_file=make_file)
+        opened = _open_sqlite(target.location, config, wanted, make_file=make_file)
     else:
-        opened = open_objects_repository(_objects(target, config), config, engine_version, branch)
-    if branch is not None and opened.backend != "omnigraph":
+        opened = open_objects_engine(Location.of(target.location, config).open_objects(), config, wanted, branch)
+    if branch is not None and not opened.capabilities.branches:
         opened.close()
         raise ValidationError(f"{target}: only graphs have branches, so {branch!r} cannot be opened here")
     return opened
@@ -183,9 +205,7 @@ def _check_token(where: str, expected: str, token: str | None) -> None:
 # --- SQLite ---
 
 
-def _open_sqlite(
-    path: str, config: OntologiaConfig | None, wanted: str | None, *, make_file: bool
-) -> RowwiseRepository:
+def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None, *, make_file: bool) -> Engine:
     classes = _sqlite_classes()
     stored = stored_sqlite_stamp(path)
     if stored is None and not make_file and path != ":memory:":
@@ -202,18 +222,18 @@ def _open_sqlite(
     return classes[version](path, config)
 
 
-def _sqlite_classes() -> dict[str, type[SqliteRepository]]:
-    from ontologia.engines.sqlite.v1 import SqliteRepositoryV1
-    from ontologia.engines.sqlite.v2 import SqliteRepositoryV2
+def _sqlite_classes() -> dict[str, type[SqliteEngine]]:
+    from ontologia.engines.sqlite.v1 import SqliteEngineV1
+    from ontologia.engines.sqlite.v2 import SqliteEngineV2
 
-    return {"v1": SqliteRepositoryV1, "v2": SqliteRepositoryV2}
+    return {"v1": SqliteEngineV1, "v2": SqliteEngineV2}
 
 
-def _open_sqlite_03(path: str, version: str, config: OntologiaConfig | None) -> RowwiseRepository:
-    from ontologia.engines.ontologia_03.repository import Repository03
+def _open_sqlite_03(path: str, version: str, config: OntologiaConfig | None) -> Engine:
+    from ontologia.engines.ontologia_03.engine import Engine03
     from ontologia.engines.ontologia_03.sqlite_file import SqliteFile
 
-    return Repository03(SqliteFile(path, version, (config or OntologiaConfig()).lock_timeout_ms), config)
+    return Engine03(SqliteFile(path, version, (config or OntologiaConfig()).lock_timeout_ms), config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +248,7 @@ def stored_sqlite_stamp(path: str) -> SqliteStamp | None:
     """What a file is stamped with; v1 for files older than stamps; None for a new or empty file."""
     from ontologia.engines.ontologia_03.detection import is_sqlite_of_03
     from ontologia.engines.sqlite.connections import Connections
-    from ontologia.engines.sqlite.repository import tables
+    from ontologia.engines.sqlite.engine import tables
 
     if path == ":memory:":
         return None
@@ -284,8 +304,8 @@ def _initialize_sqlite(
     if dry_run:
         expected = None
         if exists:
-            with open_repository(path) as repository:
-                expected = _reset_token(path, repository.commits(limit=1))
+            with open_engine(path) as engine:
+                expected = _reset_token(path, engine.commits(limit=1))
         return InitReport(target, version, [path], expected)
     if exists:
         from ontologia.engines.sqlite import control
@@ -308,25 +328,13 @@ def _reset_token(path: str, newest: Sequence[Commit]) -> str:
 # --- object storage ---
 
 
-def _objects(target: StorageTarget, config: OntologiaConfig | None) -> Objects:
-    from ontologia.objects import open_objects
-
-    settings = config or OntologiaConfig()
-    return open_objects(
-        target.location,
-        region=settings.s3_region,
-        endpoint_url=settings.s3_endpoint_url,
-        request_timeout_s=settings.s3_request_timeout_s,
-    )
-
-
-def open_objects_repository(
+def open_objects_engine(
     objects: Objects,
     config: OntologiaConfig | None = None,
     engine_version: str | None = None,
     branch: str | None = None,
-) -> RowwiseRepository:
-    """The repository on a store that is open already."""
+) -> Engine:
+    """The engine on an object store that is open already."""
     try:
         return _open_parquet(objects, config, engine_version)
     except UninitializedStorageError:
@@ -340,28 +348,28 @@ def is_graph(objects: Objects) -> bool:
     return next(iter(objects.list("__manifest/_versions/")), None) is not None
 
 
-def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | None) -> RowwiseRepository:
+def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | None) -> Engine:
     from ontologia.engines.omnigraph.engine import GraphEngine
     from ontologia.omnigraph.graph import Graph
 
     return GraphEngine(Graph.open(objects, config), branch=branch or "main")
 
 
-def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_version: str | None) -> RowwiseRepository:
+def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_version: str | None) -> Engine:
     from ontologia.engines.ontologia_03.detection import is_bucket_of_03
     from ontologia.engines.parquet.setup import stored_version
-    from ontologia.engines.parquet.versions import S3RepositoryV1, S3RepositoryV2
+    from ontologia.engines.parquet.versions import ParquetEngineV1, ParquetEngineV2
 
-    classes = {"v1": S3RepositoryV1, "v2": S3RepositoryV2}
+    classes = {"v1": ParquetEngineV1, "v2": ParquetEngineV2}
     version = _agreed(objects.uri, stored_version(objects), engine_version)
-    repository = classes[version](objects, config)
-    if not is_bucket_of_03(objects, repository.opened_at.schema_manifest_path):
-        return repository
+    engine = classes[version](objects, config)
+    if not is_bucket_of_03(objects, engine.opened_at.schema_manifest_path):
+        return engine
     from ontologia.engines.ontologia_03.bucket import Bucket
-    from ontologia.engines.ontologia_03.repository import Repository03
+    from ontologia.engines.ontologia_03.engine import Engine03
 
-    repository.close()
-    return Repository03(Bucket(objects, version), config)
+    engine.close()
+    return Engine03(Bucket(objects, version), config)
 
 
 def _initialize_graph(
@@ -374,7 +382,7 @@ def _initialize_graph(
         raise ValidationError(f"a graph lives in a directory or a bucket: write file:///folder, not {target}")
     if force:
         raise ValidationError("a graph is not emptied by force: delete its folder or prefix, or choose another one")
-    objects = _objects(target, config)
+    objects = Location.of(target.location, config).open_objects()
     found = next(iter(objects.list()), None)
     if found is not None:
         raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")
@@ -396,7 +404,7 @@ def _initialize_objects(
     from ontologia.engines.parquet import paths, setup
     from ontologia.objects import Lease
 
-    objects = _objects(target, config)
+    objects = Location.of(target.location, config).open_objects()
     if objects.exists(REGISTRY):
         raise _kept_for_03(target.location)
     if not (force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):

@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.model import FieldExpr, Predicate, TypeSchema
+from ontologia.query.aggregates import count
+from ontologia.query.plan import Plan, Window
 
 if TYPE_CHECKING:
-    from ontologia.files.key_ranges import KeyRange
+    from ontologia.engines.base import Engine
+
+ROWS_PER_SHARE = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task reads: a range of keys, or what an engine says instead. It can be sent to the task."""
+
+    keys: KeyRange = EVERYTHING
+    files: Any = None
+
+
+def shares_by_key(engine: Engine, schema: TypeSchema, window: Window) -> list[Share]:
+    """Ranges of keys with about as many rows each, found by the engine's own order of keys."""
+    counted = Plan(schema.ref, {schema.ref: schema}, window, aggregates=(("rows", count()),))
+    with engine.snapshot():
+        rows = int(engine.fetch(counted).columns[0][0])
+        cuts: list[str] = []
+        for offset in range(ROWS_PER_SHARE, rows, ROWS_PER_SHARE):
+            step = Plan(schema.ref, {schema.ref: schema}, window, limit=1, offset=offset, stored=True)
+            cuts += list(engine.fetch(step).columns[1])
+    return [Share(keys) for keys in key_ranges(cuts)]
 
 
 def range_predicates(schema: TypeSchema, keys: KeyRange) -> tuple[Predicate, ...]:
     """A range of the first identity column as filters, which an engine answers by its index or its statistics."""
-    key: FieldExpr[Any] = FieldExpr(schema.ref, schema.ref.identity[0], None)
+    key = _first_key(schema)
     found: list[Predicate] = []
     if keys.first is not None:
         found.append(key >= keys.first)
     if keys.end is not None:
         found.append(key < keys.end)
     return tuple(found)
+
+
+def between(schema: TypeSchema, first: str, last: str) -> tuple[Predicate, ...]:
+    """The keys from one to another, both included."""
+    key = _first_key(schema)
+    return (key >= first, key <= last)
+
+
+def _first_key(schema: TypeSchema) -> FieldExpr[Any]:
+    """The first identity column as an expression. It is text whatever the type of the key."""
+    return FieldExpr(schema.ref, schema.ref.identity[0], None)

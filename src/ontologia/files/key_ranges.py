@@ -25,6 +25,9 @@ class KeyRange:
         return starts and (self.end is None or (high is not None and high < self.end.encode()))
 
 
+EVERYTHING = KeyRange()
+
+
 def key_ranges(cuts: Sequence[str]) -> list[KeyRange]:
     """All keys, cut at these."""
     edges = [None, *sorted(set(cuts)), None]

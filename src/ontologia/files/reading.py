@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from ontologia.files.duck import Duck
 from ontologia.files.footers import Footer
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.quoting import exact_path
-from ontologia.objects import FileCache, ObjectNotFound, Objects
+from ontologia.objects import FileCache, Location, ObjectNotFound, Objects
 
 WHOLE_FILE_BYTES = 64 << 20
 """Files up to this size are fetched whole, once, into the cache; larger ones are read by range."""
@@ -101,18 +102,18 @@ class FileReader:
 
     def _secret(self) -> dict[str, str] | None:
         """The settings of the store for DuckDB; None without static credentials, which it would need."""
-        key, password = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-        if not key or not password:
+        connector: Any = getattr(self.objects.backend, "connect", None)
+        found = connector.plain_credentials()
+        if not found:
             return None
-        connector = getattr(self.objects.backend, "connect", None)
-        secret = {"KEY_ID": key, "SECRET": password, "REGION": getattr(connector, "region", None) or "us-east-1"}
-        if token := os.environ.get("AWS_SESSION_TOKEN"):
-            secret["SESSION_TOKEN"] = token
-        endpoint = getattr(connector, "endpoint", None)
-        if endpoint:
-            parts = urlsplit(endpoint)
+        secret = {"KEY_ID": found["access_key_id"], "SECRET": found["secret_access_key"]}
+        secret["REGION"] = connector.chosen_region
+        if "session_token" in found:
+            secret["SESSION_TOKEN"] = found["session_token"]
+        if connector.endpoint:
+            parts = urlsplit(connector.endpoint)
             secret |= {"ENDPOINT": parts.netloc, "USE_SSL": str(parts.scheme == "https").lower()}
-        if getattr(connector, "path_style", False):
+        if connector.path_style:
             secret["URL_STYLE"] = "path"
         secret["SCOPE"] = f"s3://{urlsplit(self.objects.uri).netloc}"
         return secret
@@ -152,6 +153,13 @@ def _within(rows: pa.Table, keys: KeyRange, key: str) -> pa.Table:
     if keys.first is not None:
         rows = rows.filter(pc.greater_equal(rows.column(key), keys.first))
     return rows if keys.end is None else rows.filter(pc.less(rows.column(key), keys.end))
+
+
+@lru_cache(maxsize=8)
+def reader_at(location: Location) -> FileReader:
+    """One reader per store in a process that works for others, and lives for many tasks."""
+    settings = location.settings
+    return FileReader(location.open_objects(), Duck(settings.s3_duckdb_memory_limit), settings)
 
 
 class RangeFile(io.RawIOBase):

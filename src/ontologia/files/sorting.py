@@ -15,10 +15,12 @@ from ontologia.errors import StorageBackendError
 from ontologia.files.duck import AS_STORED
 from ontologia.files.identity import identity_key, sort_by_identity
 from ontologia.files.quoting import exact_paths, quote_names
-from ontologia.files.writing import ROW_GROUP_ROWS, gather
+from ontologia.files.writing import gather
 
 HELD_BYTES = 128 << 20
 SORT_MEMORY = "512MB"
+BATCH_ROWS = 8_192
+"""Few: rows may be wide, and a batch is held as a whole."""
 
 
 class Sorter:
@@ -76,7 +78,7 @@ def sorted_files(
             connection.execute("SET TimeZone = 'UTC'")
             rows = f"SELECT {quote_names(names)} FROM read_parquet($files, {AS_STORED})"
             connection.execute(f"{rows} ORDER BY {quote_names(identity)}{then}", {"files": exact_paths(files)})
-            yield from identity_chunks(connection.to_arrow_reader(ROW_GROUP_ROWS), identity)
+            yield from identity_chunks(connection.to_arrow_reader(BATCH_ROWS), identity)
         except duckdb.Error as problem:
             raise StorageBackendError(f"rows cannot be sorted: {problem}", context={"operation": "write"}) from problem
         finally:

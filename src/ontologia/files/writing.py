@@ -22,6 +22,13 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, compression: str = "zstd") -
     return pq.ParquetWriter(sink, schema, compression=compression, write_statistics=exact)
 
 
+def write_rows(writer: pq.ParquetWriter, rows: pa.Table, most_rows: int = ROW_GROUP_ROWS) -> None:
+    """Write rows in row groups of so many rows at most, and of few enough that a reader can hold one."""
+    if rows.num_rows:
+        fitting = max(ROW_GROUP_BYTES * rows.num_rows // max(rows.nbytes, 1), 1)
+        writer.write_table(rows, row_group_size=min(most_rows, fitting))
+
+
 class RowGroups:
     """Gathers rows to whole row groups: a chunk in which little changed would make a small one."""
 

@@ -25,6 +25,8 @@ class Location:
 
     uri: str
     settings: OntologiaConfig = field(default_factory=OntologiaConfig)
+    branch: str | None = None
+    """Of a store that has branches, the one that is meant."""
 
     @classmethod
     def of(cls, where: str | os.PathLike[str] | Location, settings: OntologiaConfig | None = None) -> Location:

@@ -477,7 +477,7 @@ class EndQuery(PathQuery):
 
 def _on_spark(spark: SparkSession, source: QuerySource, plan: Plan) -> DataFrame:
     """Spark is a way in, above this layer, and heavy: it is looked up by name when somebody asks for it."""
-    found: DataFrame = importlib.import_module("ontologia.spark.queries").to_spark(spark, source, plan)
+    found: DataFrame = importlib.import_module("ontologia.spark.reading.queries").to_spark(spark, source, plan)
     return found
 
 

@@ -19,7 +19,7 @@ from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.dialects import COMPARISONS, Dialect, Node, Place, case, parameter
 from ontologia.query.numbers import value_kind
 from ontologia.query.plan import Plan, group_names, padded
-from ontologia.query.relation import Relation
+from ontologia.query.stored_rows import StoredRows
 
 MATCHES = ("startswith", "endswith", "contains")
 KEYS = "touched_keys"  # the table of identities an engine supplies for a plan that is `keyed`
@@ -88,13 +88,13 @@ class Statement:
         return values
 
 
-def compile(plan: Plan, relations: Mapping[TypeRef, Relation], dialect: Dialect) -> Statement:
+def compile(plan: Plan, relations: Mapping[TypeRef, StoredRows], dialect: Dialect) -> Statement:
     """Compile a plan against the relations of every type it names."""
     return _Compilation(plan, relations, dialect).statement()
 
 
 class _Compilation:
-    def __init__(self, plan: Plan, relations: Mapping[TypeRef, Relation], dialect: Dialect) -> None:
+    def __init__(self, plan: Plan, relations: Mapping[TypeRef, StoredRows], dialect: Dialect) -> None:
         self.plan = plan
         self.relations = relations
         self.dialect = dialect

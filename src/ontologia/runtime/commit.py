@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedState:
     """The state a commit should bring about for one type: each identity once."""
 
     schema: TypeSchema
@@ -25,7 +25,7 @@ class Wanted:
 
 def commit_state(
     engine: Engine,
-    wanted: Mapping[TypeRef, Wanted],
+    wanted: Mapping[TypeRef, WantedState],
     metadata: Mapping[str, Any],
     *,
     within: Callable[[], None] | None = None,
@@ -44,7 +44,7 @@ def commit_state(
 
 def _publish(
     transaction: Transaction,
-    wanted: Mapping[TypeRef, Wanted],
+    wanted: Mapping[TypeRef, WantedState],
     metadata: Mapping[str, Any],
     limit: int,
     within: Callable[[], None] | None,
@@ -57,25 +57,15 @@ def _publish(
         return None
     for ref, change in changes.items():
         if change.num_rows:
-            _append(transaction, wanted[ref].schema, change)
+            transaction.append(transaction.layout_for(wanted[ref].schema), change.drop_columns([OPERATION]))
     if within is not None:
         within()
     return transaction.publish(metadata)
 
 
-def _changes(transaction: Transaction, want: Wanted) -> pa.Table:
+def _changes(transaction: Transaction, want: WantedState) -> pa.Table:
     ref = want.schema.ref
     current = None
     if ref in transaction.catalog.layouts:
         current = transaction.current(want.schema, want.rows.select(list(ref.identity)))
     return delta(want.rows, current, ref.identity)
-
-
-def _append(transaction: Transaction, schema: TypeSchema, change: pa.Table) -> None:
-    layout = transaction.catalog.layouts.get(schema.ref)
-    if layout is None:
-        layout = transaction.activate(schema)
-    elif not set(schema.indexed) <= set(layout.schema.indexed):
-        transaction.record(schema, layout.schema_version_id)
-        transaction.ensure_indexes(layout, schema)
-    transaction.append(layout, change.drop_columns([OPERATION]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ontologia.engines.base import Catalog
-from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.engines.repository import Repository
 from ontologia.errors import DropRefusedError, ValidationError
 from ontologia.model import TypeRef, canonical_json
 
@@ -23,7 +23,7 @@ class DropPreview:
 
 
 def preview(
-    engine: RowwiseRepository,
+    repository: Repository,
     entities: Sequence[str],
     relations: Sequence[str],
     *,
@@ -31,24 +31,24 @@ def preview(
     purge_history: bool,
 ) -> DropPreview:
     """Work out what must go, or refuse."""
-    catalog = engine.catalog()
+    catalog = repository.engine.catalog()
     refs = _closed(catalog, entities, relations, cascade=cascade_relations)
     content = [catalog.head, purge_history, [[ref.kind, ref.name] for ref in refs]]
     counts = {
-        str(ref): engine.count_entities(ref.name) if ref.kind == "entity" else engine.count_relations(ref.name)
+        str(ref): repository.count_entities(ref.name) if ref.kind == "entity" else repository.count_relations(ref.name)
         for ref in refs
     }
     token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
     return DropPreview(token, refs, counts, purge_history)
 
 
-def apply(engine: RowwiseRepository, plan: DropPreview, token: str | None) -> int:
+def apply(repository: Repository, plan: DropPreview, token: str | None) -> int:
     """Drop the types of a preview in one commit."""
     if token != plan.token:
         raise DropRefusedError("the token does not belong to this drop on this head: preview it again")
     names = ", ".join(map(str, plan.types))
     metadata = {"kind": "schema_drop", "types": names, "purge_history": str(plan.purge_history).lower()}
-    return engine.apply_schema_drop(plan.types, purge_history=plan.purge_history, metadata=metadata)
+    return repository.apply_schema_drop(plan.types, purge_history=plan.purge_history, metadata=metadata)
 
 
 def _closed(catalog: Catalog, entities: Sequence[str], relations: Sequence[str], *, cascade: bool) -> list[TypeRef]:

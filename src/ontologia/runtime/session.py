@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import user_metadata
-from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.engines.dispatch import open_repository
+from ontologia.engines.repository import Repository
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
-from ontologia.runtime.commit import Wanted, commit_state
+from ontologia.runtime.commit import WantedState, commit_state
 from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.records import StoredEvent, checked_namespace
 from ontologia.runtime.events.store import EventStore
 from ontologia.runtime.events.types import Event
 from ontologia.runtime.rows import WantedRows
-from ontologia.runtime.store import Store, declared, open_target
+from ontologia.runtime.store import Store, declared
 
 if TYPE_CHECKING:
     from ontologia.runtime.events.feeds import CommitFeed
@@ -50,11 +51,11 @@ class Session(Store):
         declarations = declared(entity_types, relation_types)
         if namespace is not None:
             checked_namespace(namespace)
-        super().__init__(open_target(datastore_uri, config, make_file=False), declarations)
+        super().__init__(open_repository(datastore_uri, config=config, make_file=False), declarations)
         self._start(namespace, instance_metadata, owns_repository=True)
 
     @classmethod
-    def over(cls, repository: RowwiseRepository, declarations: Mapping[TypeRef, Declaration]) -> Session:
+    def over(cls, repository: Repository, declarations: Mapping[TypeRef, Declaration]) -> Session:
         """A session on a repository that somebody else opened, and will close."""
         session = cls.__new__(cls)
         Store.__init__(session, repository, declarations)
@@ -127,8 +128,8 @@ class Session(Store):
 
         commit_id = None
         if self._wanted:
-            wanted = {ref: Wanted(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
-            commit_id = commit_state(self.repository, wanted, metadata, within=within)
+            wanted = {ref: WantedState(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
+            commit_id = commit_state(self.engine, wanted, metadata, within=within)
         if events:
             self._enqueue(events, commit_id)
         self.discard()
@@ -164,7 +165,7 @@ class Session(Store):
     @cached_property
     def events(self) -> EventStore:
         """The queue of this session's namespace."""
-        return open_event_store(self.repository, self.namespace)
+        return open_event_store(self.engine, self.namespace)
 
     def run(
         self,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import user_metadata
-from ontologia.engines.dispatch import open_repository
-from ontologia.engines.rowwise import RowwiseRepository
+from ontologia.engines.repository import Repository
 from ontologia.model import Declaration, Entity, Relation, TypeRef, TypeSchema
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime import drop, migration
@@ -22,13 +20,14 @@ from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 class Store:
     """A repository and the types that are declared for it."""
 
-    def __init__(self, repository: RowwiseRepository, declarations: Mapping[TypeRef, Declaration]) -> None:
+    def __init__(self, repository: Repository, declarations: Mapping[TypeRef, Declaration]) -> None:
         self.repository = repository
+        self.engine = repository.engine
         self._declarations = dict(declarations)
 
     @property
     def config(self) -> OntologiaConfig:
-        return self.repository.config
+        return self.engine.config
 
     @property
     def declarations(self) -> dict[TypeRef, Declaration]:
@@ -44,7 +43,7 @@ class Store:
 
     def query(self) -> QueryRoot:
         """Start a query: `store.query().entities(Customer).where(Customer.age > 30).collect()`."""
-        return QueryRoot(self.repository)
+        return QueryRoot(self.engine)
 
     def list_commits(self, limit: int | None = 10, since_commit_id: int | None = None) -> list[dict[str, Any]]:
         """Commits newest first: id, created_at, runtime_id, metadata."""
@@ -55,7 +54,7 @@ class Store:
 
     def commit_at(self, moment: datetime) -> int:
         """The last commit made at or before a time, for `as_of` and the like; 0 when there is none."""
-        return self.repository.commit_at(moment)
+        return self.engine.commit_at(moment)
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         """What a commit wrote: kind, type_name, identity, operation."""
@@ -69,7 +68,7 @@ class Store:
 
     def validate(self) -> None:
         """Check the declared types against the store; a `SchemaOutdatedError` says how they differ. Writes nothing."""
-        self.repository.catalog().check(self.schemas)
+        self.engine.catalog().check(self.schemas)
 
     def migrate(
         self,
@@ -87,10 +86,8 @@ class Store:
         declarations = list(self._declarations.values())
         steps = registered_upgraders() if upgraders is None else upgraders
         if dry_run:
-            return migration.preview(self.repository, declarations, steps)
-        return migration.apply(
-            self.repository, declarations, steps, token=token, force=force, metadata=user_metadata(meta)
-        )
+            return migration.preview(self.engine, declarations, steps)
+        return migration.apply(self.engine, declarations, steps, token=token, force=force, metadata=user_metadata(meta))
 
     def drop_types(
         self,
@@ -137,13 +134,3 @@ def declared(
             if other is not declaration:
                 raise TypeError(f"two classes are stored as {declaration.ref}: give one another name=")
     return found
-
-
-def open_target(
-    target: str | os.PathLike[str], config: OntologiaConfig | None, *, make_file: bool = True
-) -> RowwiseRepository:
-    """A plain path is SQLite, a URI selects its engine."""
-    text = os.fspath(target)
-    if "://" in text:
-        return open_repository(storage_uri=text, config=config, make_file=make_file)
-    return open_repository(text, config=config, make_file=make_file)

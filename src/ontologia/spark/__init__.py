@@ -1,7 +1,8 @@
 """The data pipeline on Spark: bulk load, scans, maintenance and streams, with the rules of the embedded path.
 
-Executors read and stage files; the driver takes the write lease and publishes once. Nothing below this folder knows
-of Spark, and nothing here evaluates a filter or a delta by rules of its own.
+A room per verb: `reading`, `loading`, `writing`, `streaming`, `transfer`, `care`; what they share is here. Executors
+read and stage files; the driver takes the write lease and publishes once. Everything goes over the protocol of engines:
+nothing here asks for the class of one, and nothing below this folder knows of Spark.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ontologia.spark.bulk import compact, migrate
-    from ontologia.spark.pipeline import Pipeline, PipelineReport
-    from ontologia.spark.reading import read, read_stream
+    from ontologia.spark.care.compaction import compact
+    from ontologia.spark.care.migration import migrate
+    from ontologia.spark.loading.pipeline import Pipeline, PipelineReport
+    from ontologia.spark.reading.rows import read, read_stream
     from ontologia.spark.session import spark_session
     from ontologia.spark.transfer import export_data, import_data
 
@@ -28,14 +30,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Pipeline": "pipeline",
-    "PipelineReport": "pipeline",
-    "compact": "bulk",
-    "export_data": "transfer",
-    "import_data": "transfer",
-    "migrate": "bulk",
-    "read": "reading",
-    "read_stream": "reading",
+    "Pipeline": "loading.pipeline",
+    "PipelineReport": "loading.pipeline",
+    "compact": "care.compaction",
+    "export_data": "transfer.exporting",
+    "import_data": "transfer.importing",
+    "migrate": "care.migration",
+    "read": "reading.rows",
+    "read_stream": "reading.rows",
     "spark_session": "session",
 }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ontologia.engines.parquet.read.scan import SUPERSEDED_BY
+from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, TypeSchema, commit_column
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
 
@@ -47,3 +49,14 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
         fields += [StructField(name, StringType()) for name in schema.ref.identity]
     fields += [StructField(column.name, spark_type(column.spark_type)) for column in schema.columns]
     return StructType(fields)
+
+
+def arrow_schema_of(struct: StructType) -> pa.Schema:
+    """The columns of a DataFrame as Arrow has them, instants in UTC."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(struct, timezone="UTC")
+    except PySparkException as problem:
+        raise ValidationError(f"the DataFrame has a column that no field takes: {problem}") from None

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Engine
+from ontologia.engines.dispatch import open_engine
+from ontologia.files.data_files import DataFile
+from ontologia.objects import Location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +35,31 @@ class Message:
         kinds = {"string": pa.string(), "bigint": pa.int64()}
         schema = pa.schema([(name, kinds[kind]) for name, kind in self.fields.items()])
         return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+PART = {"path": "string", "size": "bigint", "rows": "bigint"}
+
+
+def part_messages(parts: Iterable[DataFile]) -> list[dict[str, Any]]:
+    """Parts as rows of a message."""
+    return [{"path": part.path, "size": part.size, "rows": part.row_count} for part in parts]
+
+
+def parts_of(messages: Iterable[Any]) -> list[DataFile]:
+    """The parts that messages tell of."""
+    return [DataFile(row.path, row["size"], row.rows) for row in messages if row.path is not None]
+
+
+def engine_at(location: Location) -> Engine:
+    """One open engine per store in a worker process, which lives for many tasks: longer than a file may."""
+    uri = location.uri
+    found = None if "://" in uri or not os.path.exists(uri) else os.stat(uri)
+    return _opened(location, None if found is None else (found.st_dev, found.st_ino))
+
+
+@lru_cache(maxsize=16)
+def _opened(location: Location, file: tuple[int, int] | None) -> Engine:
+    return open_engine(location)
 
 
 @cache

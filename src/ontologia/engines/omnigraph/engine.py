@@ -16,6 +16,7 @@ from ontologia.engines.base import (
     Capabilities,
     Catalog,
     Commit,
+    Engine,
     SchemaVersion,
     Transaction,
     TypeLayout,
@@ -23,15 +24,14 @@ from ontologia.engines.base import (
     output_schema,
     summarized_layouts,
 )
-from ontologia.engines.omnigraph.reading import RowsRelation, TypeRows, needed_columns, pushed_filter
+from ontologia.engines.omnigraph.reading import GraphRows, TypeRows, needed_columns, pushed_filter
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
-from ontologia.engines.rowwise import RowwiseRepository
 from ontologia.errors import LockContentionError, OntologiaError
 from ontologia.files.duck import Duck, python_values
 from ontologia.model import TypeRef
-from ontologia.objects import Lease
+from ontologia.objects import Lease, Location
 from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.graph import Graph
@@ -42,13 +42,13 @@ from ontologia.query.builder import Fetched
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan
-from ontologia.query.relation import EmptyRelation, Relation
+from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class GraphEngine(RowwiseRepository):
+class GraphEngine(Engine):
     """The typed ontology on one branch of a graph."""
 
     backend = "omnigraph"
@@ -59,7 +59,7 @@ class GraphEngine(RowwiseRepository):
     def __init__(
         self, graph: Graph, config: OntologiaConfig | None = None, *, branch: str = MAIN, commit: int | None = None
     ) -> None:
-        super().__init__(config or graph.config)
+        super().__init__(Location(graph.objects.uri, config or graph.config, branch))
         self.graph = graph
         self.branch = branch
         self.commit = commit
@@ -141,16 +141,18 @@ class GraphEngine(RowwiseRepository):
             self._reading.keys = None
 
     @contextmanager
-    def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
-        found: dict[TypeRef, Relation] = {}
+    def relations(
+        self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
+    ) -> Iterator[Mapping[TypeRef, StoredRows]]:
+        found: dict[TypeRef, StoredRows] = {}
         tables: dict[str, pa.Table | None] = {}
         keys = getattr(self._reading, "keys", None)
         for ref in plan.schemas:
             layout = catalog.layouts.get(ref)
             if layout is None:
                 pending = self.overlaid(GraphType(plan.schemas[ref]), None)
-                found[ref] = EmptyRelation(ref) if pending is None else RowsRelation(ref)
-                tables[RowsRelation(ref).name] = pending
+                found[ref] = EmptyRows(ref) if pending is None else GraphRows(ref)
+                tables[GraphRows(ref).name] = pending
                 continue
             type = GraphType(layout.schema)
             rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
@@ -158,12 +160,12 @@ class GraphEngine(RowwiseRepository):
             where = pushed_filter(plan, type, keys)
             if plan.search is not None and ref == plan.source:
                 where = self._searched(plan, type, rows, catalog)
-            relation = RowsRelation(ref)
+            relation = GraphRows(ref)
             read = rows.read(plan.window, needed_columns(plan, type), where, gone)
             tables[relation.name] = self.overlaid(type, read)
             found[ref] = relation
             if gone:
-                self._diagnostics.append({"reason": "history_cleaned_up", "type": str(ref), "commits": gone})
+                diagnostics.append({"reason": "history_cleaned_up", "type": str(ref), "commits": gone})
         self._reading.tables = tables
         try:
             yield found
@@ -202,7 +204,15 @@ class GraphEngine(RowwiseRepository):
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         with self.graph.writing(self.branch) as (lease, manifest):
-            yield GraphTransaction(self, lease, manifest, self.catalog_of(manifest))
+            transaction = GraphTransaction(self, lease, manifest, self.catalog_of(manifest))
+            try:
+                yield transaction
+            finally:
+                transaction.clear_staged()
+
+    @property
+    def staging_area(self) -> Location:
+        return self.location
 
     def purge(self, ref: TypeRef) -> None:
         """Delete what is stored of a dropped type. Older states of the graph have it no more."""

@@ -17,7 +17,7 @@ from ontologia.omnigraph.datasets import is_in, quoted
 from ontologia.omnigraph.manifest import Manifest, Pin
 from ontologia.omnigraph.snapshots import MANY_IDS
 from ontologia.query.plan import Plan, Window
-from ontologia.query.relation import Relation
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +193,7 @@ def _literal(value: Any, scalar: str) -> str | None:
     return None
 
 
-class RowsRelation(Relation):
+class GraphRows(StoredRows):
     """Rows that were read, under a name that the statement uses."""
 
     def __init__(self, ref: TypeRef) -> None:

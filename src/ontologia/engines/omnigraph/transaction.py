@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
 from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
-from ontologia.errors import ValidationError
+from ontologia.engines.staging import Staging, append_parts
+from ontologia.errors import OntologiaError, ValidationError
+from ontologia.files.data_files import DataFile
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
 from ontologia.omnigraph.manifest import Manifest, Table
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ontologia.engines.omnigraph.engine import GraphEngine
+
+
+STAGED = "__staging/"
 
 
 class GraphTransaction(Transaction):
@@ -36,6 +44,8 @@ class GraphTransaction(Transaction):
         self._activated: set[TypeRef] = set()
         self._dropped: dict[TypeRef, bool] = {}
         self._removed: dict[TypeRef, list[str]] = {}
+        self._folder = f"{STAGED}{uuid.uuid4().hex}/"
+        self._adopted = False
 
     @property
     def commit_id(self) -> int:
@@ -89,6 +99,22 @@ class GraphTransaction(Transaction):
         self._layouts.setdefault(layout.ref, layout)
         if rows.num_rows:
             self._rows.setdefault(layout.ref, []).append(rows)
+
+    def staging(self, layout: TypeLayout) -> Staging:
+        """Parts wait beside the datasets; `adopt` makes one mutation of them."""
+        folder = f"{self._folder}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
+        return Staging(self._engine.staging_area, folder, layout, self.commit_id)
+
+    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
+        self._adopted = True
+        append_parts(self, layout, parts, self._engine.graph.objects)
+
+    def clear_staged(self) -> None:
+        """Remove what others staged for this commit, best effort: nothing names it afterwards."""
+        if self._adopted:
+            objects = self._engine.graph.objects
+            with suppress(OntologiaError):
+                objects.delete_many([info.key for info in objects.list(self._folder)])
 
     def remove(self, ref: TypeRef, keys: pa.Table) -> None:
         """Delete rows by identity."""

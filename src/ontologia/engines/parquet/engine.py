@@ -1,4 +1,4 @@
-"""The repository on object storage: what s3/v1 and s3/v2 share. In what they differ is in `versions`."""
+"""The engine on object storage: what s3/v1 and s3/v2 share. In what they differ is in `versions`."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ from ontologia.engines.base import (
     Capabilities,
     Catalog,
     Commit,
+    Engine,
     SchemaVersion,
     Transaction,
     TypeLayout,
     change_entry,
     output_schema,
 )
+from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import compaction, indexes, vacuum
-from ontologia.engines.parquet.care.compaction import CompactionReport
-from ontologia.engines.parquet.care.indexes import IndexReport, RepairReport
-from ontologia.engines.parquet.care.vacuum import VacuumReport
-from ontologia.engines.parquet.log.coverage import cover, current_entries, entry_of
+from ontologia.engines.parquet.log.coverage import Coverage, cover, current_entries, entry_of
 from ontologia.engines.parquet.log.log import IndexVersion, Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
+from ontologia.engines.parquet.read import shares
+from ontologia.engines.parquet.read.file_rows import FileRows
 from ontologia.engines.parquet.read.lookup import Lookup
-from ontologia.engines.parquet.read.relation import FilesRelation
-from ontologia.engines.parquet.read.scan import scan
+from ontologia.engines.parquet.read.scan import Scan, rows_in_force, scan
 from ontologia.engines.parquet.read.tails import Tails
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
-from ontologia.engines.rowwise import RowwiseRepository
-from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError
-from ontologia.files.duck import AS_STORED, Duck, python_values
+from ontologia.engines.shares import Share
+from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError, StorageBackendError
+from ontologia.files.duck import AS_STORED, BATCH_ROWS, Duck, python_values
+from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
-from ontologia.model import TypeRef, TypeSchema
-from ontologia.objects import Lease, Objects, prove_conditions
+from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
+from ontologia.objects import Lease, Location, Objects, prove_conditions
 from ontologia.query.compiler import KEYS, Statement
 from ontologia.query.dialects import DIALECTS
-from ontologia.query.plan import LATEST, Plan
-from ontologia.query.relation import EmptyRelation, Relation
+from ontologia.query.plan import LATEST, Plan, Window
+from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ _log = logging.getLogger(__name__)
 ATTEMPTS = 8
 
 
-class S3Repository(RowwiseRepository):
+class ParquetEngine(Engine):
     """An ontology under one prefix of an object store: many readers and one writer at a time, on any machines."""
 
     backend = "s3"
@@ -68,8 +69,10 @@ class S3Repository(RowwiseRepository):
     has_document: ClassVar[bool]
     """Whether rows carry `fields_json` beside their columns."""
 
+    objects: Objects
+
     def __init__(self, objects: Objects, config: OntologiaConfig | None = None) -> None:
-        super().__init__(config)
+        super().__init__(Location(objects.uri, config or OntologiaConfig()))
         self.objects = objects
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self.reader = FileReader(objects, self.duck, self.config)
@@ -82,7 +85,8 @@ class S3Repository(RowwiseRepository):
         self._pinned = threading.local()
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
-        self._indices: dict[TypeRef, IndexVersion] = {}
+        self.indices: dict[TypeRef, IndexVersion] = {}
+        """Indices as they were last read or written, for the writer that advances them."""
         self._locks: dict[tuple[str, str], Lease] = {}
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
 
@@ -126,46 +130,54 @@ class S3Repository(RowwiseRepository):
                 pinned.head = None
 
     @contextmanager
-    def relations(self, plan: Plan, catalog: Catalog) -> Iterator[Mapping[TypeRef, Relation]]:
-        head: Head = catalog.version
-        layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
-        stored = {ref: layout for ref, layout in layouts.items() if layout is not None}
-        entries = dict(
-            zip(stored, self.objects.map(lambda item: self._entries(head, *item), stored.items()), strict=True)
-        )
-        found: dict[TypeRef, Relation] = {}
+    def relations(
+        self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
+    ) -> Iterator[Mapping[TypeRef, StoredRows]]:
+        stored = [ref for ref in plan.schemas if ref in catalog.layouts]
+        covered = dict(zip(stored, self.objects.map(lambda ref: self.cover(ref, catalog), stored), strict=True))
+        found: dict[TypeRef, StoredRows] = {}
         with ExitStack() as stack:
-            for ref in layouts:
-                files = scan(entries.get(ref, ()), plan.window, head)
-                if not files.entries:
-                    found[ref] = EmptyRelation(ref)
+            for ref in plan.schemas:
+                if ref not in covered:
+                    found[ref] = EmptyRows(ref)
                     continue
-                loaded = None
-                if plan.window.deduplicated and files.upper is None:
-                    loaded = self.tails.table(stored[ref], files.tail)
-                places = stack.enter_context(self.reader.places(files.files if loaded is None else files.base))
-                found[ref] = FilesRelation(ref, files, places, loaded)
+                diagnostics += covered[ref].diagnostics(ref, catalog.version)
+                layout = catalog.layouts[ref]
+                files = scan(current_entries(covered[ref], layout), plan.window, catalog.version)
+                found[ref] = stack.enter_context(self._relation(layout, files, plan.window))
             yield found
 
-    def _entries(self, head: Head, ref: TypeRef, layout: TypeLayout) -> list[IndexEntry]:
+    @contextmanager
+    def _relation(self, layout: TypeLayout, files: Scan, window: Window) -> Iterator[StoredRows]:
+        """The rows of a type in files. The commits after a snapshot are few, and stay in memory once read."""
+        if not files.entries:
+            yield EmptyRows(layout.ref)
+            return
+        loaded = self.tails.table(layout, files.tail) if window.deduplicated and files.upper is None else None
+        with self.reader.places(files.files if loaded is None else files.base) as places:
+            yield FileRows(layout.ref, files, places, loaded)
+
+    def cover(self, ref: TypeRef, catalog: Catalog) -> Coverage:
+        """The files of a type, of all its versions, at the head of a catalog."""
         found = self.log.index(ref)
-        self._indices[ref] = found
-        covered = cover(self.log, head, ref, found.index)
-        self._diagnostics += covered.diagnostics(ref, head)
-        return current_entries(covered, layout)
+        self.indices[ref] = found
+        return cover(self.log, catalog.version, ref, found.index)
+
+    def scan(self, ref: TypeRef, window: Window, catalog: Catalog) -> Scan:
+        """The files of a type in a window; it must be in the catalog."""
+        entries = current_entries(self.cover(ref, catalog), catalog.layouts[ref])
+        return scan(entries, window, catalog.version)
 
     def current(self, schema: TypeSchema, keys: pa.Table, catalog: Catalog) -> pa.Table:
         """The rows in force of these identities at the head of a catalog."""
         catalog.check({schema.ref: schema})
-        self._diagnostics = []
-        entries = self._entries(catalog.version, schema.ref, catalog.layouts[schema.ref])
-        return self.lookup.rows(schema, scan(entries, LATEST, catalog.version), keys)
+        return self.lookup.rows(schema, self.scan(schema.ref, LATEST, catalog), keys)
 
-    def _statement(self, plan: Plan, relations: Mapping[TypeRef, Relation]) -> Statement:
+    def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
         statement = super()._statement(plan, relations)
         sql = statement.sql
         for relation in relations.values():
-            if isinstance(relation, FilesRelation):
+            if isinstance(relation, FileRows):
                 sql = relation.fill_in(sql)
         return replace(statement, sql=sql)
 
@@ -181,7 +193,87 @@ class S3Repository(RowwiseRepository):
             rows = cursor.execute(f"EXPLAIN {statement.sql}", dict(parameters)).fetchall()
         return "\n".join(str(row[-1]) for row in rows)
 
+    # --- reading in bulk ---
+
+    def shares(self, schema: TypeSchema, window: Window, *, head: int | None = None) -> list[Share]:
+        catalog = self.catalog()
+        if schema.ref not in catalog.layouts:
+            return [Share()]
+        files = self.scan(schema.ref, window, catalog)
+        apart = None if head is None else shares.by_file(files, window, head)
+        if apart is not None:
+            return [Share(files=share) for share in apart]
+        cuts = shares.cuts_of_files(self.reader, files.files, schema.ref.identity[0])
+        return [Share(keys) for keys in key_ranges(cuts)]
+
+    def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
+        if share.files is None:
+            return super().read_share(plan, share)
+        if not plan.where and plan.window.deduplicated and plan.only is not None:
+            # Nothing is asked of the rows but to be there: they go over as files have them.
+            found = rows_in_force(self.reader, share.files, plan.only, share.keys, plan.source.identity[0])
+            if found is not None:
+                return found
+        return self._rows_of_files(plan, share.files)
+
+    def _rows_of_files(self, plan: Plan, files: Scan) -> Iterator[pa.Table]:
+        """The answer to a plan from these files alone, a batch at a time."""
+        import pyarrow as pa
+
+        with self.reader.places(files.files) as places:
+            statement = self._statement(plan, {plan.source: FileRows(plan.source, files, places)})
+            schema = output_schema(statement)
+            with self.duck.cursor() as cursor:
+                for batch in cursor.execute(statement.sql, statement.parameters(plan)).to_arrow_reader(BATCH_ROWS):
+                    yield pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
+
+    def rows_of(
+        self, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None, *, dense: bool
+    ) -> pa.Table:
+        import pyarrow as pa
+
+        if dense:
+            catalog = catalog or self.catalog()
+            keys = wanted.column(schema.ref.identity[0])
+            within = KeyRange(keys[0].as_py(), f"{keys[-1].as_py()}\0")
+            names = [COMMIT_ID, *wanted.column_names]
+            files = self.scan(schema.ref, window, catalog)
+            found = list(rows_in_force(self.reader, files, names, within, schema.ref.identity[0]) or ())
+            if found:
+                return pa.concat_tables(found)
+        return super().rows_of(schema, wanted, window, catalog, dense=dense)
+
+    def count_stored(self, ref: TypeRef, catalog: Catalog) -> int | None:
+        if ref not in catalog.layouts:
+            return None
+        return sum(entry.row_count or 0 for entry in self.scan(ref, LATEST, catalog).entries)
+
+    def files_in_force(self, ref: TypeRef, window: Window, catalog: Catalog) -> Scan | None:
+        return self.scan(ref, window, catalog) if ref in catalog.layouts else None
+
+    def sizes_of(self, layout: TypeLayout) -> list[int] | None:
+        try:
+            entries = self.log.index(layout.ref).index.entries
+        except StorageBackendError:  # told by the health of the index
+            return []
+        return [entry.size or 0 for entry in entries]
+
+    def catalog_at(self, commit_id: int) -> Catalog:
+        """With the head set back to a commit, so that the files of later ones are not read."""
+        catalog = self.catalog()
+        if commit_id >= catalog.head:
+            return catalog
+        found = self.log.find(catalog.version, commit_id)
+        if found is None:
+            return catalog
+        back = replace(catalog.version, commit_id=commit_id, manifest_path=found[0])
+        return replace(catalog, head=commit_id, version=back)
+
     # --- writing ---
+
+    @property
+    def staging_area(self) -> Location:
+        return self.location
 
     @contextmanager
     def locked(self) -> Iterator[Lease]:
@@ -347,9 +439,11 @@ class S3Repository(RowwiseRepository):
         """Rebuild indices that lag, miss the head or cannot be read. A preview unless `apply` is set."""
         return indexes.repair(self, apply=apply)
 
-    def compact(self, type_name: str | None = None, *, apply: bool = False) -> CompactionReport:
-        """Merge a type's files into one snapshot, or all types'. A preview unless `apply` is set (RFC 0004 §6)."""
-        return compaction.compact(self, type_name, apply=apply)
+    def compact(
+        self, type_name: str | None = None, *, apply: bool = False, workers: Workers | None = None
+    ) -> CompactionReport:
+        """Merge the files of each type into one snapshot (RFC 0004 §6). A preview unless `apply` is set."""
+        return compaction.compact(self, type_name, apply=apply, workers=workers)
 
     def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> VacuumReport:
         """Delete orphan attempts, replaced snapshots and expired locks. A preview unless `apply` is set."""

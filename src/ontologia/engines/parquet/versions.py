@@ -6,12 +6,12 @@ from typing import Any
 
 from ontologia.engines.base import summarized_layouts
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.engine import S3Repository
+from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.engines.parquet.log.schemas import SchemaCatalog
 from ontologia.model import TypeRef
 
 
-class S3RepositoryV1(S3Repository):
+class ParquetEngineV1(ParquetEngine):
     """One file per type and commit, with typed columns for pushdown and `fields_json` for old readers."""
 
     engine_version = "v1"
@@ -20,7 +20,7 @@ class S3RepositoryV1(S3Repository):
     snapshot_path = staticmethod(paths.snapshot_v1)
 
 
-class S3RepositoryV2(S3Repository):
+class ParquetEngineV2(ParquetEngine):
     """Files by type and schema version; indices and a layout catalog that know which version is current."""
 
     engine_version = "v2"

@@ -13,14 +13,14 @@ from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import select_arrow
 from ontologia.engines.sqlite.connections import Connection
+from ontologia.engines.sqlite.engine import SqliteEngine
 from ontologia.engines.sqlite.functions import has_path
-from ontologia.engines.sqlite.repository import SqliteRepository
-from ontologia.engines.sqlite.windows import SqliteRelation, windowed
+from ontologia.engines.sqlite.windows import SqliteRows, windowed
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, identity_of
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import COMPARISONS, SQLITE, Place, call, case, equal
 from ontologia.query.plan import Window
-from ontologia.query.relation import Relation
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DOCUMENT = "fields_json"
 
 
-class SqliteRepositoryV1(SqliteRepository):
+class SqliteEngineV1(SqliteEngine):
     """Rows as JSON documents. Latest reads see rows of every schema version, temporal ones the current version."""
 
     engine_version = "v1"
@@ -57,8 +57,8 @@ CREATE INDEX index_entity_history_commit_id ON entity_history (commit_id);
 CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
 """
 
-    def relation(self, layout: TypeLayout) -> Relation:
-        return DocumentRelation(layout)
+    def relation(self, layout: TypeLayout) -> StoredRows:
+        return DocumentRows(layout)
 
     def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
         return {
@@ -74,7 +74,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
 
     def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
         kind = layout.ref.kind
-        relation = DocumentRelation(layout)
+        relation = DocumentRows(layout)
         for column in filter(lambda column: has_path(column.name), schema.indexed):
             name = f"index_{kind}_{layout.ref.name}_{column.physical}"
             value = relation.value(column, table=None).sql(dialect="sqlite")
@@ -153,7 +153,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
                 yield TypeRef(kind, name), tuple(identity), bool(existed)
 
 
-class DocumentRelation(SqliteRelation):
+class DocumentRows(SqliteRows):
     """The rows of a type among the documents of its kind."""
 
     document = DOCUMENT

@@ -14,17 +14,17 @@ from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.control import quoted
-from ontologia.engines.sqlite.repository import SqliteRepository, tables
-from ontologia.engines.sqlite.windows import SqliteRelation, windowed
+from ontologia.engines.sqlite.engine import SqliteEngine, tables
+from ontologia.engines.sqlite.windows import SqliteRows, windowed
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Plan, Window
-from ontologia.query.relation import Relation
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class SqliteRepositoryV2(SqliteRepository):
+class SqliteEngineV2(SqliteEngine):
     """Typed columns, no `fields_json`; only rows of the current schema version are read."""
 
     engine_version = "v2"
@@ -42,8 +42,8 @@ CREATE TABLE type_layout_catalog (
 );
 """
 
-    def relation(self, layout: TypeLayout) -> Relation:
-        return TableRelation(layout)
+    def relation(self, layout: TypeLayout) -> StoredRows:
+        return TableRows(layout)
 
     def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
         schemas = {(v.ref, v.schema_version_id): v.schema for v in control.schema_versions(connection)}
@@ -142,7 +142,7 @@ CREATE TABLE type_layout_catalog (
         return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
 
 
-class TableRelation(SqliteRelation):
+class TableRows(SqliteRows):
     """The rows of a type in its own table."""
 
     def __init__(self, layout: TypeLayout) -> None:

@@ -8,10 +8,10 @@ from sqlglot import exp
 
 from ontologia.model import COMMIT_ID, Column
 from ontologia.query.plan import Window
-from ontologia.query.relation import EmptyRelation, Relation
+from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 
-class SqliteRelation(Relation):
+class SqliteRows(StoredRows):
     """Rows whose columns any field can name."""
 
     def shown(self, column: Column) -> str:
@@ -20,7 +20,7 @@ class SqliteRelation(Relation):
         return f"{name}?" if "?" in name or name.casefold() in ("true", "false") else name
 
 
-class NoRows(SqliteRelation, EmptyRelation):
+class NoRows(SqliteRows, EmptyRows):
     """A type that is not stored."""
 
 

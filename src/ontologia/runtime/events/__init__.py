@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from ontologia.runtime.events.store import EventStore
 
 if TYPE_CHECKING:
-    from ontologia.engines.rowwise import RowwiseRepository
+    from ontologia.engines.base import Engine
 
 
-def open_event_store(repository: RowwiseRepository, namespace: str | None = None) -> EventStore:
+def open_event_store(engine: Engine, namespace: str | None = None) -> EventStore:
     """The events that lie beside an ontology: in its file, or under its prefix."""
     from ontologia.objects import Objects
 
-    name = repository.config.default_namespace if namespace is None else namespace
-    repository.ensure_exists()
-    place = repository.event_place()
+    name = engine.config.default_namespace if namespace is None else namespace
+    engine.ensure_exists()
+    place = engine.event_place()
     if isinstance(place, Objects):
         from ontologia.runtime.events.object_store import ObjectEventStore
 
-        return ObjectEventStore(place, name, repository.config)
+        return ObjectEventStore(place, name, engine.config)
     from ontologia.runtime.events.sqlite_store import SqliteEventStore
 
-    return SqliteEventStore(place, name, repository.config)
+    return SqliteEventStore(place, name, engine.config)

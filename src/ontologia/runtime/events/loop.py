@@ -132,8 +132,8 @@ class EventLoop:
         now = self._store.clock.steady()
         if now >= self._next_beat:
             self._next_beat = now + self._config.session_heartbeat_interval_ms / 1000
-            repository = self._session.repository
-            self._store.relay(repository.get_head_commit_id, lambda since: repository.commits(since=since))
+            session = self._session
+            self._store.relay(session.repository.get_head_commit_id, lambda since: session.engine.commits(since=since))
             if not self._keep_alive:
                 self._beat()
         if now >= self._next_housekeeping:

@@ -103,7 +103,7 @@ def export_data(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValidationError(f"{target} is there already and not an empty folder: choose another one")
     job, layouts = _planned(store, types, as_of, history_since, format, with_metadata)
-    write = write or _InProcess(store.repository, job, layouts, progress)
+    write = write or _InProcess(store.engine, job, layouts, progress)
     working = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     try:
         working.mkdir(parents=True)
@@ -133,7 +133,7 @@ def rows_to_export(
 ) -> int:
     """How many rows an export would write."""
     job, layouts = _planned(store, types, as_of, history_since, format, with_metadata)
-    return sum(_count(store.repository, layout, job.window) for layout in layouts)
+    return sum(_count(store.engine, layout, job.window) for layout in layouts)
 
 
 def _planned(
@@ -149,7 +149,7 @@ def _planned(
     for name, commit in (("as_of", as_of), ("history_since", history_since)):
         if commit is not None and commit < 0:
             raise ValidationError(f"{name} is a commit id, zero or more, not {commit}")
-    catalog = store.repository.catalog()
+    catalog = store.engine.catalog()
     # The head is fixed, so that commits made meanwhile do not mix into later pages.
     window = Window("as_of", catalog.head if as_of is None else min(as_of, catalog.head))
     if history_since is not None:

@@ -96,7 +96,7 @@ def import_data(
     rules = Rules(on_conflict, parsed)
     metadata = {"kind": "import", **user_metadata(meta)}
     source = Path(path)
-    engine = store.repository
+    engine = store.engine
     catalog = engine.catalog()
     catalog.check(store.schemas)
     worker = _InProcess(engine, rules, progress) if work is None else work(rules)
@@ -153,17 +153,6 @@ def merged(found: TypeImport, rows: pa.Table, stored: pa.Table | None, rules: Ru
     return changes.drop_columns([OPERATION]), reason
 
 
-def layout_for(transaction: Transaction, schema: TypeSchema) -> TypeLayout:
-    """Where rows of a type go. A new type becomes known; one whose class has new indexes gets them."""
-    layout = transaction.catalog.layouts.get(schema.ref)
-    if layout is None:
-        return transaction.activate(schema)
-    if not set(schema.indexed) <= set(layout.schema.indexed):
-        transaction.record(schema, layout.schema_version_id)
-        transaction.ensure_indexes(layout, schema)
-    return layout
-
-
 # --- in this process ---
 
 
@@ -209,7 +198,7 @@ class _InProcess:
             changes, reason = merged(found, rows, stored, self.rules)
             refuse(reason)
             if transaction is not None and changes.num_rows:
-                layout = layout or layout_for(transaction, schema)
+                layout = layout or transaction.layout_for(schema)
                 transaction.append(layout, changes)
             if self.progress is not None:
                 self.progress(f"writing {ref.name}", seen, item.rows)

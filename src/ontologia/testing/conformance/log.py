@@ -33,7 +33,7 @@ class LogConformance(ConformanceSuite):
         entry = shop_log.get_commit(1)
         assert entry is not None
         assert datetime.fromisoformat(entry["created_at"]).tzinfo is not None
-        assert entry["runtime_id"] == shop_log.repository.runtime_id
+        assert entry["runtime_id"] == shop_log.engine.runtime_id
 
     def test_a_time_means_the_last_commit_made_by_then(self, shop_log: Session) -> None:
         made = {entry["id"]: datetime.fromisoformat(entry["created_at"]) for entry in shop_log.list_commits()}

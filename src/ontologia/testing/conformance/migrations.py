@@ -181,7 +181,7 @@ class MigrationConformance(ConformanceSuite):
         assert (result.types_migrated, len(session.list_commits())) == (["User", "Likes"], 2)
 
     def test_a_type_without_rows_migrates_without_an_upgrader(self, store: StoreUnderTest) -> None:
-        with store.session(V1.User).repository as repository, repository.write() as transaction:
+        with store.session(V1.User).engine as engine, engine.write() as transaction:
             transaction.activate(V1.User.__declaration__.schema)
             transaction.publish({})
         session = store.session(V3.User)

@@ -62,6 +62,6 @@ class SharingConformance(ConformanceSuite):
         session = store.session()
         info = session.storage_info()
         assert (info["backend"], info["engine_version"]) == (
-            session.repository.backend,
-            session.repository.engine_version,
+            session.engine.backend,
+            session.engine.engine_version,
         )

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ontologia.engines.care import VacuumItem, VacuumReport
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.write.accelerators import write_index
@@ -26,83 +27,66 @@ from ontologia.objects import Committed, Info, LeaseRecord, conditional_put
 from ontologia.objects.conditional import decode
 
 if TYPE_CHECKING:
-    from ontologia.engines.parquet.engine import S3Repository
+    from ontologia.engines.parquet.engine import ParquetEngine
 
 
 _range = re.compile(r"\d+-\d+(-[0-9a-f]+)?\.parquet$")
 
 
-@dataclass(frozen=True, slots=True)
-class VacuumItem:
-    """One object that can go, and why."""
-
-    key: str
-    size: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class VacuumReport:
-    """What was deleted, or would be."""
-
-    applied: bool
-    objects: list[VacuumItem] = field(default_factory=list)
-
-
-def vacuum(repository: S3Repository, older_than_s: float, *, apply: bool) -> VacuumReport:
+def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool) -> VacuumReport:
     """Find leftovers older than an age, and delete exactly those that were found."""
     if older_than_s < 0:
         raise ValidationError(f"older_than must not be negative, and is {older_than_s} s")
     before = datetime.now(UTC) - timedelta(seconds=older_than_s)
     if not apply:
-        head = repository.log.head().head
-        return VacuumReport(False, list(_leftovers(repository, head, _listed(repository), before)))
-    with repository.locked():
-        listed = _listed(repository)
-        head = _fenced(repository)
-        found = list(_leftovers(repository, head, listed, before))
+        head = engine.log.head().head
+        return VacuumReport(False, list(_leftovers(engine, head, _listed(engine), before)))
+    with engine.locked():
+        listed = _listed(engine)
+        head = _fenced(engine)
+        found = list(_leftovers(engine, head, listed, before))
         if any(item.key.startswith(paths.SNAPSHOTS) for item in found):
-            _fence_indices(repository, head)
-        repository.lease.guard()
-        repository.objects.delete_many([item.key for item in found])
-        repository.objects.sweep(older_than_s=max(older_than_s, 3600.0))
+            _fence_indices(engine, head)
+        engine.lease.guard()
+        engine.objects.delete_many([item.key for item in found])
+        engine.objects.sweep(older_than_s=max(older_than_s, 3600.0))
     return VacuumReport(True, found)
 
 
-def _listed(repository: S3Repository) -> list[Info]:
+def _listed(engine: ParquetEngine) -> list[Info]:
     return [
         info
         for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, *paths.PROBES)
-        for info in repository.objects.list(folder)
+        for info in engine.objects.list(folder)
     ]
 
 
-def _fenced(repository: S3Repository) -> Head:
+def _fenced(engine: ParquetEngine) -> Head:
     """Rewrite the head in place, so that a swap prepared against its old version cannot succeed any more."""
-    found = repository.log.head()
+    found = engine.log.head()
     head = replace(found.head, updated_at=now())
     outcome = conditional_put(
-        repository.objects, paths.HEAD, head.body(), etag=found.etag, buried=lambda winner: Head.read(winner) == head
+        engine.objects, paths.HEAD, head.body(), etag=found.etag, buried=lambda winner: Head.read(winner) == head
     )
     if not isinstance(outcome, Committed):
         raise ConcurrentWriteError("the head moved while vacuum was starting; run it again")
     return head
 
 
-def _fence_indices(repository: S3Repository, head: Head) -> None:
+def _fence_indices(engine: ParquetEngine, head: Head) -> None:
     """The same for indices: a compaction that stalled must not name a snapshot that is about to go."""
-    schemas = repository.log.schemas(head)
+    schemas = engine.log.schemas(head)
     for ref in sorted({version.ref for version in schemas.versions}):
-        found = repository.log.index(ref)
+        found = engine.log.index(ref)
         if found.etag is not None:
             index = replace(found.index, other={**found.index.other, "fenced_at": now()})
-            write_index(repository, ref, found, index, schemas)
+            write_index(engine, ref, found, index, schemas)
 
 
-def _leftovers(repository: S3Repository, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
-    purged = repository.log.schemas(head).purged
-    committed = _committed_files(repository, head)
-    named = _named_files(repository, head)
+def _leftovers(engine: ParquetEngine, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
+    purged = engine.log.schemas(head).purged
+    committed = _committed_files(engine, head)
+    named = _named_files(engine, head)
     for info in listed:
         attempt = paths.attempt_of(info.key)
         if any(paths.is_data_of(ref, info.key) for ref in purged):
@@ -117,7 +101,7 @@ def _leftovers(repository: S3Repository, head: Head, listed: list[Info], before:
             yield VacuumItem(info.key, info.size, "a snapshot that no index names")
         elif info.key.startswith(paths.PROBES):
             yield VacuumItem(info.key, info.size, "a probe whose writer died")
-        elif info.key.startswith(paths.LOCKS) and info.key != paths.lock() and _is_over(repository, info.key, before):
+        elif info.key.startswith(paths.LOCKS) and info.key != paths.lock() and _is_over(engine, info.key, before):
             yield VacuumItem(info.key, info.size, "a lock that expired long ago")
 
 
@@ -130,23 +114,23 @@ def _replaced_at(info: Info, listed: list[Info]) -> datetime:
     return min(later, default=info.modified)
 
 
-def _committed_files(repository: S3Repository, head: Head) -> set[str]:
+def _committed_files(engine: ParquetEngine, head: Head) -> set[str]:
     """Every object that is part of a commit: manifests, and the files and parts they list."""
     found: set[str] = set()
-    for path, manifest in repository.log.chain(head):
+    for path, manifest in engine.log.chain(head):
         found.add(path)
         for file in manifest.files:
             found |= {file.path, *(part.path for part in file.parts)}
     return found
 
 
-def _named_files(repository: S3Repository, head: Head) -> set[str]:
+def _named_files(engine: ParquetEngine, head: Head) -> set[str]:
     """Every file an index names, of all types that ever had one."""
-    refs = {version.ref for version in repository.log.schemas(head).versions}
-    indices = repository.objects.map(repository.log.index, sorted(refs))
+    refs = {version.ref for version in engine.log.schemas(head).versions}
+    indices = engine.objects.map(engine.log.index, sorted(refs))
     return {file.path for found in indices for entry in found.index.entries for file in entry.files}
 
 
-def _is_over(repository: S3Repository, key: str, before: datetime) -> bool:
-    record = LeaseRecord.read(decode(repository.objects.get(key).data))
+def _is_over(engine: ParquetEngine, key: str, before: datetime) -> bool:
+    record = LeaseRecord.read(decode(engine.objects.get(key).data))
     return record is None or record.expires_at < before

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.engines.parquet.read.scan import SUPERSEDED_BY, Scan
-from ontologia.engines.parquet.read.wanted import Wanted, touched_groups
+from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.engines.parquet.read.scan import Scan
+from ontologia.engines.parquet.read.wanted import WantedKeys, touched_groups
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, Kept
 from ontologia.files.reading import FileReader
@@ -38,7 +39,7 @@ class Lookup:
     def rows(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> pa.Table:
         """The last row of each of these identities in the scan: commit, identity and fields."""
 
-        wanted = Wanted.of(schema.ref.identity, keys)
+        wanted = WantedKeys.of(schema.ref.identity, keys)
         found = [_shape(schema).empty_table()]
         room = max(SMALL_FILE_BYTES, wanted.keys.nbytes)  # many identities are matched with many rows at once
         for files in _batches(self._touched(schema, scan, wanted), room):
@@ -53,7 +54,7 @@ class Lookup:
                 found.append(newest)
         return pa.concat_tables(found)
 
-    def _touched(self, schema: TypeSchema, scan: Scan, wanted: Wanted) -> list[DataFile]:
+    def _touched(self, schema: TypeSchema, scan: Scan, wanted: WantedKeys) -> list[DataFile]:
         """The files that may have a wanted row, newest first. Footers that are not known come side by side."""
         files = [file for entry in reversed(scan.entries) for file in entry.files]
         known = {file.path: self._footers.get(file.path) for file in files}
@@ -82,7 +83,7 @@ class Lookup:
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
             return _shaped(schema, parquet.read(_stored(schema, parquet.metadata)))
 
-    def _large(self, schema: TypeSchema, file: DataFile, wanted: Wanted, scan: Scan) -> Iterator[pa.Table]:
+    def _large(self, schema: TypeSchema, file: DataFile, wanted: WantedKeys, scan: Scan) -> Iterator[pa.Table]:
         """The rows of a large file that are likely wanted, by row group."""
 
         footer = self._footers.get(file.path) or self._footer(schema, file)

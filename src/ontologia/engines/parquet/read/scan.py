@@ -1,6 +1,6 @@
 """The files of a type in a window, and what is known of the rows in them (RFC 0004 §2.3, §4.1).
 
-This is the one statement of which row of an identity is in force. It is plain data: `relation` renders it for DuckDB,
+This is the one statement of which row of an identity is in force. It is plain data: `file_rows` renders it for DuckDB,
 `lookup` and `rows_in_force` for Arrow, and a reader elsewhere may render it for something else.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import Head, IndexEntry
 from ontologia.files.data_files import DataFile
 from ontologia.files.key_ranges import KeyRange
@@ -18,9 +19,6 @@ from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SUPERSEDED_BY = "superseded_by"
-"""In a snapshot, the commit that superseded a row; null for the rows in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,10 @@ class Scan:
     def base(self) -> list[DataFile]:
         """The files of the snapshot."""
         return [] if self.snapshot is None else list(self.snapshot.files)
+
+    @property
+    def tail_files(self) -> list[DataFile]:
+        return [file for entry in self.tail for file in entry.files]
 
     @property
     def inside_snapshot(self) -> bool:

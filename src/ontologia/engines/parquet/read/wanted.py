@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ontologia.engines.parquet.read.scan import SUPERSEDED_BY
+from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.files.footers import Footer
 from ontologia.files.identity import identity_key
 from ontologia.model import COMMIT_ID
@@ -19,14 +19,14 @@ PLACE = "place"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedKeys:
     """Identities to look for, in the order of their first column."""
 
     identity: tuple[str, ...]
     keys: pa.Table
 
     @classmethod
-    def of(cls, identity: tuple[str, ...], keys: pa.Table) -> Wanted:
+    def of(cls, identity: tuple[str, ...], keys: pa.Table) -> WantedKeys:
         return cls(identity, keys.select(list(identity)).sort_by(identity[0]))
 
     @cached_property
@@ -40,21 +40,21 @@ class Wanted:
     def _at(self, place: int) -> bytes:
         return bytes(self._first[place].as_py(), "utf-8")
 
-    def between(self, low: bytes | None, high: bytes | None) -> Wanted:
+    def between(self, low: bytes | None, high: bytes | None) -> WantedKeys:
         """Those whose first column lies in a range, of which an end may be open."""
         count = self.keys.num_rows
         if not count or (low is not None and low > self._ends[1]) or (high is not None and high < self._ends[0]):
-            return Wanted(self.identity, self.keys[:0])
+            return WantedKeys(self.identity, self.keys[:0])
         start = 0 if low is None else bisect_left(range(count), low, key=self._at)
         end = count if high is None else bisect_right(range(count), high, key=self._at)
-        return Wanted(self.identity, self.keys[start:end])
+        return WantedKeys(self.identity, self.keys[start:end])
 
     def places_in(self, column: pa.ChunkedArray) -> pa.Array:
         """Where in a column of first parts of identities there is a wanted one."""
 
         return pc.indices_nonzero(pc.is_in(column.cast(self._first.type), value_set=self._first))
 
-    def newest(self, rows: pa.Table, upper: int | None) -> tuple[pa.Table, Wanted]:
+    def newest(self, rows: pa.Table, upper: int | None) -> tuple[pa.Table, WantedKeys]:
         """The last row of each wanted identity, up to a commit, and the identities of which there is none."""
 
         slim = rows.select([COMMIT_ID, *self.identity]).append_column(PLACE, pa.array(np.arange(rows.num_rows)))
@@ -65,11 +65,11 @@ class Wanted:
         slim = slim.sort_by([(COMMIT_ID, "descending")])
         # Where several rows have one identity, this finds the first of them.
         found = pc.index_in(identity_key(self.keys, self.identity), value_set=identity_key(slim, self.identity))
-        missing = Wanted(self.identity, self.keys.filter(pc.is_null(found)))
+        missing = WantedKeys(self.identity, self.keys.filter(pc.is_null(found)))
         return rows.take(slim.column(PLACE).take(found.drop_null())), missing
 
 
-def touched_groups(footer: Footer, wanted: Wanted, upper: int | None) -> list[tuple[int, Wanted]]:
+def touched_groups(footer: Footer, wanted: WantedKeys, upper: int | None) -> list[tuple[int, WantedKeys]]:
     """The row groups that may have wanted rows, and those; superseded ones only for a state of the past."""
     found = []
     for group in footer.groups:

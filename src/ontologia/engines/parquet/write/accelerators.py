@@ -20,64 +20,64 @@ from ontologia.model import TypeRef
 from ontologia.objects import ConditionFailed, ObjectNotFound
 
 if TYPE_CHECKING:
-    from ontologia.engines.parquet.engine import S3Repository
+    from ontologia.engines.parquet.engine import ParquetEngine
 
 
-def advance(repository: S3Repository, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog) -> None:
+def advance(engine: ParquetEngine, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog) -> None:
     """Bring the indices of all known types up to a new head (§2.3, normative; §3.5 repair on the way)."""
-    refs = _known(repository, head, schemas)
+    refs = _known(engine, head, schemas)
 
     def one(ref: TypeRef) -> None:
         try:
-            _advance_one(repository, ref, before, head, manifest, schemas)
+            _advance_one(engine, ref, before, head, manifest, schemas)
         except (OntologiaError, OSError) as problem:
-            repository._indices.pop(ref, None)
-            repository.warn(f"the index of {ref} stays behind commit {head.commit_id}: {problem}")
+            engine.indices.pop(ref, None)
+            engine.warn(f"the index of {ref} stays behind commit {head.commit_id}: {problem}")
 
-    repository.objects.map(one, refs)
+    engine.objects.map(one, refs)
 
 
-def _known(repository: S3Repository, head: Head, schemas: SchemaCatalog) -> list[TypeRef]:
+def _known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> list[TypeRef]:
     """The types whose indices to advance: none while the list of known types cannot be read (§5).
 
     The list is mended where a writer that stalled or died left it behind the catalog; one that is malformed stays for
     the operator to see.
     """
     try:
-        known = repository.log.known_types()
+        known = engine.log.known_types()
     except StorageBackendError as problem:
-        repository.warn(f"commit {head.commit_id} is done; no index was updated, because {problem}")
+        engine.warn(f"commit {head.commit_id} is done; no index was updated, because {problem}")
         if problem.context.get("kind") == "missing":
-            repository.objects.put_if_absent(paths.TYPES, encode(KnownTypes.of(schemas.current).body()))
+            engine.objects.put_if_absent(paths.TYPES, encode(KnownTypes.of(schemas.current).body()))
         return []
-    return sorted({*known.refs, *mend_known_types(repository, known, schemas).refs})
+    return sorted({*known.refs, *mend_known_types(engine, known, schemas).refs})
 
 
-def mend_known_types(repository: S3Repository, known: KnownTypes, schemas: SchemaCatalog) -> KnownTypes:
+def mend_known_types(engine: ParquetEngine, known: KnownTypes, schemas: SchemaCatalog) -> KnownTypes:
     """The list of known types as the catalog has it, written where it was not so."""
     right = known.adjusted(schemas.current, schemas.dropped)
     if right is not known:
-        repository.objects.put(paths.TYPES, encode(right.body()))
+        engine.objects.put(paths.TYPES, encode(right.body()))
     return right
 
 
 def _advance_one(
-    repository: S3Repository, ref: TypeRef, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
+    engine: ParquetEngine, ref: TypeRef, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
 ) -> None:
-    remembered = repository._indices.get(ref)
+    remembered = engine.indices.get(ref)
     for found in (remembered, None):
         if found is None:
-            found = repository.log.index(ref)
+            found = engine.log.index(ref)
         if found.index.max_indexed_commit >= head.commit_id:
             return  # somebody newer keeps this index now; what this writer knows is older
-        entries = list(cover(repository.log, before, ref, found.index).entries)
+        entries = list(cover(engine.log, before, ref, found.index).entries)
         file = manifest.file_of(ref)
         if file is not None:
             entries.append(entry_of(head.commit_id, file))
         try:
-            write_index(repository, ref, found, renew(found.index, ref, head.commit_id, entries), schemas)
+            write_index(engine, ref, found, renew(found.index, ref, head.commit_id, entries), schemas)
         except ConditionFailed as problem:
-            repository._indices.pop(ref, None)
+            engine.indices.pop(ref, None)
             failure = problem
             continue
         return
@@ -85,38 +85,38 @@ def _advance_one(
 
 
 def write_index(
-    repository: S3Repository, ref: TypeRef, found: IndexVersion, index: TypeIndex, schemas: SchemaCatalog
+    engine: ParquetEngine, ref: TypeRef, found: IndexVersion, index: TypeIndex, schemas: SchemaCatalog
 ) -> None:
     """Replace exactly the index that was read: a late writer must not undo a newer one's work."""
-    index = replace(index, **repository.index_extras(schemas, ref))
+    index = replace(index, **engine.index_extras(schemas, ref))
     key, body = paths.index(ref), encode(index.body())
     if found.etag is None:
-        etag = repository.objects.put_if_absent(key, body)
+        etag = engine.objects.put_if_absent(key, body)
     else:
-        etag = repository.objects.put_if_match(key, body, found.etag)
-    repository._indices[ref] = IndexVersion(index, etag)
+        etag = engine.objects.put_if_match(key, body, found.etag)
+    engine.indices[ref] = IndexVersion(index, etag)
 
 
-def mirror(repository: S3Repository, head: Head, schemas: SchemaCatalog) -> None:
+def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
     """Bring the layout catalog (RFC 0009 §4.4) and the list of dropped types in line with the catalog in force.
 
     Looked at once per change of the catalog, whoever made it: a migration that died after its swap is finished by the
     next commit or repair (RFC 0009 §6.5).
     """
-    if repository.mirrored == (head.schema_manifest_path,):
+    if engine.mirrored == (head.schema_manifest_path,):
         return
-    for key, content in repository.mirrors(schemas).items():
+    for key, content in engine.mirrors(schemas).items():
         try:
-            stored = parse(repository.objects.get(key).data, repository.objects.url(key), dict)
+            stored = parse(engine.objects.get(key).data, engine.objects.url(key), dict)
         except ObjectNotFound:
             stored = {}
         if any(stored.get(name) != value for name, value in content.items()):
-            repository.objects.put(key, encode({**stored, **content, "updated_at": now()}))
-    repository.mirrored = (head.schema_manifest_path,)
+            engine.objects.put(key, encode({**stored, **content, "updated_at": now()}))
+    engine.mirrored = (head.schema_manifest_path,)
 
 
-def purge(repository: S3Repository, refs: Sequence[TypeRef]) -> None:
+def purge(engine: ParquetEngine, refs: Sequence[TypeRef]) -> None:
     """Delete the data files and snapshots of dropped types. Manifests stay: they are the record of what was."""
-    listed = [*repository.objects.list(paths.COMMITS), *repository.objects.list(paths.SNAPSHOTS)]
+    listed = [*engine.objects.list(paths.COMMITS), *engine.objects.list(paths.SNAPSHOTS)]
     doomed = [info.key for info in listed if any(paths.is_data_of(ref, info.key) for ref in refs)]
-    repository.objects.delete_many(doomed)
+    engine.objects.delete_many(doomed)

@@ -14,7 +14,8 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
 from ontologia.engines.parquet.log.schemas import KnownTypes, version_body
-from ontologia.engines.parquet.write.row_files import RowFile
+from ontologia.engines.row_files import RowFile
+from ontologia.engines.staging import Staging
 from ontologia.errors import (
     CommitOutcomeUnknownError,
     HeadMismatchError,
@@ -32,7 +33,7 @@ from ontologia.query.plan import Plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ontologia.engines.parquet.engine import S3Repository
+    from ontologia.engines.parquet.engine import ParquetEngine
 
 _log = logging.getLogger(__name__)
 
@@ -48,28 +49,32 @@ class ParquetTransaction(Transaction):
     whoever took it (step 9).
     """
 
-    def __init__(self, repository: S3Repository, lease: Lease, found: HeadVersion) -> None:
-        self._repository = repository
+    def __init__(self, engine: ParquetEngine, lease: Lease, found: HeadVersion) -> None:
+        self._engine = engine
         self._lease = lease
         self._head = found
-        self._known = repository.log.schemas(found.head)
+        self._known = engine.log.schemas(found.head)
         self._schemas = self._known
         self._rows: dict[TypeRef, RowFile] = {}
         self._staged: dict[TypeRef, CommitFile] = {}
         self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
         """Where this attempt's files go (§3.3 step 3); a bulk load writes there before `publish`."""
-        self.catalog: Catalog = repository.log.catalog(found.head)
+        self.catalog: Catalog = engine.log.catalog(found.head)
+
+    @property
+    def commit_id(self) -> int:
+        return self._head.head.commit_id + 1
 
     # --- what the commit holds ---
 
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
-        return self._repository.current(schema, keys, self.catalog)
+        return self._engine.current(schema, keys, self.catalog)
 
     def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self.catalog.layouts.get(ref)
         if layout is not None:
             plan = Plan(ref, {ref: layout.schema}, stored=True)
-            yield layout.schema_version_id, self._repository.table(plan, None, self.catalog)
+            yield layout.schema_version_id, self._engine.table(plan, None, self.catalog)
 
     def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
         return self._schemas.of(ref)
@@ -98,19 +103,23 @@ class ParquetTransaction(Transaction):
             return
         file = self._rows.get(layout.ref)
         if file is None:
-            file = self._rows[layout.ref] = RowFile(layout, self.commit_id, document=self._repository.has_document)
+            file = self._rows[layout.ref] = RowFile(layout, self.commit_id, document=self._engine.has_document)
         file.add(rows)
 
-    def staging(self, layout: TypeLayout) -> str:
-        """The folder for the parts of a type's rows that others write for this commit."""
-        return f"{self._repository.data_path(self.folder, layout.ref, layout.schema_version_id)}/"
+    def staging(self, layout: TypeLayout) -> Staging:
+        """Parts are written where they will stay."""
+        engine = self._engine
+        folder = f"{engine.data_path(self.folder, layout.ref, layout.schema_version_id)}/"
+        return Staging(engine.location, folder, layout, self.commit_id, document=engine.has_document)
 
-    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile], content_sha256: str) -> None:
-        """Make parts that were written into `staging` the rows of a type in this commit."""
-        path = self.staging(layout).rstrip("/")
-        rows, size = sum(part.row_count or 0 for part in parts), sum(part.size or 0 for part in parts)
+    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
+        if not parts:
+            return
         version = layout.schema_version_id
-        self._staged[layout.ref] = CommitFile(layout.ref, path, rows, version, content_sha256, size, tuple(parts))
+        path = self._engine.data_path(self.folder, layout.ref, version)
+        rows, size = sum(part.row_count or 0 for part in parts), sum(part.size or 0 for part in parts)
+        digest = hashlib.sha256("".join(sorted(part.path for part in parts)).encode()).hexdigest()
+        self._staged[layout.ref] = CommitFile(layout.ref, path, rows, version, digest, size, tuple(parts))
 
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
         self._schemas = self._schemas.without(ref, purge=purge)
@@ -128,16 +137,16 @@ class ParquetTransaction(Transaction):
         written[paths.manifest(folder)] = encode(manifest.body())
         head = self._next_head(commit_id, paths.manifest(folder), written[paths.manifest(folder)])
         writes = written | self._schema_objects()
-        self._repository.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
+        self._engine.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
         self._guard(folder, writes)  # step 6
         self._swap(head, folder, writes)  # step 7
-        self._repository.after_swap(self._head.head, head, manifest, self._schemas, self._known, written)  # step 8
+        self._engine.after_swap(self._head.head, head, manifest, self._schemas, self._known, written)  # step 8
         return commit_id
 
     def _data_files(self, folder: str) -> dict[str, tuple[CommitFile, bytes]]:
         found = {}
         for ref, rows in self._rows.items():
-            path = self._repository.data_path(folder, ref, rows.layout.schema_version_id)
+            path = self._engine.data_path(folder, ref, rows.layout.schema_version_id)
             body = rows.finish()
             digest = hashlib.sha256(body).hexdigest()
             file = CommitFile(ref, path, rows.count, rows.layout.schema_version_id, digest, len(body))
@@ -151,7 +160,7 @@ class ParquetTransaction(Transaction):
             parent_commit_id=parent.commit_id or None,
             parent_manifest_path=parent.manifest_path,
             created_at=now(),
-            runtime_id=self._repository.runtime_id,
+            runtime_id=self._engine.runtime_id,
             metadata=metadata,
             files=files,
             schemas=self._schemas if self._schemas is not self._known else None,
@@ -164,7 +173,7 @@ class ParquetTransaction(Transaction):
             commit_id=commit_id,
             manifest_path=manifest_path,
             updated_at=now(),
-            runtime_id=self._repository.runtime_id,
+            runtime_id=self._engine.runtime_id,
             schema_manifest_path=manifest_path if changed else self._head.head.schema_manifest_path,
             commit_sha256=hashlib.sha256(manifest).hexdigest(),
         )
@@ -183,7 +192,7 @@ class ParquetTransaction(Transaction):
             for ref in changed
         }
         if not set(self._schemas.current) <= set(self._known.current):
-            known = self._repository.log.known_types(missing=KnownTypes())
+            known = self._engine.log.known_types(missing=KnownTypes())
             found[paths.TYPES] = encode(known.adjusted(self._schemas.current).body())
         return found
 
@@ -196,18 +205,18 @@ class ParquetTransaction(Transaction):
 
     def _swap(self, head: Head, folder: str, writes: Mapping[str, bytes]) -> None:
         outcome = conditional_put(
-            self._repository.objects,
+            self._engine.objects,
             paths.HEAD,
             head.body(),
             etag=self._head.etag,
             buried=lambda winner: self._is_ancestor(winner, head),
-            budget_s=self._repository.config.s3_request_timeout_s * 2,
+            budget_s=self._engine.config.s3_request_timeout_s * 2,
         )
         if not isinstance(outcome, Committed):
             self._discard(folder, writes)
             winner = outcome.winner or {}
             raise HeadMovedError(
-                f"{self._repository.objects.url(paths.HEAD)} moved to commit {winner.get('commit_id')} by "
+                f"{self._engine.objects.url(paths.HEAD)} moved to commit {winner.get('commit_id')} by "
                 f"{winner.get('runtime_id')!r} before commit {head.commit_id} could be made"
             )
 
@@ -217,11 +226,11 @@ class ParquetTransaction(Transaction):
             found = Head.read(winner)
             if found.commit_id < ours.commit_id:
                 return False
-            chain = self._repository.log.chain(found, ours.commit_id - 1)
+            chain = self._engine.log.chain(found, ours.commit_id - 1)
             return any(path == ours.manifest_path for path, _ in chain)
         except (OntologiaError, ValueError, TypeError, KeyError) as problem:
             raise CommitOutcomeUnknownError(
-                f"commit {ours.commit_id} was sent to {self._repository.objects.url(paths.HEAD)}, and whether what is "
+                f"commit {ours.commit_id} was sent to {self._engine.objects.url(paths.HEAD)}, and whether what is "
                 f"there now was built on it could not be read ({problem}). Delete nothing. It was committed if "
                 f"{ours.manifest_path} is in the chain of manifests behind the head"
             ) from problem
@@ -229,6 +238,6 @@ class ParquetTransaction(Transaction):
     def _discard(self, folder: str, writes: Mapping[str, bytes]) -> None:
         """Remove the files of an attempt that is settled to have failed. What stays is vacuumed later."""
         try:
-            self._repository.objects.delete_many([key for key in writes if key.startswith(folder)])
+            self._engine.objects.delete_many([key for key in writes if key.startswith(folder)])
         except StorageBackendError as problem:
             _log.warning("orphan files stay in %s: %s", folder, problem)

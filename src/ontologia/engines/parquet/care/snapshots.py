@@ -1,0 +1,207 @@
+"""Snapshots: the rows of many files in one order, each with the commit that superseded it (RFC 0004 §6).
+
+Current rows come first, sorted by identity, in row groups of their own; superseded ones follow. Those wait in a file
+of their own, so that memory stays bounded, however long a history is. A `SnapshotTask` can be sent to executors, which
+write ranges of keys side by side.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ontologia.engines import shares
+from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.engines.parquet.read.shares import cuts_of_files, is_small
+from ontologia.engines.row_files import file_schema
+from ontologia.engines.staging import PART_BYTES, put_part
+from ontologia.files.data_files import DataFile
+from ontologia.files.identity import identity_key
+from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
+from ontologia.files.reading import FileReader, reader_at, rows_between
+from ontologia.files.sorting import Sorter
+from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups, gather, parquet_writer, write_rows
+from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.objects import Location
+
+SNAPSHOT_GROUP_ROWS = 32_768
+"""Smaller than in commits: a commit that touches some keys of a large type reads only the groups they are in."""
+FILES_AT_ONCE = 32
+MOST_ROWS_AGAIN, MOST_FILES_AGAIN = 8_000_000, 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTask:
+    """A snapshot to be written: which files become one, and where it goes."""
+
+    location: Location
+    path: str
+    schema: TypeSchema
+    document: bool
+    files: tuple[DataFile, ...]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.schema.ref.identity
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns by which rows are sorted."""
+        return (*self.identity, COMMIT_ID)
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The columns of a commit's file."""
+        return file_schema(self.schema, document=self.document)
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns of a snapshot's file."""
+        return self.stored_schema.append(pa.field(SUPERSEDED_BY, pa.int64()))
+
+    def open_reader(self) -> FileReader:
+        """How a process that works for others reads the store."""
+        return reader_at(self.location)
+
+    def ranges(self) -> list[KeyRange]:
+        """Ranges of keys that can be written side by side."""
+        return key_ranges(cuts_of_files(self.open_reader(), self.files, self.identity[0]))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is much in files that may have keys from everywhere, which every range would have to read."""
+        small = [file.row_count or 0 for file in self.files if is_small(file)]
+        ranges = sum(file.row_count or 0 for file in self.files) // shares.ROWS_PER_SHARE + 1
+        return sum(small) * ranges > MOST_ROWS_AGAIN or len(small) * ranges > MOST_FILES_AGAIN
+
+    def some_rows(self, number: int, groups: int) -> Iterator[pa.Table]:
+        """The rows of one of so many groups of files."""
+        return replace(self, files=self.files[number::groups]).rows(self.open_reader())
+
+    def rows(self, reader: FileReader, keys: KeyRange = EVERYTHING) -> Iterator[pa.Table]:
+        """The rows of a range in all files, some files at a time, since a store answers several requests at once."""
+        names, first = self.stored_schema.names, self.identity[0]
+        for start in range(0, len(self.files), FILES_AT_ONCE):
+            files = self.files[start : start + FILES_AT_ONCE]
+            for tables in reader.objects.map(lambda file: list(rows_between(reader, file, names, keys, first)), files):
+                yield from tables
+
+    def write_file(self, reader: FileReader) -> DataFile:
+        """Write the whole snapshot as one file."""
+        with Sorter(self.order) as sorter, SnapshotFile(self) as file:
+            for table in self.rows(reader):
+                sorter.add(table)
+            for table in add_superseding(_cut(sorter.chunks()), self.identity):
+                file.add(table)
+            path, rows = file.complete()
+            reader.objects.put_file(self.path, path)
+            return DataFile(self.path, path.stat().st_size, rows)
+
+    def write_range(self, keys: KeyRange) -> list[DataFile]:
+        """Write one range of keys, read from all files, as parts."""
+        with Sorter(self.order) as sorter:
+            for table in self.rows(self.open_reader(), keys):
+                sorter.add(table)
+            return self._write_parts(_cut(sorter.chunks()))
+
+    def write_batches(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        """Write rows that come in `order`, as parts."""
+        return self._write_parts(gather(batches))
+
+    def _write_parts(self, tables: Iterable[pa.Table]) -> list[DataFile]:
+        done = []
+        with SnapshotFile(self) as file:
+            for table in add_superseding(tables, self.identity):
+                file.add(table)
+                if file.size >= PART_BYTES:
+                    done.append(self._put(file))
+            if file.rows:
+                done.append(self._put(file))
+        return done
+
+    def _put(self, file: SnapshotFile) -> DataFile:
+        path, rows = file.complete()
+        return put_part(self.open_reader().objects, f"{self.path}/", path, rows)
+
+
+def _cut(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    for table in tables:
+        for start in range(0, table.num_rows, ROW_GROUP_ROWS):
+            yield table.slice(start, ROW_GROUP_ROWS)
+
+
+def add_superseding(tables: Iterable[pa.Table], identity: tuple[str, ...]) -> Iterator[pa.Table]:
+    """Sorted rows with the commit that superseded each: that of the next row, where it has the same identity."""
+    last: pa.Table | None = None
+    for table in tables:
+        rows = table if last is None else pa.concat_tables([last, table])
+        keys = identity_key(rows, identity)
+        last, rows = rows.slice(rows.num_rows - 1), rows.slice(0, rows.num_rows - 1)
+        same = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+        commits = pa.chunked_array(
+            [*rows.column(COMMIT_ID).slice(1).chunks, *last.column(COMMIT_ID).chunks], pa.int64()
+        )
+        yield rows.append_column(SUPERSEDED_BY, pc.if_else(same, commits, pa.scalar(None, pa.int64())))
+    if last is not None:
+        yield last.append_column(SUPERSEDED_BY, pa.nulls(1, pa.int64()))
+
+
+class SnapshotFile:
+    """A snapshot's file in the making: current rows, and beside them the superseded ones until it is complete."""
+
+    def __init__(self, task: SnapshotTask) -> None:
+        self.rows = 0
+        self._schema = task.file_schema
+        self._local = tempfile.TemporaryDirectory(prefix="ontologia-snapshot-")
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._groups = {
+            "current": RowGroups(lambda rows: self._write("current", rows)),
+            "superseded": RowGroups(lambda rows: self._write("superseded", rows)),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._local.cleanup()
+
+    @property
+    def size(self) -> int:
+        """How many bytes were written so far."""
+        return sum(self._path(name).stat().st_size for name in self._writers)
+
+    def add(self, table: pa.Table) -> None:
+        rows = table.select(self._schema.names).cast(self._schema)
+        old = pc.is_valid(rows.column(SUPERSEDED_BY))
+        self._groups["current"].add(rows.filter(pc.invert(old)))
+        self._groups["superseded"].add(rows.filter(old))
+        self.rows += rows.num_rows
+
+    def complete(self) -> tuple[Path, int]:
+        """Put the superseded rows behind the current ones. What is added afterwards is another file."""
+        for groups in self._groups.values():
+            groups.finish()
+        aside = self._writers.pop("superseded", None)
+        if aside is not None:
+            aside.close()
+            with pq.ParquetFile(self._path("superseded")) as reader:
+                for table in gather(reader.iter_batches(batch_size=SNAPSHOT_GROUP_ROWS)):
+                    self._write("current", table)
+        self._writers.pop("current").close()
+        rows, self.rows = self.rows, 0
+        return self._path("current"), rows
+
+    def _path(self, name: str) -> Path:
+        return Path(self._local.name, f"{name}.parquet")
+
+    def _write(self, name: str, rows: pa.Table) -> None:
+        if name not in self._writers:
+            self._writers[name] = parquet_writer(self._path(name), self._schema)
+        write_rows(self._writers[name], rows, SNAPSHOT_GROUP_ROWS)

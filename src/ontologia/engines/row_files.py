@@ -1,0 +1,82 @@
+"""The rows of one type in one commit as a Parquet file (RFC 0004 §2.5, RFC 0009 §5)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ontologia.engines.base import TypeLayout
+from ontologia.engines.documents import documents
+from ontologia.files.identity import sort_by_identity
+from ontologia.files.writing import ROW_GROUP_ROWS, parquet_writer, write_rows
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeSchema, arrow_schema
+
+
+class RowFile:
+    """The rows of one type in one commit, as a Parquet file in the making."""
+
+    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | None = None) -> None:
+        """A file in memory, or one at a path."""
+
+        self.layout = layout
+        self.count = 0
+        self._commit_id = commit_id
+        self._document = document
+        self._schema = file_schema(layout.schema, document=document)
+        self._buffer = io.BytesIO()
+        self._writer = parquet_writer(sink or pa.PythonFile(self._buffer, mode="w"), self._schema)
+
+    def add(self, rows: pa.Table) -> None:
+        write_rows(self._writer, self._complete(rows), ROW_GROUP_ROWS)
+        self.count += rows.num_rows
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def finish(self) -> bytes:
+        self.close()
+        return self._buffer.getvalue()
+
+    def _complete(self, rows: pa.Table) -> pa.Table:
+        """The rows with commit, version and, in v1, type and document; in the order of their identity."""
+
+        ref = self.layout.ref
+        rows = sort_by_identity(rows, ref.identity)
+        constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
+        columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
+        columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
+        if self._document:
+            columns[f"{ref.kind}_type"] = pa.repeat(pa.scalar(ref.name), rows.num_rows)
+            columns["fields_json"] = pa.array(documents(self.layout.schema, rows), pa.string())
+        return pa.table({field.name: columns[field.name] for field in self._schema}).cast(self._schema)
+
+
+def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though equal."""
+
+    return pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
+
+
+def file_schema(schema: TypeSchema, *, document: bool) -> pa.Schema:
+    """The columns of a data file. v1 carries the type's name and the row as JSON besides (RFC 0004 §2.5)."""
+
+    plain = arrow_schema(schema.ref.kind, schema.columns)
+    if not document:
+        return plain
+    kind = schema.ref.kind
+    identity = [plain.field(name) for name in schema.ref.identity]
+    fields = [plain.field(column.physical) for column in schema.columns]
+    return pa.schema(
+        [
+            plain.field(COMMIT_ID),
+            pa.field(f"{kind}_type", pa.string(), nullable=False),
+            *identity,
+            plain.field(SCHEMA_VERSION_ID),
+            *fields,
+            pa.field("fields_json", pa.string(), nullable=False),
+        ]
+    )

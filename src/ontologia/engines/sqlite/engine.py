@@ -1,0 +1,461 @@
+"""What the two SQLite engines share: opening, reading, the write transaction, the commit log.
+
+`v1` and `v2` differ only in where the rows of a type lie and how they look there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import (
+    WRITE_LOCK,
+    Catalog,
+    Commit,
+    Engine,
+    SchemaVersion,
+    Transaction,
+    TypeLayout,
+    change_entry,
+)
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow
+from ontologia.engines.sqlite.connections import Connection, Connections
+from ontologia.engines.sqlite.windows import NoRows
+from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
+from ontologia.model import TypeRef, TypeSchema
+from ontologia.objects import Location
+from ontologia.query.compiler import KEYS, Statement
+from ontologia.query.dialects import DIALECTS
+from ontologia.query.plan import Plan
+from ontologia.query.stored_rows import StoredRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ontologia.engines.staging import Staging
+    from ontologia.files.data_files import DataFile
+
+MEMORY = ":memory:"
+SPOOL = "spool/"
+
+
+class SqliteEngine(Engine):
+    """An ontology in one SQLite file, in WAL mode: many readers beside one writer, in many threads and processes."""
+
+    backend = "sqlite"
+    dialect = DIALECTS["sqlite"]
+    data_tables: ClassVar[str]
+
+    def __init__(self, path: str, config: OntologiaConfig | None = None, *, awaited: bool = False) -> None:
+        absolute = path if path == MEMORY else os.path.abspath(path)
+        super().__init__(Location(absolute, config or OntologiaConfig()))
+        self.path = path
+        layout = AwaitedLayout(self.engine_version, self.data_tables) if awaited else None
+        self.connections = Connections(path, self.config.lock_timeout_ms, layout)
+
+    @classmethod
+    def awaiting(cls, path: str, config: OntologiaConfig | None = None) -> SqliteEngine:
+        """A store whose file the first write makes. Until then it reads as empty, and leaves no file behind."""
+        engine = cls(path, config, awaited=True)
+        with engine.connections.use():  # a folder that is not there is an error now, not at the first write
+            return engine
+
+    def ensure_exists(self) -> None:
+        layout = self.connections.layout
+        if layout is None:
+            return
+        made = type(self).create(self.connections.absolute, self.config)
+        with made.connections.use() as connection:
+            layout.is_there(connection, self.path)  # somebody may have been first, with another engine
+        made.close()
+        self.connections.layout = None
+
+    @classmethod
+    def create(cls, path: str, config: OntologiaConfig | None = None) -> SqliteEngine:
+        """Lay out a new store, or open the one that another process laid out first."""
+        repository = cls(path, config)
+        with repository.connections.use() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if not tables(connection):
+                    control.create(connection, cls.engine_version, cls.data_tables)
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+        return repository
+
+    @classmethod
+    def reset(cls, path: str, config: OntologiaConfig | None, check: Callable[[Connection], None]) -> None:
+        """Empty a store and lay it out anew, in one transaction of the same file.
+
+        Processes that have it open are in no other file afterwards, as they would be if it were deleted. `check` may
+        refuse, under the write lock, when the store is no longer what was to be emptied.
+        """
+        repository = cls(path, config)
+        try:
+            with repository.connections.use() as connection:
+                connection.own()
+                repository._begin(connection)
+                try:
+                    check(connection)
+                    control.drop_everything(connection)
+                    control.create(connection, cls.engine_version, cls.data_tables)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                with suppress(sqlite3.Error):  # gives the space back, unless somebody is reading
+                    connection.execute("VACUUM")
+        finally:
+            repository.close()
+
+    # --- what v1 and v2 say differently ---
+
+    @abstractmethod
+    def relation(self, layout: TypeLayout) -> StoredRows:
+        """A type's rows, for the compiler."""
+
+    @abstractmethod
+    def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
+        """The current layout of every type that is not dropped."""
+
+    @abstractmethod
+    def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
+        """Make a place for the rows of a type's new version."""
+
+    @abstractmethod
+    def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
+        """Create the indexes that `Field(index=True)` asks for and that are not there yet."""
+
+    @abstractmethod
+    def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
+        """Append rows."""
+
+    @abstractmethod
+    def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        """The latest rows of a type, by the schema version they were written under."""
+
+    @abstractmethod
+    def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None: ...
+
+    @abstractmethod
+    def changed_rows(
+        self, connection: sqlite3.Connection, commit_id: int
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+        """Every row of a commit: its type, its identity, and whether an older version of it exists."""
+
+    # --- reading ---
+
+    def catalog(self) -> Catalog:
+        with self.connections.use() as connection:
+            return self._catalog(connection)
+
+    def _catalog(self, connection: Connection) -> Catalog:
+        """The catalog this connection sees.
+
+        SQLite tells with one cheap number whether another connection changed the file since we last looked; our own
+        commits drop the cached catalog themselves.
+        """
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        known = connection.catalog
+        if known is not None and known.version == version:
+            return known
+        return self._read_catalog(connection, version)
+
+    def _read_catalog(self, connection: Connection, version: Any) -> Catalog:
+        stamped = control.engine_version(connection)
+        if stamped not in (None, self.engine_version):
+            raise EngineVersionError(
+                f"{self.path}: this store was laid out anew with engine version {stamped} since it was opened, "
+                f"with {self.engine_version}: open it again"
+            )
+        catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
+        connection.catalog = catalog
+        return catalog
+
+    @contextmanager
+    def relations(
+        self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
+    ) -> Iterator[Mapping[TypeRef, StoredRows]]:
+        layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
+        yield {ref: NoRows(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """One state for all reads in the block: a migration in between could give rows that the catalog denies."""
+        return self.connections.snapshot()
+
+    @contextmanager
+    def reading(self, keys: pa.Table | None = None) -> Iterator[Connection]:
+        """A connection on which every statement sees one state, with `touched_keys` filled from `keys`."""
+        with self.connections.use() as connection:
+            if keys is None:
+                yield connection
+                return
+            with self.snapshot(), _touched(connection, keys):
+                yield connection
+
+    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+        with self.reading(keys) as connection:
+            rows = connection.execute(statement.sql, parameters).fetchall()
+        if not rows:
+            return [() for _ in statement.outputs]
+        return [
+            values if output.scalar in PLAIN else decoded(output, values)
+            for output, values in zip(statement.outputs, zip(*rows, strict=True), strict=True)
+        ]
+
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        with self.reading(keys) as connection:
+            return select_arrow(connection, statement, parameters)
+
+    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
+        sql = statement.sql
+        with self.reading() as connection:
+            steps = connection.execute(f"EXPLAIN QUERY PLAN {sql}", parameters).fetchall()
+        depth = {0: -1}
+        lines = []
+        for number, parent, _, text in steps:
+            depth[number] = depth.get(parent, -1) + 1
+            lines.append("  " * depth[number] + text)
+        return "\n".join(lines)
+
+    # --- writing ---
+
+    @property
+    def staging_area(self) -> Location:
+        """A folder beside the file, which has one writer: rows wait there, and the commit appends them."""
+        return self.location.at(f"{Path(self.location.uri).as_uri()}.staging")
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        self.ensure_exists()
+        with self.connections.use() as connection:
+            _check_free(connection)
+            connection.own()
+            transaction = None
+            try:
+                self._begin(connection)
+                transaction = SqliteTransaction(self, connection)
+                yield transaction
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                connection.catalog = connection.owner = None
+                if transaction is not None:
+                    transaction.clear_spool()
+
+    def _begin(self, connection: Connection) -> None:
+        """Start a write, after waiting for whoever has taken the write lock by name."""
+        deadline = time.monotonic() + self.config.lock_timeout_ms / 1000
+        while True:
+            connection.execute("BEGIN IMMEDIATE")
+            holder = control.lock_holder(connection, WRITE_LOCK, self.runtime_id)
+            if holder is None:
+                return
+            connection.execute("ROLLBACK")
+            if time.monotonic() > deadline:
+                raise LockContentionError(f"{holder} holds the write lock; try again after that")
+            time.sleep(0.01)
+
+    # --- the log ---
+
+    def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
+        with self.reading() as connection:
+            return control.list_commits(connection, limit, since)
+
+    def get_commit(self, commit_id: int) -> dict[str, Any] | None:
+        with self.reading() as connection:
+            found = control.get_commit(connection, commit_id)
+        return None if found is None else found.to_dict()
+
+    def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
+        with self.reading() as connection:
+            return [change_entry(*change) for change in self.changed_rows(connection, min(commit_id, control.LARGEST))]
+
+    def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
+        with self.reading() as connection:
+            return control.schema_versions(connection, ref)
+
+    # --- locks ---
+
+    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        self.ensure_exists()
+        with self.connections.use() as connection:
+            return control.acquire_lock(connection, name, owner_id, ttl_ms)
+
+    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
+        with self.connections.use() as connection:
+            return control.renew_lock(connection, name, owner_id, ttl_ms)
+
+    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
+        with self.connections.use() as connection:
+            return control.release_lock(connection, name, owner_id)
+
+    def event_place(self) -> Connections:
+        return self.connections
+
+    def storage_info(self) -> dict[str, Any]:
+        return {"backend": self.backend, "engine_version": self.engine_version, "db_path": self.path}
+
+    def sizes_of(self, layout: TypeLayout) -> list[int] | None:
+        """The size of a type's own table, where SQLite was built to tell."""
+        if not layout.table_name:
+            return None
+        try:
+            with self.reading() as connection:
+                (found,) = connection.execute(
+                    "SELECT sum(pgsize) FROM dbstat WHERE name = ?", (layout.table_name,)
+                ).fetchone()
+        except sqlite3.OperationalError:
+            return None
+        return None if found is None else [int(found)]
+
+    def close(self) -> None:
+        self.connections.close()
+
+
+class AwaitedLayout:
+    """What a file becomes when the first write makes it."""
+
+    def __init__(self, engine_version: str, data_tables: str) -> None:
+        self._engine_version = engine_version
+        self._data_tables = data_tables
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        control.create(connection, self._engine_version, self._data_tables)
+
+    def is_there(self, connection: sqlite3.Connection, path: str) -> bool:
+        found = tables(connection)
+        if not found:
+            return False
+        stamp = control.engine_version(connection) if "storage_meta" in found else None
+        if stamp != self._engine_version:
+            raise EngineVersionError(
+                f"{path} was made by somebody else meanwhile, as another kind of store: open it again"
+            )
+        return True
+
+
+class SqliteTransaction(Transaction):
+    """A commit inside one `BEGIN IMMEDIATE`."""
+
+    def __init__(self, engine: SqliteEngine, connection: Connection) -> None:
+        self._engine = engine
+        self._connection = connection
+        self._spooled = False
+        self.catalog = engine._read_catalog(connection, None)
+
+    @property
+    def commit_id(self) -> int:
+        return self.catalog.head + 1
+
+    def keep(self) -> None:
+        self._connection.keep()
+
+    def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
+        plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
+        return self._engine.table(plan, keys, self.catalog)
+
+    def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
+        return self._engine.stored_versions(self._connection, ref)
+
+    def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
+        return control.schema_versions(self._connection, ref)
+
+    def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
+        if schema.ref in self.catalog.dropped:
+            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+        if schema_version_id is None:
+            known = self.recorded(schema.ref)
+            same = [version.schema_version_id for version in known if version.fingerprint == schema.fingerprint]
+            schema_version_id = same[-1] if same else max((v.schema_version_id for v in known), default=0) + 1
+        control.add_schema_version(self._connection, schema, schema_version_id)
+        return schema_version_id
+
+    def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        version = self.record(schema, schema_version_id)
+        control.activate_schema_version(self._connection, schema.ref, version, self.commit_id)
+        layout = TypeLayout(schema.ref, schema, version, self.commit_id)
+        layout = self._engine.create_partition(self._connection, layout)
+        self._engine.ensure_indexes(self._connection, layout, schema)
+        return layout
+
+    def append(self, layout: TypeLayout, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._engine.insert(self._connection, layout, self.commit_id, rows)
+
+    def staging(self, layout: TypeLayout) -> Staging:
+        from ontologia.engines.staging import Staging
+
+        if self._engine.path == MEMORY:
+            raise ValidationError("a store in memory cannot be loaded by others: use a file")
+        self._spooled = True
+        folder = f"{SPOOL}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
+        return Staging(self._engine.staging_area, folder, layout, self.commit_id)
+
+    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
+        from ontologia.engines.staging import append_parts
+
+        append_parts(self, layout, parts, self._engine.staging_area.open_objects())
+
+    def clear_spool(self) -> None:
+        """Remove what others staged for this commit; a folder that holds nothing else goes, too."""
+        if self._spooled:
+            root = Path(f"{self._engine.location.uri}.staging")
+            shutil.rmtree(root / SPOOL, ignore_errors=True)
+            with suppress(OSError):  # rows that were set aside stay
+                root.rmdir()
+
+    def ensure_indexes(self, layout: TypeLayout, schema: TypeSchema) -> None:
+        self._engine.ensure_indexes(self._connection, layout, schema)
+
+    def drop(self, ref: TypeRef, *, purge: bool) -> None:
+        control.mark_dropped(self._connection, ref, self.commit_id)
+        self._engine.drop_rows(self._connection, ref, purge=purge)
+
+    def publish(self, metadata: Mapping[str, Any]) -> int:
+        commit_id = self.commit_id
+        control.add_commit(self._connection, commit_id, self._engine.runtime_id, metadata)
+        self._connection.execute("COMMIT")
+        return commit_id
+
+
+def _check_free(connection: Connection) -> None:
+    connection.roll_back_what_was_abandoned()
+    if connection.in_transaction:
+        raise ValidationError("this thread has a transaction open already: commit it or roll it back first")
+
+
+@contextmanager
+def _touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
+    """Fill the temporary table of identities, and empty it again."""
+    names = keys.column_names
+    table = f"temp.{KEYS}"
+    columns = ", ".join(f"{name} TEXT NOT NULL" for name in names)
+    connection.execute(f"DROP TABLE IF EXISTS {table}")
+    connection.execute(f"CREATE TEMP TABLE {KEYS} ({columns}, PRIMARY KEY ({', '.join(names)})) WITHOUT ROWID")
+    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
+    marks = ", ".join("?" for _ in names)
+    connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+    try:
+        yield
+    finally:
+        with suppress(sqlite3.Error):  # it is dropped before it is made again, too
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    return {name for (name,) in rows}

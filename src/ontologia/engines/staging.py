@@ -1,0 +1,104 @@
+"""Rows that others write for a commit: where, in which form, and how many went where.
+
+A `Staging` is small and can be sent to executors. Its writer gathers rows in local files of bounded size and puts them
+into the store; the commit adopts what the tasks report.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ontologia.engines.base import Transaction, TypeLayout
+from ontologia.engines.row_files import RowFile
+from ontologia.files.data_files import DataFile
+from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups
+from ontologia.objects import Location, Objects
+
+PART_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Where rows of one type go for one commit. `document` asks for the whole row as JSON beside its columns."""
+
+    location: Location
+    folder: str
+    layout: TypeLayout
+    commit_id: int
+    document: bool = False
+
+    def writer(self) -> PartWriter:
+        """A writer of rows, in the order of their identity. Use it as a context manager."""
+        return PartWriter(self)
+
+
+def put_part(objects: Objects, folder: str, file: Path, rows: int) -> DataFile:
+    """Put a local file into a folder of a store, under a name of its own."""
+    path = f"{folder}part-{uuid.uuid4().hex}.parquet"
+    objects.put_file(path, file)
+    return DataFile(path, file.stat().st_size, rows)
+
+
+def append_parts(transaction: Transaction, layout: TypeLayout, parts: Sequence[DataFile], objects: Objects) -> None:
+    """Adopt parts by appending their rows, where a commit takes no files of others."""
+    names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
+    for part in parts:
+        local = objects.local_path(part.path)
+        source = io.BytesIO(objects.get(part.path).data) if local is None else local
+        with pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(columns=names, batch_size=ROW_GROUP_ROWS):
+                transaction.append(layout, pa.Table.from_batches([batch]))
+
+
+class PartWriter:
+    """Rows of one type as parts. They are local until they are complete, so that memory does not grow with them."""
+
+    def __init__(self, staging: Staging) -> None:
+        self.staging = staging
+        self._objects = staging.location.open_objects()
+        self._local = tempfile.TemporaryDirectory(prefix="ontologia-part-")
+        self._file: RowFile | None = None
+        self._groups = RowGroups(self._write)
+        self._done: list[DataFile] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._local.cleanup()
+
+    @property
+    def _path(self) -> Path:
+        return Path(self._local.name, "part.parquet")
+
+    def add(self, rows: pa.Table) -> None:
+        self._groups.add(rows)
+
+    def _write(self, rows: pa.Table) -> None:
+        if self._file is None:
+            staging = self.staging
+            self._file = RowFile(staging.layout, staging.commit_id, document=staging.document, sink=self._path)
+        self._file.add(rows)
+        if self._path.stat().st_size >= PART_BYTES:
+            self._put()
+
+    def _put(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._done.append(put_part(self._objects, self.staging.folder, self._path, self._file.count))
+            self._file = None
+
+    def finish(self) -> list[DataFile]:
+        """Put what is left, and say which parts there are."""
+        self._groups.finish()
+        self._put()
+        return self._done

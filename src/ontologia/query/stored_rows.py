@@ -1,0 +1,90 @@
+"""What an engine supplies for a type: rows in a window of time, as something SQL can select from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ontologia.model import COMMIT_ID, Column, TypeRef
+from ontologia.query.plan import Window
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+
+class StoredRows(ABC):
+    """One type's rows as stored.
+
+    The compiler puts filters, joins, aggregation and paging around `rows`; how history becomes one row per identity
+    is the engine's knowledge. `key` identifies the storage it speaks of, for the cache of statements.
+    """
+
+    ref: TypeRef
+    key: Hashable
+    document: str | None = None
+    """The column that holds a whole row as JSON, for engines whose rows are read back from that."""
+
+    @abstractmethod
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        """Select identity, `commit_id`, and the columns as `shown` names them.
+
+        The bound of `as_of` and `since` is the parameter `:window`. `probe` advises to look for newer versions
+        row by row rather than in one pass over all: filters leave few rows, or the result is wanted in key order.
+        """
+
+    def shown(self, column: Column) -> str:
+        """What `rows` calls a column: its physical name, unless the engine cannot have that."""
+        return column.physical
+
+    def index_test(
+        self, column: Column, alias: str, op: str, bound: Sequence[exp.Placeholder]
+    ) -> exp.Expression | None:
+        """Where an index of a column holds less than its value: the test of a comparison that the index can serve,
+        true for every row that passes the comparison itself."""
+        return None
+
+    def encode(self, column: Column, value: Any) -> Any:
+        """A value of a field as this storage compares it."""
+        return value
+
+
+def keep_newest(rows: exp.Select, identity: Sequence[str]) -> exp.Select:
+    """Of each identity the row of the last commit, in dialects that know QUALIFY."""
+    from sqlglot import exp
+
+    newest_first = exp.Ordered(this=exp.column(COMMIT_ID, quoted=True), desc=True, nulls_first=False)
+    rank = exp.Window(
+        this=exp.Anonymous(this="row_number"),
+        partition_by=[exp.column(name, quoted=True) for name in identity],
+        order=exp.Order(expressions=[newest_first]),
+    )
+    rows.set("qualify", exp.Qualify(this=exp.EQ(this=rank, expression=exp.Literal.number(1))))
+    return rows
+
+
+# What a NULL is a NULL of: some engines make an integer of one that says nothing.
+_NULL_TYPES = {
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "bool": "BOOLEAN",
+    "datetime": "TIMESTAMPTZ",
+    "date": "DATE",
+    "bytes": "BLOB",
+}
+
+
+class EmptyRows(StoredRows):
+    """A type that has no rows to read: not stored yet, or dropped."""
+
+    def __init__(self, ref: TypeRef) -> None:
+        self.ref = ref
+        self.key = ("empty", ref)
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        from sqlglot import exp
+
+        types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}
+        types |= {self.shown(column): _NULL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
+        nothing = (exp.alias_(exp.cast(exp.null(), kind), name, quoted=True) for name, kind in types.items())
+        return exp.select(*nothing).where(exp.false())

@@ -1,0 +1,386 @@
+"""Arrow rows from anywhere as rows of a type.
+
+Whether columns fit is checked once, from the types alone. Values are checked table by table, on executors too; a row
+that does not fit gets a reason, and whoever brought it decides what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typing_extensions
+
+from ontologia.errors import ValidationError
+from ontologia.model import Column, Declaration, TypeSchema, encode_json
+from ontologia.model.fields import FieldOptions
+from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
+from ontologia.model.validation import value_adapter
+from ontologia.runtime.intake.checks import Check, checks_of, instance_column
+
+ORDER = "__order"
+"""The column that says which row of an identity is the last."""
+# The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
+DAYS = (-719_162, 2_932_896)
+MICROSECONDS = (DAYS[0] * 86_400_000_000, (DAYS[1] + 1) * 86_400_000_000 - 1)
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What Python takes for white space: a key of nothing else is blank."""
+
+Kind = Callable[[pa.DataType], bool]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+TAKES: dict[str, tuple[Kind, ...]] = {
+    "str": (_is_text,),
+    "int": (pa.types.is_signed_integer,),
+    "float": (pa.types.is_float64, pa.types.is_float32, pa.types.is_signed_integer),
+    "bool": (pa.types.is_boolean,),
+    "datetime": (pa.types.is_timestamp,),
+    "date": (pa.types.is_date32,),
+    "bytes": (pa.types.is_binary, pa.types.is_large_binary),
+}
+"""Which columns fill a field as they are. Anything else is for the caller to cast: that is where values change."""
+KEYS: tuple[Kind, ...] = (_is_text, pa.types.is_signed_integer, pa.types.is_timestamp, pa.types.is_date32)
+
+
+class RejectedRow(NamedTuple):
+    """A row that does not fit, and why."""
+
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Which column of a DataFrame fills what, agreed on the driver and carried to executors.
+
+    `columns` maps fields and keys to columns; `defaults` has the fields that no column fills; `json_text` names the
+    structured fields that arrive as text.
+    """
+
+    schema: TypeSchema
+    columns: Mapping[str, str]
+    defaults: Mapping[str, Any]
+    json_text: frozenset[str]
+    checks: Mapping[str, Check]
+    order_by: str | None = None
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Fields that must have a value in every row."""
+        return frozenset(
+            column.name
+            for column in self.schema.columns
+            if not (accepts_none(column.spec) if column.scalar is None else column.nullable)
+        )
+
+    def take(self, given: pa.Table) -> tuple[pa.Table, list[RejectedRow]]:
+        """The rows that fit, named and typed as storage has them, and those that do not."""
+
+        found = _Checked(self, given)
+        fields = found.fields()
+        columns = found.identity(fields) | fields
+        if self.order_by is not None:
+            columns[ORDER] = found.given.column(self.order_by)
+        table = pa.table(columns)
+        if not found.reasons:
+            return table, []
+        kept = pa.array([row not in found.reasons for row in range(table.num_rows)])
+        return table.filter(kept), found.rejected()
+
+
+def fit_columns(
+    given: pa.Schema, schema: TypeSchema, declaration: Declaration | None = None, order_by: str | None = None
+) -> Intake:
+    """Fit columns to a type; what cannot fit is said here, before any row is read."""
+    kinds = {field.name: field.type for field in given}
+    columns = _matched(schema, kinds, order_by)
+    missing = [name for name in (*_keys(schema), *schema.names) if name not in columns]
+    defaults, unfilled = _defaults(schema, declaration, missing)
+    if unfilled:
+        raise ValidationError(
+            f"nothing fills {', '.join(unfilled)} of {schema.ref}: there are the columns {', '.join(kinds)}"
+        )
+    _check_kinds(schema, columns, kinds)
+    structured = [column.name for column in schema.columns if column.scalar is None and column.name in columns]
+    json_text = frozenset(name for name in structured if _is_text(kinds[columns[name]]))
+    checks = _checks(schema) if declaration is None else checks_of(declaration)
+    return Intake(schema, columns, defaults, json_text, checks, order_by)
+
+
+def must_be_filled(options: FieldOptions) -> bool:
+    """Whether each row must say a value. So it is with a key that a factory makes: it would make one for all rows."""
+    return options.required or (options.primary_key and options.default_factory is not None)
+
+
+def _keys(schema: TypeSchema) -> list[str]:
+    if schema.ref.kind == "entity":
+        return []
+    return ["left_key", "right_key", *([] if schema.instance_key is None else ["instance_key"])]
+
+
+def _matched(schema: TypeSchema, kinds: Mapping[str, Any], order_by: str | None) -> dict[str, str]:
+    """Columns by the field or key they fill. One that fills nothing is a mistake, unless it gives the order."""
+    if order_by is not None and order_by not in kinds:
+        raise ValidationError(f"orderBy names {order_by!r}, and there are the columns {', '.join(kinds)}")
+    found: dict[str, str] = {}
+    for name in kinds:
+        if name in schema.by_name or (schema.ref.kind == "relation" and name in schema.ref.identity):
+            found[name] = name
+        elif name == schema.instance_key:
+            found["instance_key"] = name
+        elif name != order_by:
+            advice = "write the state, not its versions" if name in ("commit_id", "operation") else "drop it"
+            raise ValidationError(f"{schema.ref} has no field {name!r}: {advice}")
+    return found
+
+
+def _defaults(
+    schema: TypeSchema, declaration: Declaration | None, missing: list[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Values for fields without a column: the class's defaults; without a class, None where that is a value."""
+    defaults: dict[str, Any] = {}
+    unfilled = []
+    for name in missing:
+        column = schema.by_name.get(name)
+        options = None if declaration is None else declaration.options.get(name)
+        if column is not None and options is not None and not must_be_filled(options):
+            value = options.make_default()
+            defaults[name] = value if column.scalar is not None or value is None else encode_json(value)
+        elif column is not None and options is None and accepts_none(column.spec):
+            defaults[name] = None
+        else:
+            unfilled.append(name)
+    return defaults, unfilled
+
+
+def _check_kinds(schema: TypeSchema, columns: Mapping[str, str], kinds: Mapping[str, pa.DataType]) -> None:
+    for name, source in columns.items():
+        kind = kinds[source]
+        column = schema.by_name.get(name)
+        if column is None:
+            allowed, wanted = KEYS, "a key: text, a whole number, a date or a timestamp"
+        elif column.scalar is None:
+            continue  # any value can be written as JSON; whether it is the right one is checked row by row
+        else:
+            allowed, wanted = TAKES[column.scalar], column.describe()
+        if not any(takes(kind) for takes in allowed):
+            raise ValidationError(f"{schema.ref}.{name} is {wanted}, and the column {source!r} is {kind}: cast it")
+
+
+def _checks(schema: TypeSchema) -> dict[str, Check]:
+    """Checks of structured fields, from what the store remembers of their annotations."""
+    return {
+        column.physical: Check(value_adapter(annotation_of(column.spec), {}).validator)
+        for column in schema.columns
+        if column.scalar is None
+    }
+
+
+def annotation_of(spec: TypeSpec) -> Any:
+    """The annotation that a spec describes. A reference to an enclosing type is taken as anything."""
+    match spec["kind"]:
+        case "primitive":
+            named: dict[str, Any] = {name: kind for kind, name in SCALAR_NAMES.items()}
+            return (named | {"NoneType": None, "Any": Any})[spec["name"]]
+        case "list":
+            return list[annotation_of(spec["item"])]  # type: ignore[misc]
+        case "dict":
+            return dict[annotation_of(spec["key"]), annotation_of(spec["value"])]  # type: ignore[misc]
+        case "union":
+            return Union[tuple(annotation_of(member) for member in spec["members"])]  # noqa: UP007
+        case "typed_dict":
+            shape = {
+                name: _presence(member["required"])[annotation_of(member["type"])]
+                for name, member in spec["fields"].items()
+            }
+            make: Any = typing_extensions.TypedDict
+            return make(spec["name"], shape)
+    return Any
+
+
+def _presence(required: bool) -> Any:
+    return typing_extensions.Required if required else typing_extensions.NotRequired
+
+
+class _Checked:
+    """One table on its way in."""
+
+    def __init__(self, plan: Intake, given: pa.Table) -> None:
+        self.plan = plan
+        self.reasons: dict[int, str] = {}
+        self.given = self._readable(given)
+
+    def _readable(self, given: pa.Table) -> pa.Table:
+        """The table with texts that can be read. Rows with others are flagged."""
+
+        for place, name in enumerate(given.column_names):
+            try:
+                given.column(place).validate(full=True)
+            except pa.ArrowInvalid:
+                wrong = unreadable(given.column(place))
+                self._flag(wrong, f"{name}: has text that is not valid UTF-8")
+                given = given.set_column(place, name, mended(given.column(place), wrong))
+        return given
+
+    def rejected(self) -> list[RejectedRow]:
+        rows = sorted(self.reasons)
+        sources = self.given.take(rows).to_pylist(maps_as_pydicts="lossy")
+        return [
+            RejectedRow(self.reasons[row], json.dumps(source, default=str, ensure_ascii=False))
+            for row, source in zip(rows, sources, strict=True)
+        ]
+
+    def identity(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The keys as text; that of an entity as the checks have left it."""
+        schema = self.plan.schema
+        if schema.ref.kind == "entity":
+            return {"entity_key": key_texts(fields[schema.by_name[schema.primary_key or ""].physical])}
+        found = {}
+        for name in ("left_key", "right_key"):
+            found[name] = self._present(name, key_texts(self.given.column(self.plan.columns[name])))
+        return found | {"instance_key": self._instance_key()}
+
+    def _instance_key(self) -> pa.ChunkedArray:
+
+        name = self.plan.schema.instance_key
+        source = self.plan.columns.get("instance_key")
+        if source is None:
+            return pa.chunked_array([pa.repeat(pa.scalar(""), self.given.num_rows)])
+        given = self.given.column(source)
+        if name is None:
+            keys = pc.fill_null(key_texts(given), "")
+            self._flag(pc.not_equal(keys, ""), f"{self.plan.schema.ref} has no instance key")
+            return keys
+        keys = self._present(name, key_texts(given))
+        self._flag(pc.equal(pc.utf8_trim(keys, characters=BLANKS), ""), f"{name}: a key must not be blank")
+        return self._validated(instance_column(name), keys)
+
+    def fields(self) -> dict[str, Any]:
+
+        required = self.plan.required
+        found: dict[str, Any] = {}
+        for column in self.plan.schema.columns:
+            source = self.plan.columns.get(column.name)
+            if source is None:
+                value = pa.scalar(self.plan.defaults[column.name], column.arrow_type)
+                values = pa.chunked_array([pa.repeat(value, self.given.num_rows)])
+            else:
+                values = self._values(column, self.given.column(source))
+                if column.name in required:
+                    self._present(column.name, values)
+            found[column.physical] = self._validated(column, values)
+        return found
+
+    def _values(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
+
+        if column.scalar is None:
+            return given.cast(pa.string()) if column.name in self.plan.json_text else self._encoded(column, given)
+        try:
+            values = given.cast(column.arrow_type)
+        except pa.ArrowInvalid as problem:
+            raise ValidationError(f"{self.plan.schema.ref}.{column.name}: {problem}") from None
+        limits = {"date": (pa.int32(), DAYS), "datetime": (pa.int64(), MICROSECONDS)}.get(column.scalar)
+        if limits is not None:
+            self._within(column, values, *limits)
+        return values
+
+    def _within(self, column: Column, values: pa.ChunkedArray, kind: pa.DataType, limits: tuple[int, int]) -> None:
+
+        numbers = values.cast(kind)
+        outside = pc.or_(pc.less(numbers, limits[0]), pc.greater(numbers, limits[1]))
+        self._flag(outside, f"{column.name}: outside the years 1 to 9999")
+
+    def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
+
+        if is_plain(given.type):
+            return json_texts(given)
+        texts: list[str | None] = []
+        for row, value in enumerate(given.to_pylist(maps_as_pydicts="lossy")):
+            try:
+                texts.append(None if value is None else encode_json(value))
+            except TypeError as problem:
+                texts.append(None)
+                self.reasons.setdefault(row, f"{column.name}: {problem}")
+        return pa.chunked_array([pa.array(texts, pa.string())])
+
+    def _validated(self, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        check = self.plan.checks.get(column.physical)
+        if check is None:
+            return values
+        checked, problems = check.of(column, values)
+        for row, problem in problems.items():
+            self.reasons.setdefault(row, problem)
+        return checked
+
+    def _present(self, name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+
+        if values.null_count:
+            self._flag(pc.is_null(values), f"{name}: must have a value")
+        return values
+
+    def _flag(self, wrong: pa.ChunkedArray, reason: str) -> None:
+
+        for row in pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist():
+            self.reasons.setdefault(row, reason)
+
+
+def unreadable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which values have text that is not UTF-8. They are looked at one by one: only where some are known to."""
+
+    def is_wrong(row: int) -> bool:
+        try:
+            values.take([row]).validate(full=True)
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    return pa.chunked_array([[is_wrong(row) for row in range(len(values))]], pa.bool_())
+
+
+def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that can be shown: text with a sign for what cannot be read, and nothing in place of a nested value."""
+
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return pc.if_else(wrong, pa.scalar(None, values.type), values)
+    texts = [text and text.decode(errors="replace") for text in values.cast(pa.large_binary()).to_pylist()]
+    return pa.chunked_array([texts], values.type)
+
+
+def key_texts(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Keys as the texts they are stored under, as `key_text` has them."""
+
+    if pa.types.is_timestamp(keys.type):
+        moments = keys.cast(pa.timestamp("us", tz="UTC")).cast(pa.timestamp("us"))
+        return pc.binary_join_element_wise(pc.strftime(moments, format="%Y-%m-%dT%H:%M:%S"), pa.scalar("+00:00"), "")
+    return keys.cast(pa.string())
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether values are texts, whole numbers and truths, in any nesting: their JSON is the same whoever writes it."""
+
+    if pa.types.is_struct(kind):
+        return kind.num_fields > 0 and all(is_plain(kind.field(place).type) for place in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return is_plain(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def json_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Plain values as JSON, written column-wise by DuckDB. The check of a field gives it its canonical form."""
+    import duckdb
+
+    given = pa.table({"value": values})
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        connection.register("given", given)
+        found = connection.execute(
+            "SELECT CASE WHEN value IS NOT NULL THEN to_json(value)::VARCHAR END AS text FROM given"
+        )
+        return found.to_arrow_table().column("text").cast(pa.string())

@@ -1,0 +1,1 @@
+"""Care of a store by executors: compaction and migration."""

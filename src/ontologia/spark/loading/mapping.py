@@ -1,0 +1,405 @@
+"""From a source's columns to a type's rows: expressions, casts and checks, all as Spark columns.
+
+A row that does not fit is not an error here. It gets a reason, and the pipeline decides what to do with it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ontologia.errors import ValidationError
+from ontologia.model import Column, Declaration, encode_json
+from ontologia.model.typespec import accepts_none, has_none_inside
+from ontologia.runtime.intake.checks import Check, checks_of, instance_column
+from ontologia.runtime.intake.rows import BLANKS, DAYS, MICROSECONDS, ORDER, must_be_filled
+from ontologia.spark.loading.suspects import suspects
+from ontologia.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+REASON, SOURCE = "__reason", "__source"
+ZONELESS = r"^\s*[+-]?\d+(-\d+){0,2}([T ][\d:.]*)?\s*$"
+SAID_AS_JSON = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'+00:00'",
+}
+"""Nested values in the words of `encode_json`."""
+
+
+class Problem(NamedTuple):
+    """When a row does not fit, and what is said of it: apart, because of most rows there is nothing to say."""
+
+    holds: SparkColumn
+    said: SparkColumn
+
+
+class Given(NamedTuple):
+    """What the source has for a field or a key, and its type there."""
+
+    value: SparkColumn
+    kind: DataType
+
+
+def mapped(
+    source: DataFrame,
+    declaration: Declaration,
+    expressions: Mapping[str, Any],
+    *,
+    order_by: Any = None,
+) -> DataFrame:
+    """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as sql
+
+    chosen = _chosen(source, declaration, expressions)
+    try:
+        order = sql.lit(None).cast("string") if order_by is None else _ordered(source, _expression(order_by))
+        picked = source.select(  # by place: Spark takes names that differ in case alone for one
+            *(column.alias(f"__{place}") for place, column in enumerate(chosen.values())),
+            order.alias(ORDER),
+            sql.to_json(sql.struct("*")).alias(SOURCE),
+        )
+        fields = zip(chosen, picked.schema, strict=False)
+        given = {name: Given(sql.col(field.name), field.dataType) for name, field in fields}
+        return picked.select(*_row(declaration, given), sql.col(ORDER))
+    except AnalysisException as refusal:
+        raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
+
+
+def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColumn]:
+    """The columns of a row, its reason and its source.
+
+    The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
+    reason, and one with a value that executors have to look at.
+    """
+    from pyspark.sql import functions as sql
+
+    checks = checks_of(declaration)
+    values: dict[str, SparkColumn] = {}
+    problems: list[Problem] = []
+    suspected = []
+    for column in declaration.schema.columns:
+        check = checks.get(column.physical)
+        if column.name not in given:  # the declared default
+            values[column.name] = _default(declaration, column)
+            if check is not None and check.refuses(column, _default_value(declaration, column)):
+                suspected.append(sql.lit(True))
+            continue
+        found = given[column.name]
+        value, lost = _converted(column, found)
+        problems += lost
+        if not _takes_none(column) and must_be_filled(declaration.options[column.name]):
+            problems.append(_missing(column.name, found.value))
+        elif not _takes_none(column):  # an empty cell says nothing, so the default holds
+            value = sql.when(found.value.isNull(), _default(declaration, column)).otherwise(value)
+        values[column.name] = value
+        if check is not None:
+            suspected.append(suspects(check, column, value))
+    keys, unfit = _identity(declaration, given, values, checks)
+    wrong = reduce(operator.or_, (problem.holds for problem in (*unfit, *problems)), sql.lit(False))
+    said = [sql.when(problem.holds, problem.said) for problem in (*unfit, *problems)]
+    return [
+        *(text.alias(name) for name, text in keys.items()),
+        *(values[column.name].alias(column.physical) for column in declaration.schema.columns),
+        sql.when(wrong, sql.concat_ws("; ", *said)).alias(REASON),
+        sql.when(reduce(operator.or_, suspected, wrong), sql.col(SOURCE)).alias(SOURCE),
+    ]
+
+
+def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
+    """Which expression fills which field; a field takes the column of its own name unless told otherwise."""
+    from pyspark.sql import functions as sql
+
+    keys = ["left_key", "right_key"] if declaration.ref.kind == "relation" else []
+    names = [*keys, *declaration.options]
+    unknown = set(expressions) - set(names)
+    if unknown:
+        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    chosen, missing = {}, []
+    for name in names:
+        if name in expressions:
+            chosen[name] = _expression(expressions[name])
+        elif name in source.columns:
+            chosen[name] = sql.col(f"`{name}`")
+        elif name in keys or must_be_filled(declaration.options[name]):
+            missing.append(name)
+    if missing:
+        have = ", ".join(source.columns)
+        raise ValidationError(
+            f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. The source has the columns {have}"
+        )
+    return chosen
+
+
+def _ordered(source: DataFrame, order: SparkColumn) -> SparkColumn:
+    """What decides which row is the last. Text that reads as a number counts as one: in a CSV file all is text."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if not isinstance(source.select(order).schema[0].dataType, types.StringType):
+        return order
+    return sql.struct(order.try_cast("double").alias("number"), order.alias("text"))
+
+
+def _expression(text: Any) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.expr(text) if isinstance(text, str) else text
+
+
+def _line(refusal: Exception) -> str:
+    """The line of Spark's refusal that says what is wrong; the rest shows its plan."""
+    return str(refusal).strip().splitlines()[0]
+
+
+def _identity(
+    declaration: Declaration,
+    given: Mapping[str, Given],
+    values: Mapping[str, SparkColumn],
+    checks: Mapping[str, Check],
+) -> tuple[dict[str, SparkColumn], list[Problem]]:
+    """The identity columns as text, and what may be wrong with them beyond what is wrong with a field."""
+    from pyspark.sql import functions as sql
+
+    if declaration.ref.kind == "entity":
+        key = declaration.schema.by_name[declaration.primary_key or ""]
+        value, problems = values[key.name], []
+        check = checks.get(key.physical)
+        if check is not None and check.limits is None:
+            value, refused = _settled(key, check, value)
+            problems.append(refused)
+        return {"entity_key": _key_text(key.name, Given(value, spark_type(key.spark_type)))}, problems
+    name = declaration.instance_key
+    ends = {"left_key": "left_key", "right_key": "right_key"} | ({} if name is None else {"instance_key": name})
+    keys = {end: _key_text(source, given[source]) for end, source in ends.items()}
+    problems = []
+    for source in ends.values():
+        problems += [_missing(source, given[source].value), *_not_utf8(source, given[source])]
+    if name is None:
+        keys["instance_key"] = sql.lit("")
+    elif "instance_key" in checks:
+        keys["instance_key"], refused = _settled(instance_column(name), checks["instance_key"], keys["instance_key"])
+        problems.append(refused)
+    else:
+        blank = sql.btrim(keys["instance_key"], sql.lit(BLANKS)) == ""
+        problems.append(Problem(blank, sql.lit(f"{name}: a key must not be blank")))
+    return keys, problems
+
+
+def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:
+    """A key as its validator leaves it, and the reason where it refuses: rows must meet by the key they end up with."""
+    import pyarrow as pa
+    from pyspark.sql import functions as sql
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def settle(values: pa.Array) -> pa.Array:
+        found, problems = check.of(key, pa.chunked_array([values.cast(key.arrow_type)]))
+        reasons = pa.array([problems.get(row) for row in range(len(values))], pa.string())
+        return pa.StructArray.from_arrays([found.combine_chunks(), reasons], ["key", "reason"])
+
+    readable = sql.try_validate_utf8(value) if key.scalar == "str" else value
+    settle.__annotations__ = {"values": pa.Array, "return": pa.Array}  # by which Spark knows what to hand it
+    call: Any = arrow_udf
+    found = call(settle, f"key {key.spark_type}, reason string")(readable)
+    return found["key"], Problem(found["reason"].isNotNull(), found["reason"])
+
+
+def _key_text(name: str, given: Given) -> SparkColumn:
+    """A key as the text it is stored under, as `key_text` has it; none where it is no text that can be read."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    value, kind = given
+    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
+        if isinstance(kind, types.TimestampType):
+            # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
+            seconds = sql.unix_micros(value).cast("decimal(24,0)") / 1_000_000
+            value = _epoch() + sql.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
+        text = value.cast("string")
+        fraction = sql.rpad(sql.split_part(text, sql.lit("."), sql.lit(2)), 6, "0")
+        whole = sql.translate(sql.substring(text, 1, 19), " ", "T")
+        return sql.concat(whole, sql.lit("."), fraction, sql.lit("+00:00"))
+    if not isinstance(kind, (types.StringType, types.IntegralType, types.DateType)):
+        raise ValidationError(
+            f"{name} is a key: text, a whole number, a date or a time, and the source has {kind.simpleString()}: map it"
+        )
+    text = value.cast("string")
+    return sql.try_validate_utf8(text) if isinstance(kind, types.StringType) else text
+
+
+def _converted(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
+    """A source value as a field's value, and how it may be none."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if column.scalar is None:
+        return _json(column, given)
+    source, kind = given
+    if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
+        raise ValidationError(f"{column.name} is {column.describe()}, and the source has {kind.simpleString()}: map it")
+    target = spark_type(column.spark_type)
+    if column.scalar == "str":
+        return source.cast(target), _not_utf8(column.name, given)
+    is_same = kind == target or (isinstance(kind, types.IntegralType) and column.scalar == "int")
+    value = _instant(given) if column.scalar == "datetime" else source.try_cast(target)
+    lost = [] if is_same else [source.isNotNull() & value.isNull()]
+    if column.scalar == "int" and isinstance(kind, (types.FractionalType, types.DecimalType)):
+        lost.append(source != sql.floor(source))  # a cast would cut the fraction off
+    if column.scalar in ("date", "datetime"):
+        lost.append(~value.between(*_calendar(column.scalar)))
+    if not lost:
+        return value, []
+    return value, [Problem(reduce(operator.or_, lost), _said(column.name, given, column.scalar))]
+
+
+def _instant(given: Given) -> SparkColumn:
+    """A time as an instant. One without a zone is in UTC, whatever the zone of Spark's session is."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    source, kind = given
+    if not isinstance(kind, (types.StringType, types.DateType, types.TimestampNTZType)):
+        return source.try_cast("timestamp")
+    local = source.try_cast("timestamp_ntz")
+    seconds = (local - _epoch()).cast("interval second").cast("decimal(20,6)")
+    in_utc = sql.timestamp_seconds(seconds)
+    if not isinstance(kind, types.StringType):
+        return in_utc
+    zoned = sql.when(local.isNotNull(), source.try_cast("timestamp"))  # a time without a day is none
+    return sql.when(source.rlike(ZONELESS), in_utc).otherwise(zoned)
+
+
+def _epoch() -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.lit("1970-01-01").cast("timestamp_ntz")
+
+
+def _json(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
+    """A structured value as JSON text, which executors check and bring to its canonical form."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    source, kind = given
+    if isinstance(kind, types.StringType):
+        wrong = ~sql.is_valid_utf8(source) | sql.try_parse_json(source).isNull()
+        return source, [Problem(source.isNotNull() & wrong, _said(column.name, given, "JSON"))]
+    value = _sayable(source, kind)
+    if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
+        garbled = Problem(_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
+        whole = {**SAID_AS_JSON, "ignoreNullFields": str(not has_none_inside(column.spec)).lower()}
+        return sql.to_json(value, whole), [garbled] if '"string"' in kind.json() else []
+    alone = sql.to_json(sql.array(value), SAID_AS_JSON)  # Spark writes no scalar as JSON
+    return sql.when(source.isNotNull(), sql.substr(alone, sql.lit(2), sql.length(alone) - 2)), []
+
+
+def _sayable(value: SparkColumn, kind: DataType) -> SparkColumn:
+    """A value that `to_json` says in our words: bytes in hex, and the keys of a map as keys are stored."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if _is_sayable(kind):
+        return value
+    match kind:
+        case types.BinaryType():
+            return sql.lower(sql.hex(value))
+        case types.ArrayType():
+            return sql.transform(value, lambda item: _sayable(item, kind.elementType))
+        case types.MapType():
+            keyed = sql.transform_keys(
+                value, lambda key, _: _key_text("what leads to a value", Given(key, kind.keyType))
+            )
+            return sql.transform_values(keyed, lambda _, item: _sayable(item, kind.valueType))
+        case types.StructType():
+            members = (_sayable(value[field.name], field.dataType).alias(field.name) for field in kind)
+            return sql.when(value.isNotNull(), sql.struct(*members))
+    return value
+
+
+def _is_sayable(kind: DataType) -> bool:
+    from pyspark.sql import types
+
+    match kind:
+        case types.ArrayType():
+            return _is_sayable(kind.elementType)
+        case types.MapType():
+            plain = (types.StringType, types.IntegralType, types.BooleanType)
+            return isinstance(kind.keyType, plain) and _is_sayable(kind.valueType)
+        case types.StructType():
+            return all(_is_sayable(field.dataType) for field in kind)
+    return not isinstance(kind, types.BinaryType)
+
+
+def _garbled(value: SparkColumn, kind: DataType) -> SparkColumn:
+    """Whether there is text in a value that is not UTF-8."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    match kind:
+        case types.StringType():
+            return ~sql.is_valid_utf8(value)
+        case types.ArrayType():
+            return sql.exists(value, lambda item: _garbled(item, kind.elementType))
+        case types.MapType():
+            keys, values = types.ArrayType(kind.keyType), types.ArrayType(kind.valueType)
+            return _garbled(sql.map_keys(value), keys) | _garbled(sql.map_values(value), values)
+        case types.StructType():
+            members = (_garbled(value[field.name], field.dataType) for field in kind)
+            return reduce(operator.or_, members, sql.lit(False))
+    return sql.lit(False)
+
+
+def _calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
+    """The first and the last value that Python's calendar has: Spark's goes further."""
+    from pyspark.sql import functions as sql
+
+    if scalar == "date":
+        first, last = (sql.date_from_unix_date(sql.lit(days)) for days in DAYS)
+    else:
+        first, last = (sql.timestamp_micros(sql.lit(moment)) for moment in MICROSECONDS)
+    return first, last
+
+
+def _takes_none(column: Column) -> bool:
+    return accepts_none(column.spec) if column.scalar is None else column.nullable
+
+
+def _missing(name: str, given: SparkColumn) -> Problem:
+    from pyspark.sql import functions as sql
+
+    return Problem(given.isNull(), sql.lit(f"{name}: must have a value"))
+
+
+def _not_utf8(name: str, given: Given) -> list[Problem]:
+    """How text may be none; what is no text in the source always becomes some."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql import types
+
+    if not isinstance(given.kind, (types.StringType, types.BinaryType)):
+        return []
+    return [Problem(~sql.is_valid_utf8(given.value.cast("string")), _said(name, given, "UTF-8 text"))]
+
+
+def _said(name: str, given: Given, expected: str) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    shown = sql.make_valid_utf8(given.value.cast("string"))
+    return sql.concat(sql.lit(f"{name}: cannot be read as {expected}: "), shown)
+
+
+def _default(declaration: Declaration, column: Column) -> SparkColumn:
+    from pyspark.sql import functions as sql
+
+    return sql.lit(_default_value(declaration, column)).cast(spark_type(column.spark_type))
+
+
+def _default_value(declaration: Declaration, column: Column) -> Any:
+    value = declaration.options[column.name].make_default()
+    return value if column.scalar is not None or value is None else encode_json(value)

@@ -1,0 +1,147 @@
+"""A pipeline as a TOML file: the target, the models, and one table per load.
+
+[target]
+uri = "s3://bucket/onto"          # or db = "onto.db"
+models = ["shop.models"]          # modules, or files such as "models.py", relative to this file
+
+[options]                          # optional
+on_invalid = "quarantine"
+
+[[load]]
+source = "customers.csv"           # relative to this file
+into = "Customer"
+map = { id = "customer_id", name = "trim(name)" }
+
+[[load]]
+source = "orders/*.parquet"
+into = "Order"
+left = "customer"
+right = "product"
+
+[meta]
+source = "nightly"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.errors import UnreadableFileError, ValidationError
+from ontologia.model import Declaration
+from ontologia.spark.loading.pipeline import CHOICES, Pipeline, check_choices
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ontologia.config import OntologiaConfig
+
+_TABLES = {"target": {"uri", "db", "models"}, "options": {"on_invalid", "on_conflict"}, "spark": None, "meta": None}
+_LOAD = {
+    "source",
+    "into",
+    "map",
+    "key",
+    "left",
+    "right",
+    "instance_key",
+    "format",
+    "options",
+    "order_by",
+    "on_duplicate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFile:
+    """What a file says, checked."""
+
+    path: Path
+    target: str | None
+    models: list[str]
+    loads: list[dict[str, Any]]
+    options: dict[str, Any] = field(default_factory=dict)
+    spark: dict[str, str] = field(default_factory=dict)
+    meta: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: str | Path) -> PipelineFile:
+        place = Path(path)
+        try:
+            content = tomllib.loads(place.read_text(encoding="utf-8"))
+        except OSError as problem:
+            raise UnreadableFileError(f"{place} cannot be read: {problem.strerror}") from problem
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+            raise UnreadableFileError(f"{place} is not TOML: {problem}") from problem
+        return cls._checked(place, content)
+
+    @classmethod
+    def _checked(cls, place: Path, content: Mapping[str, Any]) -> PipelineFile:
+        _known(place, "the file", content, {*_TABLES, "load"})
+        for name, keys in _TABLES.items():
+            if not isinstance(content.get(name, {}), dict):
+                raise ValidationError(f"{place}: [{name}] must be a table")
+            if keys is not None:
+                _known(place, f"[{name}]", content.get(name, {}), keys)
+        target, options = content.get("target", {}), content.get("options", {})
+        loads = content.get("load", [])
+        if not isinstance(loads, list) or not loads:
+            raise ValidationError(f"{place}: say what to load, in one or more [[load]] tables")
+        for number, load in enumerate(loads, 1):
+            _known(place, f"[[load]] {number}", load, _LOAD)
+            for needed in ("source", "into"):
+                if not isinstance(load.get(needed), str):
+                    raise ValidationError(f"{place}: [[load]] {number} needs {needed}")
+        for table in (options, *loads):
+            check_choices({name: table[name] for name in CHOICES if name in table}, f"{place}: ")
+        models = target.get("models", [])
+        names = [models] if isinstance(models, str) else list(models)
+        texts = {
+            table: {key: str(value) for key, value in content.get(table, {}).items()} for table in ("spark", "meta")
+        }
+        where = target.get("uri") or (None if "db" not in target else _near(place, target["db"]))
+        return cls(
+            place,
+            where,
+            [_near(place, name) if name.endswith(".py") or "/" in name else name for name in names],
+            loads,
+            dict(options),
+            texts["spark"],
+            texts["meta"],
+        )
+
+    def pipeline(
+        self,
+        spark: SparkSession,
+        target: str,
+        types: Mapping[str, Declaration],
+        config: OntologiaConfig | None = None,
+    ) -> Pipeline:
+        """The pipeline it describes. `types` are the declared ones, by name."""
+        pipeline = Pipeline(spark, target, config, **self.options)
+        for load in self.loads:
+            declaration = types.get(load["into"])
+            if declaration is None:
+                known = ", ".join(sorted(types)) or "none"
+                raise ValidationError(
+                    f"{self.path}: no declared type is named {load['into']!r}; the models have {known}"
+                )
+            rest = {name: value for name, value in load.items() if name not in ("source", "into")}
+            pipeline.load(_near(self.path, load["source"]), into=declaration.cls, **rest)
+        return pipeline
+
+
+def _near(place: Path, path: str) -> str:
+    """A path as the file means it: from the folder that the file is in. An address stays as it is."""
+    return path if "://" in path or path.startswith("jdbc:") else str(place.parent / path)
+
+
+def _known(place: Path, what: str, table: Any, keys: set[str]) -> None:
+    if not isinstance(table, dict):
+        raise ValidationError(f"{place}: {what} must be a table")
+    unknown = sorted(set(table) - keys)
+    if unknown:
+        raise ValidationError(f"{place}: {what} has no {', '.join(unknown)}; it takes {', '.join(sorted(keys))}")

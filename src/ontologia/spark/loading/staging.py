@@ -1,0 +1,262 @@
+"""What an executor does with its share of a load: check, deduplicate, compare with the store, write what differs.
+
+Shares are ranges of keys, so that all rows of one identity meet in one task, the comparison reads one range of the
+store, and parts lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import TypeLayout
+from ontologia.engines.staging import Staging
+from ontologia.errors import ValidationError
+from ontologia.files.data_files import DataFile
+from ontologia.files.sorting import Sorter, identity_chunks
+from ontologia.files.writing import gather
+from ontologia.model import TypeRef, TypeSchema
+from ontologia.objects import Location
+from ontologia.query.plan import Window
+from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, delta, identity_key
+from ontologia.runtime.intake.checks import Check
+from ontologia.runtime.intake.rows import ORDER, RejectedRow
+from ontologia.spark.loading.mapping import REASON, SOURCE
+from ontologia.spark.loading.quarantine import Quarantine
+from ontologia.spark.ranges import quick_batches, ranged
+from ontologia.spark.workers import PART, Message, engine_at, part_messages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+OnInvalid = Literal["abort", "quarantine"]
+OnDuplicate = Literal["error", "last"]
+OnConflict = Literal["abort", "skip", "upsert"]
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected")
+PATIENCE_MS = 60_000
+STAGED = Message({**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint")})
+ROWS_SORTED, ROWS_COMPARED = 1_000_000, 500_000
+"""How many rows a task takes: those that Spark sorts pass through, those that are compared are held."""
+REJECTED_HELD = 50_000
+
+
+def patient(location: Location) -> Location:
+    """The location, for a writer that waits longer than usual for its turn, unless it was told how long.
+
+    A job that has to start again costs more than a wait, also for the lease of a writer that died to run out.
+    """
+    plain, given = OntologiaConfig(), location.settings
+    if given.lock_timeout_ms == plain.lock_timeout_ms:
+        given = replace(given, lock_timeout_ms=PATIENCE_MS)
+    if given.s3_lock_timeout_ms == plain.s3_lock_timeout_ms:
+        given = replace(given, s3_lock_timeout_ms=PATIENCE_MS)
+    return replace(location, settings=given)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """Everything a task needs to know; small, and pickled to every executor."""
+
+    location: Location
+    head: int
+    known: bool
+    layout: TypeLayout
+    staging: Staging | None
+    """Where rows are written; None where they are only counted."""
+    quarantine: Quarantine
+    on_invalid: OnInvalid
+    on_duplicate: OnDuplicate
+    on_conflict: OnConflict
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    dense: bool = False
+    """Whether many of the stored rows in a range of keys are wanted."""
+
+    @property
+    def schema(self) -> TypeSchema:
+        return self.layout.schema
+
+    @property
+    def presorted(self) -> bool:
+        """Whether Spark sorts the rows. Of a known type most are expected to be stored already: what differs is few.
+
+        The order that decides between rows of one identity is Spark's, so then it sorts too.
+        """
+        return not self.known or self.on_duplicate == "last"
+
+    @property
+    def key_is_field(self) -> bool:
+        """Whether the key is also a field, with the same text: then it travels once."""
+        key = self.schema.by_name.get(self.schema.primary_key or "")
+        return key is not None and key.scalar == "str" and key.physical not in self.checks
+
+
+def staged(spark: SparkSession, rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
+    """Run a load's job over rows as `mapped` has them: the messages of its tasks. `stored` is `Engine.count_stored`."""
+    identity = task.schema.ref.identity
+    if task.on_duplicate == "error":
+        rows = rows.drop(ORDER)
+    if task.key_is_field:
+        rows = rows.drop(task.schema.by_name[task.schema.primary_key or ""].physical)
+    found = ranged(rows, identity, ROWS_SORTED if task.presorted else ROWS_COMPARED)
+    ready = found.rows
+    if task.presorted:
+        ready = found.sorted_by(*(name for name in (*identity, ORDER) if name in rows.columns))
+    task = replace(task, dense=stored is not None and found.count * 8 >= stored)
+    with quick_batches(spark, ready):
+        return ready.mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()
+
+
+def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run one share, and report its counts and its parts. A row that stops the run is reported too, not raised."""
+    with ExitStack() as stack:
+        share = _Share(task, stack)
+        try:
+            parts = share.run(batches)
+            messages = [share.counts, *part_messages(parts)]
+        except ValidationError as problem:
+            messages = [{"error": str(problem), **share.counts}]
+    yield STAGED.batch(messages)
+
+
+class _Share:
+    def __init__(self, task: StageTask, stack: ExitStack) -> None:
+        self.task = task
+        self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
+        self.rejected: list[RejectedRow] = []
+        self.files_aside = 0
+        self.parts = None if task.staging is None else stack.enter_context(task.staging.writer())
+        self.sorter = stack.enter_context(Sorter(task.schema.ref.identity))
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+        if self.task.presorted:
+            for table in identity_chunks(batches, self.task.schema.ref.identity):
+                self._compare(self._valid(table))
+        else:
+            for table in gather(batches):
+                self.sorter.add(self._valid(table))
+            for table in self.sorter.chunks():
+                self._compare(table)
+        self._set_aside()
+        return [] if self.parts is None else self.parts.finish()
+
+    def _valid(self, table: pa.Table) -> pa.Table:
+        """The rows that pass every check, as storage has them; those that do not are set aside."""
+        import pyarrow.compute as pc
+
+        self.counts["read"] += table.num_rows
+        if table.column(REASON).null_count < table.num_rows:
+            self._reject(table.filter(pc.is_valid(table.column(REASON))))
+            table = table.filter(pc.is_null(table.column(REASON)))
+        return self._checked(table).drop_columns([REASON, SOURCE])
+
+    def _checked(self, table: pa.Table) -> pa.Table:
+        """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
+        import pyarrow as pa
+
+        reasons: dict[int, str] = {}
+        for column in self.task.schema.columns:
+            check = self.task.checks.get(column.physical)
+            if check is not None:
+                place = table.schema.get_field_index(column.physical)
+                values, problems = check.of(column, table.column(place))
+                table = table.set_column(place, column.physical, values)
+                reasons = {**problems, **reasons}
+        if not reasons:
+            return table
+        rows = pa.array(reasons, pa.int64())
+        invalid = table.take(rows).set_column(table.schema.get_field_index(REASON), REASON, [list(reasons.values())])
+        self._reject(invalid)
+        return table.filter(pa.array([row not in reasons for row in range(table.num_rows)]))
+
+    def _reject(self, invalid: pa.Table) -> None:
+        self.counts["rejected"] += invalid.num_rows
+        rows = invalid.select([REASON, SOURCE]).to_pylist()
+        if self.task.on_invalid == "abort":
+            raise ValidationError(f"{self.task.layout.ref}: {rows[0][REASON]}. The source row is {rows[0][SOURCE]}")
+        self.rejected += [RejectedRow(row[REASON], row[SOURCE]) for row in rows]
+        if len(self.rejected) >= REJECTED_HELD:
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        """Write the rows that do not fit, under a name that is the same when Spark tries the task again."""
+        from pyspark import TaskContext
+
+        if self.rejected and self.parts is not None:
+            context: Any = TaskContext.get()
+            self.task.quarantine.add(self.rejected, f"{context.partitionId():05d}-{self.files_aside:03d}")
+            self.files_aside += 1
+        self.rejected = []
+
+    def _compare(self, table: pa.Table) -> None:
+        """Append what differs from the store. Rows come in the order of their identity."""
+        task, ref = self.task, self.task.schema.ref
+        wanted = one_each(table, ref, task.on_duplicate)
+        if task.on_duplicate == "last":
+            wanted = wanted.drop_columns([ORDER])
+        changed = resolved(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
+        tally(self.counts, changed, wanted.num_rows)
+        if task.key_is_field:
+            key = task.schema.by_name[task.schema.primary_key or ""].physical
+            changed = changed.append_column(key, changed.column("entity_key"))
+        if self.parts is not None:
+            self.parts.add(changed.drop_columns([OPERATION]))
+
+    def _current(self, wanted: pa.Table) -> pa.Table | None:
+        """What the store has of these identities: one read of their range."""
+        if not self.task.known or not wanted.num_rows:
+            return None
+        engine = engine_at(self.task.location)
+        return engine.rows_of(self.task.schema, wanted, Window("as_of", self.task.head), dense=self.task.dense)
+
+
+def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
+    """Count what the delta rule found."""
+    import pyarrow.compute as pc
+
+    inserted = pc.sum(pc.equal(changed.column(OPERATION), INSERT)).as_py() or 0
+    counts["inserted"] += inserted
+    counts["updated"] += changed.num_rows - inserted
+    counts["unchanged"] += wanted - changed.num_rows
+
+
+def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:
+    """What is to be done about rows that the store has already."""
+    import pyarrow.compute as pc
+
+    if on_conflict == "upsert":
+        return changed
+    existing = pc.equal(changed.column(OPERATION), UPDATE)
+    if on_conflict == "skip":
+        return changed.filter(pc.invert(existing))
+    conflicts = changed.filter(existing)
+    if conflicts.num_rows:
+        raise ValidationError(f"{ref} {_named(conflicts, ref, 0)} exists with other values")
+    return changed
+
+
+def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Table:
+    """Each identity once: the last in order, or an error, as asked. Rows come sorted by identity and order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return table
+    keys = identity_key(table, ref.identity).combine_chunks()
+    again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+    if not pc.any(again).as_py():
+        return table
+    if on_duplicate == "error":
+        place = pc.index(again, True).as_py()
+        raise ValidationError(
+            f"{ref} {_named(table, ref, place)} occurs more than once in this load: "
+            "clean the source, or keep the last by an order column"
+        )
+    return table.filter(pa.concat_arrays([pc.invert(again), pa.array([True])]))
+
+
+def _named(table: pa.Table, ref: TypeRef, row: int) -> str:
+    return repr("/".join(str(table.column(name)[row].as_py()) for name in ref.identity))

@@ -1,0 +1,1 @@
+"""Reading: types, changes and typed queries as DataFrames."""

@@ -1,0 +1,95 @@
+"""What happened between two commits: every row that was written, with its commit and its operation.
+
+A row is an `insert` when nothing of its identity was stored before it, else an `update_version`, as in the list of a
+commit's changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Catalog, Engine
+from ontologia.engines.shares import range_predicates
+from ontologia.files.key_ranges import KeyRange
+from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.query.plan import Plan, Window
+from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
+from ontologia.spark.types import result_struct
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+def operation_column(schema: TypeSchema) -> str:
+    """What the operation is called beside the fields of a type."""
+    return "__operation" if "operation" in schema.by_name else "operation"
+
+
+def change_struct(schema: TypeSchema) -> StructType:
+    """Changes as callers see them: commit, operation, then keys and fields."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    commit, *rest = result_struct(schema, versions=True).fields
+    return StructType([commit, StructField(operation_column(schema), StringType()), *rest])
+
+
+def change_rows(engine: Engine, schema: TypeSchema, keys: KeyRange, after: int, upto: int) -> pa.Table:
+    """The rows of a range of keys from commits after one and up to another, in the order of commits."""
+    where = range_predicates(schema, keys)
+    catalog = engine.catalog_at(upto)
+    plan = Plan(schema.ref, {schema.ref: schema}, Window("since", after), where, stored=True, unordered=True)
+    rows = up_to(engine.table(plan, catalog=catalog), upto)
+    identity = schema.ref.identity
+    rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
+    existed = _existed(engine, catalog, schema, rows, after)
+    return rows.append_column(OPERATION, existed)
+
+
+def up_to(table: pa.Table, commit_id: int) -> pa.Table:
+    """The rows of commits that were there when the read was planned: later ones are another read's."""
+    import pyarrow.compute as pc
+
+    return table.filter(pc.less_equal(table.column(COMMIT_ID), commit_id))
+
+
+def _existed(engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.Table, after: int) -> pa.ChunkedArray:
+    """The operation of each row. Rows come in the order of commits."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    identity = schema.ref.identity
+    keys = identity_key(rows, identity)
+    first = pc.equal(_first_rows(keys), pa.array(range(rows.num_rows), pa.int64()))
+    before = pc.is_in(keys, value_set=_known(engine, schema, rows.select(list(identity)), after))
+    new = pc.and_(first, pc.invert(before))
+    layout = catalog.layouts.get(schema.ref)
+    if layout is not None and layout.schema_version_id > 1:
+        # A migration writes the rows that were there before again, under the new schema.
+        new = pc.and_(new, pc.not_equal(rows.column(COMMIT_ID), layout.activation_commit_id))
+    return pc.if_else(new, INSERT, UPDATE)
+
+
+def _first_rows(keys: pa.ChunkedArray) -> Any:
+    """For every row, the place of the first row with the same key."""
+    import pyarrow as pa
+
+    seen: dict[Any, int] = {}
+    return pa.array([seen.setdefault(key, place) for place, key in enumerate(keys.to_pylist())], pa.int64())
+
+
+def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int) -> pa.Array:
+    """Which of these identities the store had at a commit."""
+    import pyarrow as pa
+
+    if commit_id == 0 or not keys.num_rows:
+        return pa.array([], pa.large_string())
+    window = Window("as_of", commit_id)
+    distinct = keys.group_by(_names(keys)).aggregate([])
+    plan = Plan(schema.ref, {schema.ref: schema}, window, keyed=True, stored=True, unordered=True)
+    return identity_key(engine.table(plan, distinct), schema.ref.identity).combine_chunks()
+
+
+def _names(keys: pa.Table) -> Sequence[str]:
+    return list(keys.column_names)

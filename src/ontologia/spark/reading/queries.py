@@ -1,0 +1,125 @@
+"""The typed query on Spark: the same plan, compiled in the third dialect, over the same rows."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ontologia.engines.base import Catalog, Engine, output_schema, plan_diagnostics
+from ontologia.files.duck import python_values
+from ontologia.model import COMMIT_ID, SCALARS, Column, TypeRef, commit_column
+from ontologia.query.builder import Fetched
+from ontologia.query.compiler import KEYS, Output, Statement, compile
+from ontologia.query.dialects import DIALECTS
+from ontologia.query.plan import Plan, Window
+from ontologia.query.stored_rows import StoredRows
+from ontologia.spark.failures import explained
+from ontologia.spark.reading.rows import stored_rows
+from ontologia.spark.types import spark_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+SPARK = DIALECTS["spark"]
+_naming = threading.Lock()
+
+
+class ViewRows(StoredRows):
+    """The rows of a type as a view that is cut to the window already."""
+
+    def __init__(self, ref: TypeRef, view: str) -> None:
+        self.ref = ref
+        self.view = view
+        self.key = view
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
+        return exp.select(*(exp.column(name, quoted=True) for name in names)).from_(exp.to_table(self.view))
+
+
+class SparkSource:
+    """Answers plans on Spark instead of in process: `QueryRoot(SparkSource(spark, engine))`."""
+
+    def __init__(self, spark: SparkSession, engine: Engine) -> None:
+        self.spark = spark
+        self.engine = engine
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
+        catalog = self.engine.catalog()
+        columns = [python_values(column) for column in self._table(plan, keys, catalog).columns]
+        return Fetched(columns, plan_diagnostics(plan, catalog))
+
+    def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
+        return self._table(plan, keys, self.engine.catalog())
+
+    def _table(self, plan: Plan, keys: pa.Table | None, catalog: Catalog) -> pa.Table:
+        with explained("running a query"):
+            frame, statement = self.frame(plan, keys, catalog)
+            found = frame.toArrow()
+        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+
+    def explain(self, plan: Plan) -> str:
+        frame, statement = self.frame(plan, None, self.engine.catalog())
+        physical = frame._sc._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "simple")  # type: ignore[union-attr]
+        return f"{SPARK.render(statement.tree, pretty=True)}\n\n{physical}"
+
+    def frame(self, plan: Plan, keys: pa.Table | None, catalog: Catalog) -> tuple[DataFrame, Statement]:
+        """The result as a DataFrame, its columns named c0, c1, … All types are read at one head."""
+        catalog.check(plan.schemas)
+        views: dict[str, DataFrame] = {}
+        relations: dict[TypeRef, StoredRows] = {}
+        for ref, schema in plan.schemas.items():
+            view = f"ontologia_{uuid.uuid4().hex}"
+            views[view] = stored_rows(self.spark, self.engine, catalog, schema, plan.window)
+            relations[ref] = ViewRows(ref, view)
+        if keys is not None:
+            views[KEYS] = self.spark.createDataFrame(keys)
+        statement = compile(plan, relations, SPARK)
+        with _named(self.spark, views):
+            found = self.spark.sql(statement.sql, args=statement.parameters(plan))
+        typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))
+        return found.select(*typed).toDF(*(f"c{place}" for place in range(len(statement.outputs)))), statement
+
+
+@contextmanager
+def _named(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Give DataFrames the names that a statement has for them, while Spark looks them up.
+
+    A Connect session looks them up only when the statement runs, so there they keep their names.
+    """
+    with _naming:
+        for name, frame in views.items():
+            frame.createOrReplaceTempView(name)
+        try:
+            yield
+        finally:
+            if getattr(spark, "_sc", None) is not None:
+                for name in views:
+                    spark.catalog.dropTempView(name)
+
+
+def to_spark(spark: SparkSession, engine: Any, plan: Plan) -> DataFrame:
+    """A plan's result as a DataFrame, with the columns of `to_arrow`."""
+    source = SparkSource(spark, engine)
+    with explained("running a query"):
+        found, statement = source.frame(plan, None, source.engine.catalog())
+    names = [output.name for output in statement.outputs]
+    if plan.aggregates:
+        return found.toDF(*names)
+    names[0] = commit_column(plan.schema)  # the commit comes first, and is shown only where rows are versions
+    shown = found.toDF(*(f"c{place}" for place in range(len(names))))
+    first = 1 if plan.window.deduplicated else 0
+    return shown.select(*(shown[f"c{place}"].alias(names[place]) for place in range(first, len(names))))
+
+
+def _type(output: Output) -> Any:
+    return spark_type("string" if output.scalar is None else SCALARS[output.scalar].spark)

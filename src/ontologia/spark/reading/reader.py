@@ -1,0 +1,142 @@
+"""What the data source reads: shares planned on the driver, rows read on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from ontologia.engines.base import Engine
+from ontologia.engines.shares import Share
+from ontologia.model import COMMIT_ID, Predicate, TypeSchema, commit_column
+from ontologia.objects import Location
+from ontologia.query.plan import Plan, Window
+from ontologia.runtime.delta import OPERATION
+from ontologia.spark.reading.changes import change_rows, change_struct, operation_column, up_to
+from ontologia.spark.reading.filters import translate
+from ontologia.spark.types import result_struct, stored_struct
+from ontologia.spark.workers import engine_at, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What the options of a read ask for, resolved against the store once, on the driver."""
+
+    location: Location
+    schema: TypeSchema
+    window: Window
+    head: int
+    stored: bool = False
+    changes: bool = False
+
+    @property
+    def struct(self) -> StructType:
+        if self.stored:
+            return stored_struct(self.schema)
+        if self.changes:
+            return change_struct(self.schema)
+        return result_struct(self.schema, versions=not self.window.deduplicated)
+
+    def physical(self, name: str) -> str:
+        """The stored name of a column of the result."""
+        if self.stored:
+            return name
+        if name == commit_column(self.schema) and not self.window.deduplicated:
+            return COMMIT_ID
+        if self.changes and name == operation_column(self.schema):
+            return OPERATION
+        column = self.schema.by_name.get(name)
+        return name if column is None else column.physical
+
+
+class SharePartition(InputPartition):
+    """One task's share of the rows."""
+
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        self.share = share
+
+
+class OntologiaReader(DataSourceReader):
+    """Plans shares on the driver, files or ranges of keys, and reads them on executors."""
+
+    def __init__(self, wanted: ReadPlan, schema: StructType) -> None:
+        self.wanted = wanted
+        self.names = schema.fieldNames()
+        self.filters: list[Predicate] = []
+
+    @property
+    def pushFilters(self) -> Any:
+        return _Pushing(self)
+
+    def push(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
+        """Take what the engine can answer; Spark evaluates the rest."""
+        for filter_ in filters:
+            # Whether a row is an insert depends on the versions before it, so none may be filtered away first.
+            predicate = None if self.wanted.changes else translate(self.wanted, filter_)
+            if predicate is None:
+                yield filter_
+            else:
+                self.filters.append(predicate)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        wanted = self.wanted
+        engine = engine_at(wanted.location)
+        shares = engine.shares(wanted.schema, wanted.window, head=None if wanted.changes else wanted.head)
+        return [SharePartition(share) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SharePartition)
+        for table in self._rows(engine_at(self.wanted.location), partition.share):
+            yield from to_batches(self.wanted, table, self.names)
+        settle()
+
+    def _rows(self, engine: Engine, share: Share) -> Iterator[pa.Table]:
+        wanted = self.wanted
+        if wanted.changes:
+            yield change_rows(engine, wanted.schema, share.keys, wanted.window.commit or 0, wanted.head)
+            return
+        for table in engine.read_share(self._plan(), share):
+            yield table if wanted.window.deduplicated else up_to(table, wanted.head)
+
+    def _plan(self) -> Plan:
+        schema, window = self.wanted.schema, self.wanted.window
+        only = tuple(map(self.wanted.physical, self.names))
+        if not window.deduplicated:
+            only += (COMMIT_ID,)
+        where = tuple(self.filters)
+        return Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, only=only, unordered=True)
+
+
+class _Pushing:
+    """`pushFilters`, in a form that Spark accepts with filter pushdown off, which is its default.
+
+    It refuses readers that override the method while it is off, and looks at `__func__` to tell. With pushdown on it
+    calls whatever is there.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: OntologiaReader) -> None:
+        self.reader = reader
+
+    def __call__(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
+        return self.reader.push(filters)
+
+
+def to_batches(wanted: ReadPlan, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Stored rows under the names and in the order that Spark was promised."""
+    import pyarrow as pa
+
+    chosen = pa.table([table.column(wanted.physical(name)) for name in names], names=list(names))
+    yield from chosen.to_batches(max_chunksize=131_072)

@@ -1,0 +1,247 @@
+"""Rows of a type as a DataFrame: through Spark's own Parquet reader where it can reach the files, else through Arrow.
+
+The driver plans with head, index and statistics before any task starts; both ways give the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.base import SUPERSEDED_BY, Catalog, Engine, FilesInForce
+from ontologia.engines.dispatch import open_engine, parse_storage_target
+from ontologia.errors import ValidationError
+from ontologia.files.data_files import DataFile
+from ontologia.model import COMMIT_ID, Declaration, Kind, TypeRef, TypeSchema, commit_column
+from ontologia.objects import Location
+from ontologia.query.plan import LATEST, Window
+from ontologia.spark import s3a
+from ontologia.spark.types import result_struct, stored_struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "ontologia"
+PATTERN = frozenset("*?[]{}\\")
+"""What Spark takes for a pattern in a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAddress:
+    """What to read: a type of a store, in a window that is pinned to a head."""
+
+    location: Location
+    ref: TypeRef
+    window: Window
+
+    def options(self) -> dict[str, str]:
+        """The same as options of `format("ontologia")`."""
+        found = {"type": self.ref.name, "kind": self.ref.kind, "settings": self.location.settings_text()}
+        match self.window.mode:
+            case "as_of":
+                found["asOf"] = str(self.window.commit)
+            case "since":
+                found["since"] = str(self.window.commit)
+            case "history":
+                found["history"] = "true"
+        return found
+
+
+def read(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | Location,
+    type_: type[Any] | str,
+    *,
+    kind: Kind | None = None,
+    as_of: int | None = None,
+    timestamp_as_of: datetime | None = None,
+    history: bool = False,
+    since: int | None = None,
+    config: OntologiaConfig | None = None,
+) -> DataFrame:
+    """A type as a DataFrame: the latest state, the state at a commit or a time, every version, or those since.
+
+    >>> read(spark, "s3://bucket/onto", Customer, as_of=12)          # doctest: +SKIP
+    """
+    location = existing(Location.of(uri, config))
+    with open_engine(location) as engine:
+        _, schema = resolve(engine, type_, kind)
+        window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
+        rows = stored_rows(spark, engine, engine.catalog(), schema, window)
+    return _shown(rows, schema, versions=not window.deduplicated)
+
+
+def read_stream(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | Location,
+    type_: type[Any] | str,
+    *,
+    kind: Kind | None = None,
+    since: int = 0,
+    max_commits_per_batch: int | None = None,
+    config: OntologiaConfig | None = None,
+) -> DataFrame:
+    """Commits after one as a stream of changes: rows with their commit and operation, in the order of commits.
+
+    >>> read_stream(spark, "s3://bucket/onto", Customer, since=12)   # doctest: +SKIP
+    """
+    with open_engine(existing(Location.of(uri, config))) as engine:
+        ref, _ = resolve(engine, type_, kind)
+        request = SourceAddress(engine.location, ref, Window("since", since))
+    stream = spark.readStream.format(FORMAT).options(**request.options(), changes="true")
+    if max_commits_per_batch is not None:
+        stream = stream.option("maxCommitsPerBatch", str(max_commits_per_batch))
+    return stream.load(request.location.uri)
+
+
+def existing(location: Location) -> Location:
+    """The location, if it is not a file that is missing: opening that would make a new store."""
+    target = parse_storage_target(location.uri)
+    if target.backend == "sqlite" and not os.path.exists(target.location):
+        raise ValidationError(f"{target.location}: there is no such file")
+    return location
+
+
+def resolve(engine: Engine, type_: type[Any] | str, kind: str | None) -> tuple[TypeRef, TypeSchema]:
+    """The stored type that a class or a name means. A class must agree with the store."""
+    catalog = engine.catalog()
+    declaration = getattr(type_, "__declaration__", None)
+    if isinstance(declaration, Declaration):
+        catalog.check({declaration.ref: declaration.schema})
+        return declaration.ref, declaration.schema
+    found = [ref for ref in catalog.layouts if ref.name == type_ and kind in (None, ref.kind)]
+    if not found:
+        known = ", ".join(sorted(map(str, catalog.layouts))) or "none yet"
+        raise ValidationError(f"there is no type {type_!r} in this store; it has: {known}")
+    if len(found) > 1:
+        raise ValidationError(f"{type_!r} is an entity and a relation here: say which with kind")
+    return found[0], catalog.layouts[found[0]].schema
+
+
+def window_of(
+    engine: Engine,
+    *,
+    as_of: int | None = None,
+    timestamp_as_of: datetime | None = None,
+    history: bool = False,
+    since: int | None = None,
+) -> Window:
+    said = [as_of is not None, timestamp_as_of is not None, history, since is not None]
+    if sum(said) > 1:
+        raise ValidationError("choose one of as_of, timestamp_as_of, history and since")
+    if timestamp_as_of is not None:
+        return Window("as_of", engine.commit_at(timestamp_as_of))
+    if as_of is not None:
+        return Window("as_of", max(as_of, 0))
+    if since is not None:
+        return Window("since", max(since, 0))
+    return Window("history") if history else LATEST
+
+
+def stored_rows(spark: SparkSession, engine: Engine, catalog: Catalog, schema: TypeSchema, window: Window) -> DataFrame:
+    """The rows of a window at a head, under their stored names: identity, commit, fields."""
+    ref = schema.ref
+    layout = catalog.layouts.get(ref)
+    if layout is None:
+        return spark.createDataFrame([], stored_struct(schema))
+    files = engine.files_in_force(ref, window, catalog)
+    if files is not None:
+        if not files.base and not files.tail:
+            return spark.createDataFrame([], stored_struct(schema))
+        paths = native_paths(spark, engine, [*files.base, *files.tail_files])
+        if paths is not None:
+            return _native(spark, schema, files, paths, window)
+    pinned = Window("as_of", catalog.head) if window.mode == "latest" else window
+    request = SourceAddress(engine.location, ref, pinned)
+    reader = spark.read.format(FORMAT).options(**request.options()).option("stored", "true")
+    return reader.load(request.location.uri)
+
+
+def native_paths(spark: SparkSession, engine: Engine, files: Sequence[DataFile]) -> dict[str, str] | None:
+    """Where Spark itself can read the files; None where it cannot."""
+    objects = engine.objects
+    if objects is None or any(set(objects.url(file.path)) & PATTERN for file in files):
+        return None
+    if objects.local_path(files[0].path) is not None:
+        return {file.path: f"file://{objects.local_path(file.path)}" for file in files}
+    if s3a.reaches(spark, objects):
+        return {file.path: objects.url(file.path).replace("s3://", "s3a://", 1) for file in files}
+    return None
+
+
+def _native(
+    spark: SparkSession, schema: TypeSchema, files: FilesInForce, paths: dict[str, str], window: Window
+) -> DataFrame:
+    """The rows in force, on Spark's reader."""
+    from pyspark.sql import functions as sql
+
+    identity = list(schema.ref.identity)
+    names = [field.name for field in stored_struct(schema)]
+
+    def rows(some: Sequence[DataFile], *, settled: bool = False) -> DataFrame:
+        places = [paths[file.path] for file in some]
+        found = spark.read.schema(stored_struct(schema, settled=settled)).parquet(*places)
+        return found if files.upper is None else found.where(sql.col(COMMIT_ID) <= files.upper)
+
+    if not window.deduplicated:
+        found = rows([*files.base, *files.tail_files])
+        return found.where(sql.col(COMMIT_ID) > (window.commit or 0)) if window.mode == "since" else found
+    tail = _newest(rows(files.tail_files), identity, commits=len(files.tail)) if files.tail else None
+    if not files.base:
+        assert tail is not None
+        return tail
+    base = rows(files.base, settled=True)
+    in_force = sql.col(SUPERSEDED_BY).isNull()
+    if files.inside_snapshot:
+        in_force = in_force | (sql.col(SUPERSEDED_BY) > (files.upper or 0))
+    base = base.where(in_force).select(*_quoted(names))
+    if tail is None or files.inside_snapshot:
+        return base
+    # The tail is short: its keys go to every task, and the snapshot is not shuffled.
+    later = rows(files.tail_files).select(*_quoted(identity)).distinct()
+    return base.join(sql.broadcast(later), identity, "left_anti").select(*_quoted(names)).unionByName(tail)
+
+
+def _newest(rows: DataFrame, identity: list[str], *, commits: int) -> DataFrame:
+    """The last row of each identity. One commit has each identity once, so that there is nothing to do."""
+    from pyspark.sql import Window as SparkWindow
+    from pyspark.sql import functions as sql
+
+    if commits == 1:
+        return rows
+    newest_first = SparkWindow.partitionBy(*identity).orderBy(sql.col(COMMIT_ID).desc())
+    ranked = rows.withColumn("__rank", sql.row_number().over(newest_first))
+    return ranked.where("__rank = 1").drop("__rank")
+
+
+def _shown(rows: DataFrame, schema: TypeSchema, *, versions: bool) -> DataFrame:
+    """Rows under the names callers know."""
+    from pyspark.sql import functions as sql
+
+    stored = {column.name: column.physical for column in schema.columns}
+    if versions:
+        stored[commit_column(schema)] = COMMIT_ID
+    names = [field.name for field in result_struct(schema, versions=versions)]
+    return rows.select(*(sql.col(f"`{stored.get(name, name)}`").alias(name) for name in names))
+
+
+def _quoted(names: Sequence[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
+
+
+def check_reach(spark: SparkSession, engine: Engine) -> None:
+    """Executors on other machines cannot reach a file of this one."""
+    if "://" in engine.location.uri:
+        return
+    if engine.location.uri == ":memory:":
+        raise ValidationError("a store in memory cannot be loaded by Spark: use a file")
+    master = str(spark.conf.get("spark.master", "local"))
+    if not master.startswith("local"):
+        raise ValidationError(
+            f"executors on a cluster ({master}) cannot reach the file {engine.location.uri}: "
+            "load into object storage, or run with master local[*]"
+        )

@@ -1,0 +1,1 @@
+"""Streams: commits as micro-batches, and micro-batches as commits."""

@@ -1,0 +1,115 @@
+"""A stream as commits: every micro-batch is one, exactly once.
+
+The sink writes the stream and the batch into the commit's metadata; before it commits a batch it looks, under the
+write lock, whether that is done. So a batch that is run again after a crash is committed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ontologia.engines.base import Commit, Engine
+from ontologia.errors import OntologiaError, ValidationError
+from ontologia.objects import open_objects
+from ontologia.spark.writing.landing import land
+from ontologia.spark.writing.writer import WRITE_OPTIONS, WritePlan, clear, shares_of, stage_share
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_COMMITS = "maxCommitsPerBatch"
+SINK_OPTIONS = (*WRITE_OPTIONS, "streamId", "checkpointLocation")
+STREAM, BATCH = "stream_id", "stream_batch"
+CLOCK_SKEW = timedelta(days=1)
+"""How far the clocks of two writers may be apart before a batch could be committed twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Names a stream across restarts. Nothing of it was committed before it was `born`, where that is known."""
+
+    id: str
+    born: datetime | None = None
+
+    def has_committed(self, engine: Engine, batch: int) -> bool:
+        """Whether the log has this batch. Batches are committed in order, so the stream's newest commit tells."""
+        newest = self._newest(engine)
+        return newest is not None and int(newest.metadata[BATCH]) >= batch
+
+    def _newest(self, engine: Engine) -> Commit | None:
+        for limit in (32, 1_024, None):
+            commits = engine.commits(limit=limit)
+            for commit in commits:
+                if commit.metadata.get(STREAM) == self.id and BATCH in commit.metadata:
+                    return commit
+                if self.born is not None and datetime.fromisoformat(commit.created_at) < self.born - CLOCK_SKEW:
+                    return None
+            if limit is None or len(commits) < limit:
+                return None
+        return None
+
+
+class OntologiaStreamWriter(DataSourceStreamArrowWriter):
+    """Commits every micro-batch exactly once."""
+
+    def __init__(self, plan: WritePlan, stream: Stream) -> None:
+        self.plan = plan
+        self.stream = stream
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return stage_share(self.plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        done: list[bool] = []
+
+        def is_done(engine: Engine) -> bool:
+            done.append(self.stream.has_committed(engine, batchId))
+            return done[-1]
+
+        shares = shares_of(messages)
+        land(self.plan, shares, is_done=is_done, metadata={STREAM: self.stream.id, BATCH: str(batchId)})
+        clear(self.plan, shares, failed=done[-1])  # rows that a repeated batch set aside were set aside before
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        clear(self.plan, shares_of(messages), failed=True)
+
+
+def stream_of(options: Mapping[str, str]) -> Stream:
+    """The stream that options mean: the one they name, or the query whose checkpoint they name.
+
+    Spark writes a query's id into its checkpoint. Batches are counted from 0 again after a checkpoint is deleted, so
+    its place alone would make a new query look like the old one, and its batches like done.
+    """
+    named, place = options.get("streamId"), options.get("checkpointLocation")
+    if named:
+        return Stream(named)
+    if not place:
+        raise ValidationError('name the stream: .option("checkpointLocation", …), or .option("streamId", …)')
+    uri = _uri(place)
+    try:
+        objects = open_objects(uri)
+        query = json.loads(objects.get("metadata").data)["id"]
+        info: Any = objects.head("metadata")
+        return Stream(str(query), None if info is None else info.modified)
+    except (OntologiaError, ValueError, KeyError):
+        return Stream(hashlib.sha256(uri.encode()).hexdigest()[:32])
+
+
+def _uri(place: str) -> str:
+    """A checkpoint's place as we name it: Hadoop says `file:/x` and `s3a://`."""
+    parts = urlsplit(place)
+    if parts.scheme in ("", "file"):
+        return f"file://{os.path.abspath(parts.path)}"
+    return place.replace("s3a://", "s3://", 1).rstrip("/")

@@ -1,0 +1,93 @@
+"""Commits as a stream: micro-batches of what they wrote.
+
+The offset is a commit id, so a batch is a range of commits and reads the same rows however often it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ontologia.errors import ValidationError
+from ontologia.files.key_ranges import KeyRange
+from ontologia.query.plan import Window
+from ontologia.spark.reading.changes import change_rows, operation_column
+from ontologia.spark.reading.reader import ReadPlan, to_batches
+from ontologia.spark.workers import engine_at
+from ontologia.spark.writing.writer import WRITE_OPTIONS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_COMMITS = "maxCommitsPerBatch"
+SINK_OPTIONS = (*WRITE_OPTIONS, "streamId", "checkpointLocation")
+STREAM, BATCH = "stream_id", "stream_batch"
+CLOCK_SKEW = timedelta(days=1)
+"""How far the clocks of two writers may be apart before a batch could be committed twice."""
+
+
+class CommitRange(InputPartition):
+    """One task's share of a micro-batch: a range of keys in a range of commits."""
+
+    def __init__(self, keys: KeyRange, after: int, upto: int) -> None:
+        super().__init__((keys, after, upto))
+        self.keys = keys
+        self.after = after
+        self.upto = upto
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Delivers what commits wrote, in their order. Rows of one task are in the order of commits as well."""
+
+    def __init__(self, wanted: ReadPlan, schema: StructType, max_commits: int | None) -> None:
+        if operation_column(wanted.schema) not in schema.fieldNames():
+            raise ValidationError('a stream delivers changes: add .option("changes", "true")')
+        if max_commits is not None and max_commits < 1:
+            raise ValidationError(f"{MAX_COMMITS} is a number of commits from 1 on, not {max_commits}")
+        self.wanted = wanted
+        self.names = schema.fieldNames()
+        self.max_commits = max_commits
+        self.last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"commit": self.wanted.window.commit or 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark knows limits by rows, bytes and files only. A commit counts as a file.
+        return ReadAllAvailable() if self.max_commits is None else ReadMaxFiles(self.max_commits)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        end = self._head() if self.last is None else self.last
+        if isinstance(limit, ReadMaxFiles):
+            end = min(end, start["commit"] + limit.max_files)
+        return {"commit": max(end, start["commit"])}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.last = self._head()
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {"commit": self._head()}
+
+    def _head(self) -> int:
+        return engine_at(self.wanted.location).catalog().head
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        after, upto = start["commit"], end["commit"]
+        if upto <= after:
+            return []
+        shares = engine_at(self.wanted.location).shares(self.wanted.schema, Window("since", after))
+        return [CommitRange(share.keys, after, upto) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, CommitRange)
+        engine = engine_at(self.wanted.location)
+        rows = change_rows(engine, self.wanted.schema, partition.keys, partition.after, partition.upto)
+        yield from to_batches(self.wanted, rows, self.names)

@@ -1,0 +1,1 @@
+"""`df.write.format("ontologia")`: executors check and stage rows, the driver compares and publishes."""

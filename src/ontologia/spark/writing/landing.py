@@ -1,0 +1,178 @@
+"""The driver's part of a write: staged rows, sorted and each identity once, against the store, in one commit.
+
+Tasks cannot see each other's rows, so this is where two tasks with the same identity meet. Rows pass through in
+chunks; DuckDB sorts them, and spills to disk what does not fit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.base import Engine, Transaction, TypeLayout
+from ontologia.engines.dispatch import open_engine
+from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.files.sorting import Sorter, sorted_files
+from ontologia.files.writing import RowGroups
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
+from ontologia.objects import ObjectNotFound, Objects
+from ontologia.query.plan import LATEST
+from ontologia.runtime.delta import OPERATION, delta
+from ontologia.runtime.intake.rows import ORDER
+from ontologia.spark.loading.staging import COUNTS, one_each, patient, resolved, tally
+from ontologia.spark.writing.writer import StagedShare, WritePlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IN_MEMORY_BYTES = 32 << 20
+"""Staged rows are compressed: so much of them is a few times as much in memory."""
+
+Check = Callable[[Engine], bool]
+
+
+def land(
+    plan: WritePlan,
+    shares: Sequence[StagedShare],
+    *,
+    is_done: Check | None = None,
+    metadata: dict[str, str] | None = None,
+) -> int | None:
+    """Publish what tasks staged. Returns the commit id, or None when nothing differs from the store.
+
+    `is_done` is asked under the write lock, so that no other writer can make its answer wrong.
+    """
+    failed = next((share.error for share in shares if share.error is not None), None)
+    if failed is not None:
+        raise ValidationError(failed)
+    parts = [part for share in shares for part in share.parts]
+    with open_engine(patient(plan.location)) as engine, local_files(plan.staging.open_objects(), parts) as files:
+
+        def work(transaction: Transaction) -> int | None:
+            if is_done is not None and is_done(engine):
+                return None
+            counts = dict.fromkeys(COUNTS, 0)
+            counts["read"] = sum(share.read for share in shares)
+            counts["rejected"] = sum(share.rejected for share in shares)
+            if files:
+                _append(engine, transaction, plan, files, counts)
+            if not counts["inserted"] and not counts["updated"]:
+                return None
+            return transaction.publish({**plan.metadata, **record(plan, counts), **(metadata or {})})
+
+        return engine.transact(work)
+
+
+def record(plan: WritePlan, counts: dict[str, int]) -> dict[str, str]:
+    """What the commit says of the write that made it."""
+    return {"spark_write": plan.run} | {
+        f"rows_{name}": str(counts[name]) for name in ("read", "inserted", "updated", "rejected")
+    }
+
+
+def _append(
+    engine: Engine,
+    transaction: Transaction,
+    plan: WritePlan,
+    files: Sequence[Path],
+    counts: dict[str, int],
+) -> None:
+    schema, catalog = plan.schema, transaction.catalog
+    catalog.check({schema.ref: schema})
+    known = schema.ref in catalog.layouts
+    layout = transaction.layout_for(schema)
+    stored = engine.count_stored(schema.ref, catalog)
+    in_memory = sum(file.stat().st_size for file in files) <= IN_MEMORY_BYTES
+    with _output(engine, transaction, layout, in_memory=in_memory) as write:
+        for chunk in _sorted(plan, files, in_memory=in_memory):
+            wanted = one_each(chunk, schema.ref, plan.on_duplicate)
+            if plan.intake.order_by is not None:
+                wanted = wanted.drop_columns([ORDER])
+            current = None
+            if known and stored is not None and counts["read"] * 8 >= stored:
+                current = engine.rows_of(schema, wanted, LATEST, catalog, dense=True)
+            elif known:
+                current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
+            changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
+            tally(counts, changed, wanted.num_rows)
+            write(changed.drop_columns([OPERATION]))
+
+
+@contextmanager
+def _output(
+    engine: Engine, transaction: Transaction, layout: TypeLayout, *, in_memory: bool
+) -> Iterator[Callable[[pa.Table], None]]:
+    """Where rows go. Many of them become parts of a commit on object storage, which do not stay in memory."""
+    if in_memory or not engine.capabilities.object_storage:
+        groups = RowGroups(lambda rows: transaction.append(layout, rows))
+        yield groups.add
+        groups.finish()
+        return
+    with transaction.staging(layout).writer() as parts:
+        yield parts.add
+        transaction.adopt(layout, parts.finish())
+
+
+def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Iterator[pa.Table]:
+    """All staged rows in the order of identity, in chunks that never part two rows of one."""
+    import pyarrow.parquet as pq
+
+    schema = plan.schema
+    kinds = {field.name: field.type for field in arrow_schema(schema.ref.kind, schema.columns)}
+    names = [name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
+    with Sorter(schema.ref.identity) as sorter:
+        if plan.intake.order_by is not None:
+            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, _later(files[0]))
+        elif in_memory:
+            for file in files:
+                sorter.add(pq.read_table(file, columns=names, partitioning=None))
+            chunks = sorter.chunks()
+        else:
+            chunks = sorted_files(files, names, schema.ref.identity)
+        for chunk in chunks:
+            yield _typed(chunk, kinds)
+
+
+def _later(file: Path) -> str:
+    """What decides which row of an identity is the last: as in a mapping, text that reads as a number counts as one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kind = pq.read_schema(file).field(ORDER).type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return (f', TRY_CAST("{ORDER}" AS DOUBLE) NULLS FIRST' if is_text else "") + f', "{ORDER}" NULLS FIRST'
+
+
+def _typed(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:
+    for place, name in enumerate(chunk.column_names):
+        if name in kinds:
+            chunk = chunk.set_column(place, name, chunk.column(name).cast(kinds[name]))
+    return chunk
+
+
+@contextmanager
+def local_files(objects: Objects, keys: Sequence[str]) -> Iterator[list[Path]]:
+    """Staged parts as files: in place where the store is a directory, else fetched for the while."""
+    with tempfile.TemporaryDirectory(prefix="ontologia-staged-") as folder:
+
+        def fetched(item: tuple[int, str]) -> Path:
+            number, key = item
+            found: Any = objects.local_path(key)
+            if found is not None and Path(found).exists():
+                return Path(found)
+            place = Path(folder, f"{number}.parquet")
+            place.write_bytes(objects.get(key).data)
+            return place
+
+        try:
+            files = objects.map(fetched, enumerate(keys))
+        except ObjectNotFound as missing:
+            raise StorageBackendError(
+                f"a task staged {missing.url}, and it is not there: executors on other machines cannot write beside "
+                "a local file. Write into object storage, or run with master local[*]",
+                context={"operation": "write", "url": missing.url},
+            ) from missing
+        yield files
