@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from ontologia import Entity, Field, Ontology
+from ontologia import Entity, Field, Ontology, open_repository
 
 pytestmark = pytest.mark.slow
 
@@ -215,7 +215,7 @@ def test_a_process_killed_while_it_lays_out_a_new_file_leaves_one_that_opens(tmp
     for statement in range(1, 200):
         path, log = str(tmp_path / f"{statement}.db"), str(tmp_path / f"{statement}.log")
         acknowledged = nursery.dies_at("commits", path, SMALL, log, statement)
-        Ontology(path).close()
+        open_repository(path).close()
         assert whole_commit(path, SMALL) in (acknowledged, acknowledged + 1)
         if acknowledged:
             return
