@@ -24,6 +24,8 @@ COMMANDS = [
     ("index", "verify"),
     ("index", "repair"),
     ("vacuum",),
+    ("check",),
+    ("recover",),
 ]
 HEAVY = ("pyspark", "duckdb", "polars", "pandas", "pyarrow", "sqlglot", "obstore", "pydantic", "yaml")
 

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from ontologia.cli import commits, events, maintenance, migrate, pipeline, query, schema, storage, transfer, verify
+from ontologia.cli import (
+    check,
+    commits,
+    events,
+    maintenance,
+    migrate,
+    pipeline,
+    query,
+    schema,
+    storage,
+    transfer,
+    verify,
+)
 from ontologia.cli.run import remember, with_globals
 
 HELP = """Typed data with history: the operator's console.
@@ -47,6 +59,6 @@ def build() -> typer.Typer:
         remember(ctx, values)
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
-    for module in (storage, verify, schema, migrate, query, commits, events, transfer, maintenance, pipeline):
+    for module in (storage, verify, schema, migrate, query, commits, events, transfer, maintenance, check, pipeline):
         module.register(app)
     return app

@@ -16,10 +16,10 @@ def parquet_writer(sink: Any, schema: pa.Schema, *, compression: str = "zstd") -
     """A writer with statistics on every column but floats.
 
     Parquet's statistics leave NaN out, and readers that prune by them would lose the rows that have it: to us NaN is
-    a value, equal to itself and greater than all others.
+    a value, equal to itself and greater than all others. Every page has a checksum, so that bit rot can be found.
     """
     exact = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    return pq.ParquetWriter(sink, schema, compression=compression, write_statistics=exact)
+    return pq.ParquetWriter(sink, schema, compression=compression, write_statistics=exact, write_page_checksum=True)
 
 
 def write_rows(writer: pq.ParquetWriter, rows: pa.Table, most_rows: int = ROW_GROUP_ROWS) -> None:

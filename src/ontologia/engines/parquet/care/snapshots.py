@@ -7,6 +7,7 @@ write ranges of keys side by side.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -101,8 +102,10 @@ class SnapshotTask:
             for table in add_superseding(_cut(sorter.chunks()), self.identity):
                 file.add(table)
             path, rows = file.complete()
+            with path.open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
             reader.objects.put_file(self.path, path)
-            return DataFile(self.path, path.stat().st_size, rows)
+            return DataFile(self.path, path.stat().st_size, rows, digest)
 
     def write_range(self, keys: KeyRange) -> list[DataFile]:
         """Write one range of keys, read from all files, as parts."""

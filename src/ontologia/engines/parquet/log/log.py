@@ -56,8 +56,8 @@ class Log:
             if self.objects.exists(paths.ENGINE):
                 raise StorageBackendError(
                     f"{self.objects.url(paths.HEAD)} is missing, though there is a store around it: it was never "
-                    "finished, or it is damaged. Restore that object from a backup or an older version of it before "
-                    "anything else; its commits are still there",
+                    "finished, or it is damaged. Its commits are still there: `onto recover --storage-uri "
+                    f"{self.objects.uri}` shows the head it would make from them",
                     context={"url": self.objects.url(paths.HEAD), "operation": "open"},
                 ) from None
             raise UninitializedStorageError(

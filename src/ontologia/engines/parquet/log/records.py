@@ -15,6 +15,8 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.json_objects import optional_text, rest, text, whole
 from ontologia.model import TypeRef
 
+CONTENT_SHA256 = "content_sha256"
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -194,6 +196,11 @@ class IndexEntry:
     def files(self) -> tuple[DataFile, ...]:
         """The Parquet files to read."""
         return self.parts or (DataFile(self.path, self.size, self.row_count),)
+
+    @property
+    def content_sha256(self) -> str | None:
+        """The hash of a snapshot that is one file; the files of commits have theirs in the manifest."""
+        return self.other.get(CONTENT_SHA256)
 
     @property
     def is_snapshot(self) -> bool:
