@@ -53,15 +53,17 @@ def ingest(
     master: Master = None,
 ) -> None:
     """Load one file into one type, as one commit."""
-    from ontologia.spark.loading.pipeline import Pipeline
-    from ontologia.spark.loading.sources import format_of
+    from ontologia.spark.loading.pipeline import Pipeline, load_expressions
+    from ontologia.spark.loading.sources import check_source
 
     declarations = _declared(run, models)
     declaration = declarations.get(into)
     if declaration is None:
         known = ", ".join(sorted(declarations)) or "none"
         raise UsageError(f"--into {into}: no declared type has that name; the models have {known}")
-    format_of(source, format)  # before Spark takes its time to start
+    expressions = metadata(map_, "--map")
+    check_source(source, format)  # before Spark takes its time to start
+    load_expressions(declaration, expressions, left=left, right=right)
     run.echo_target()
     session = run.spark(master=master)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
@@ -69,7 +71,7 @@ def ingest(
         pipeline.load(
             source,
             into=declaration.cls,
-            map=metadata(map_, "--map"),
+            map=expressions,
             left=left,
             right=right,
             format=format,
@@ -98,6 +100,7 @@ def run_file(
         raise UsageError(
             f"{file} has no [target], and none is named: add uri or db to it, or say --db or --storage-uri"
         )
+    described.check(types)
     run.output.say(f"target: {target}")
     session = run.spark(master=master, config=described.spark)
     with run.output.progress("Spark:") as bar, run.following(session, bar):

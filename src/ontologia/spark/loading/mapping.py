@@ -113,15 +113,24 @@ def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColu
     ]
 
 
+def check_names(declaration: Declaration, expressions: Mapping[str, Any]) -> list[str]:
+    """What a row of the type is made of. An expression for anything else is a mistake."""
+    names = [*_ends(declaration), *declaration.options]
+    unknown = set(expressions) - set(names)
+    if unknown:
+        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    return names
+
+
+def _ends(declaration: Declaration) -> list[str]:
+    return ["left_key", "right_key"] if declaration.ref.kind == "relation" else []
+
+
 def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
     """Which expression fills which field; a field takes the column of its own name unless told otherwise."""
     from pyspark.sql import functions as sql
 
-    keys = ["left_key", "right_key"] if declaration.ref.kind == "relation" else []
-    names = [*keys, *declaration.options]
-    unknown = set(expressions) - set(names)
-    if unknown:
-        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    keys, names = _ends(declaration), check_names(declaration, expressions)
     chosen, missing = {}, []
     for name in names:
         if name in expressions:

@@ -24,7 +24,7 @@ from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.spark.failures import explained
-from ontologia.spark.loading.mapping import mapped
+from ontologia.spark.loading.mapping import check_names, mapped
 from ontologia.spark.loading.quarantine import Quarantine
 from ontologia.spark.loading.sources import opened
 from ontologia.spark.loading.staging import (
@@ -108,7 +108,7 @@ class Pipeline:
 
     def load(
         self,
-        source: DataFrame | str | os.PathLike[str],
+        source: Any,
         *,
         into: type[Any],
         map: Mapping[str, Any] | None = None,
@@ -121,7 +121,9 @@ class Pipeline:
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
     ) -> Self:
-        """Add a source: a DataFrame, files, or a `jdbc:` address. `map` gives a Spark expression per field.
+        """Add a source: a DataFrame of Spark, pandas or polars, an Arrow table, files, or a `jdbc:` address.
+
+        `map` gives a Spark expression per field.
 
         `key`, `left`, `right` and `instance_key` are short for mapping the identity. Rows of one identity are an
         error, unless `order_by` says which is the last.
@@ -129,15 +131,10 @@ class Pipeline:
         declaration = getattr(into, "__declaration__", None)
         if not isinstance(declaration, Declaration):
             raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
-        if on_duplicate is None:
-            on_duplicate = "error" if order_by is None else "last"
-        check_choices({"on_duplicate": on_duplicate})
-        if on_duplicate == "last" and order_by is None:
-            raise ValidationError("on_duplicate='last' needs order_by, which says what the last is")
-        identity = _identity(declaration, key=key, left=left, right=right, instance_key=instance_key)
-        rows = mapped(
-            opened(self.spark, source, format, options), declaration, {**(map or {}), **identity}, order_by=order_by
-        )
+        identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
+        expressions = load_expressions(declaration, {**(map or {})}, **identity)
+        on_duplicate = duplicates_of(order_by, on_duplicate)
+        rows = mapped(opened(self.spark, source, format, options), declaration, expressions, order_by=order_by)
         load = _Load(declaration, rows, on_duplicate, None if order_by is None else rows.schema[ORDER].dataType)
         self._check_alike(load)
         self._loads.append(load)
@@ -277,6 +274,23 @@ def check_choices(given: Mapping[str, Any], where: str = "") -> None:
     for name, choice in given.items():
         if choice not in CHOICES[name]:
             raise ValidationError(f"{where}{name} is one of {', '.join(CHOICES[name])}, not {choice!r}")
+
+
+def load_expressions(declaration: Declaration, map: Mapping[str, Any], **identity: Any) -> dict[str, Any]:
+    """What fills which field, as a load says it. All that is wrong with it and can be seen without a source is said."""
+    expressions = {**map, **_identity(declaration, **identity)}
+    check_names(declaration, expressions)
+    return expressions
+
+
+def duplicates_of(order_by: Any, on_duplicate: OnDuplicate | None) -> OnDuplicate:
+    """What becomes of rows of one identity, as a load says it."""
+    if on_duplicate is None:
+        return "error" if order_by is None else "last"
+    check_choices({"on_duplicate": on_duplicate})
+    if on_duplicate == "last" and order_by is None:
+        raise ValidationError("on_duplicate='last' needs order_by, which says what the last is")
+    return on_duplicate
 
 
 def _identity(declaration: Declaration, **given: Any) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import Declaration
-from ontologia.spark.loading.pipeline import CHOICES, Pipeline, check_choices
+from ontologia.spark.loading.pipeline import CHOICES, Pipeline, check_choices, duplicates_of, load_expressions
+from ontologia.spark.loading.sources import check_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ontologia.config import OntologiaConfig
 
 _TABLES = {"target": {"uri", "db", "models"}, "options": {"on_invalid", "on_conflict"}, "spark": None, "meta": None}
+_IDENTITY = ("key", "left", "right", "instance_key")
 _LOAD = {
     "source",
     "into",
@@ -95,6 +97,7 @@ class PipelineFile:
             for needed in ("source", "into"):
                 if not isinstance(load.get(needed), str):
                     raise ValidationError(f"{place}: [[load]] {number} needs {needed}")
+            _check_texts(place, number, load)
         for table in (options, *loads):
             check_choices({name: table[name] for name in CHOICES if name in table}, f"{place}: ")
         models = target.get("models", [])
@@ -113,6 +116,24 @@ class PipelineFile:
             texts["meta"],
         )
 
+    def check(self, types: Mapping[str, Declaration]) -> None:
+        """All that is wrong with the loads and can be seen without Spark, which takes its time to start."""
+        for number, load in enumerate(self.loads, 1):
+            try:
+                check_source(_near(self.path, load["source"]), load.get("format"), load.get("options"))
+                identity = {part: load.get(part) for part in _IDENTITY}
+                load_expressions(self._declared(load, types), load.get("map", {}), **identity)
+                duplicates_of(load.get("order_by"), load.get("on_duplicate"))
+            except ValidationError as problem:
+                raise type(problem)(f"{self.path}: [[load]] {number}: {problem}") from problem
+
+    def _declared(self, load: Mapping[str, Any], types: Mapping[str, Declaration]) -> Declaration:
+        declaration = types.get(load["into"])
+        if declaration is None:
+            known = ", ".join(sorted(types)) or "none"
+            raise ValidationError(f"no declared type is named {load['into']!r}; the models have {known}")
+        return declaration
+
     def pipeline(
         self,
         spark: SparkSession,
@@ -121,17 +142,27 @@ class PipelineFile:
         config: OntologiaConfig | None = None,
     ) -> Pipeline:
         """The pipeline it describes. `types` are the declared ones, by name."""
+        self.check(types)
         pipeline = Pipeline(spark, target, config, **self.options)
         for load in self.loads:
-            declaration = types.get(load["into"])
-            if declaration is None:
-                known = ", ".join(sorted(types)) or "none"
-                raise ValidationError(
-                    f"{self.path}: no declared type is named {load['into']!r}; the models have {known}"
-                )
+            declaration = types[load["into"]]
             rest = {name: value for name, value in load.items() if name not in ("source", "into")}
             pipeline.load(_near(self.path, load["source"]), into=declaration.cls, **rest)
         return pipeline
+
+
+def _check_texts(place: Path, number: int, load: Mapping[str, Any]) -> None:
+    """What a load says is text, but for the map and the options, which are tables; a map is of texts."""
+    for name, value in load.items():
+        where = f"{place}: [[load]] {number}: {name}"
+        if name in ("map", "options"):
+            if not isinstance(value, dict):
+                raise ValidationError(f'{where} must be a table, as in {name} = {{ name = "…" }}, not {value!r}')
+        elif not isinstance(value, str):
+            raise ValidationError(f"{where} must be text, not {value!r}")
+    for name, value in load.get("map", {}).items():
+        if not isinstance(value, str):
+            raise ValidationError(f"{place}: [[load]] {number}: map.{name} must be a Spark expression, not {value!r}")
 
 
 def _near(place: Path, path: str) -> str:

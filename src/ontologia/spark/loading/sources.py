@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.spark.failures import explained
@@ -33,21 +33,27 @@ def format_of(source: str, format: str | None = None) -> str:
     return kind
 
 
+def check_source(source: str, format: str | None = None, options: Mapping[str, str] | None = None) -> str:
+    """What a source is; all that is wrong with it and can be seen without Spark is said."""
+    kind = format_of(source, format)
+    if kind == "jdbc" and not (options or {}).keys() & {"dbtable", "query"}:
+        raise ValidationError(f"{source}: say which table, with the option dbtable or query")
+    return kind
+
+
 def opened(
     spark: SparkSession,
-    source: DataFrame | str | os.PathLike[str],
+    source: Any,
     format: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """A source as a DataFrame. Options are those of Spark's readers; a JDBC address needs `dbtable` or `query`."""
     if not isinstance(source, (str, os.PathLike)):
-        return source
+        return _frame(spark, source)
     place = os.fspath(source)
-    kind = format_of(place, format)
+    kind = check_source(place, format, options)
     given = dict(options or {})
     if kind == "jdbc":
-        if not given.keys() & {"dbtable", "query"}:
-            raise ValidationError(f"{place}: say which table, with the option dbtable or query")
         with explained("opening a JDBC source"):
             return spark.read.format("jdbc").options(url=place, **given).load()
     if kind == "csv":
@@ -56,3 +62,20 @@ def opened(
     found = place if "://" in place else f"file:{os.path.abspath(place)}"
     with explained(f"opening {place}"):
         return spark.read.format(kind).options(**given).load(found)
+
+
+def _frame(spark: SparkSession, source: Any) -> DataFrame:
+    """A DataFrame of Spark as it is; one of pandas or polars, or an Arrow table, as one of Spark."""
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    if isinstance(source, DataFrame):
+        return source
+    if not hasattr(source, "__arrow_c_stream__"):
+        raise TypeError(
+            "load() takes a DataFrame of Spark, pandas or polars, an Arrow table, files, or a jdbc: address, "
+            f"not {type(source).__name__}"
+        )
+    # Through Arrow, which takes the NaN of a missing number in pandas for what it means.
+    is_pandas = type(source).__module__.partition(".")[0] == "pandas"
+    return spark.createDataFrame(pa.Table.from_pandas(source, preserve_index=False) if is_pandas else pa.table(source))
