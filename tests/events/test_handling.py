@@ -73,6 +73,23 @@ def test_a_commit_that_fails_sends_nothing_and_keeps_what_was_ensured(bench, not
     assert seen == []
 
 
+def test_a_commit_that_fails_at_its_very_end_takes_its_events_with_it(bench, note, seen, monkeypatch):
+    session = bench.session()
+    session.ensure(Product(sku="tea", left=3))
+
+    def broken(*_):
+        raise RuntimeError("the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ontologia.engines.sqlite.control.add_commit", broken)
+        patched.setattr("ontologia.engines.parquet.write.commit.ParquetTransaction._swap", broken)
+        with pytest.raises(RuntimeError, match="the disk is gone"):
+            session.commit(event=StockLow(sku="tea"))
+    bench.run(session, [note], 2)
+    assert seen == []
+    assert session.events.events() == []
+
+
 def test_events_are_handled_by_priority_then_by_age(bench, note, seen):
     session = bench.session()
     send(session, StockLow(sku="1"), StockLow(sku="2", priority=5), StockLow(sku="3"), StockLow(sku="4", priority=900))

@@ -145,20 +145,25 @@ class EventLoop:
     def _handle_waiting(self) -> int:
         handled = 0
         most = self._config.max_events_per_iteration
-        while self._subscriptions and handled < most and not self._wakeup.stopping:
-            limit = min(self._config.event_claim_limit, most - handled)
-            claimed = self._store.claim(self._subscriptions, self._record.session_id, limit)
-            if not claimed:
+        while handled < most and not self._wakeup.stopping:
+            held = self._next(most - handled)
+            if held is None:
                 break
-            with self._lock:
-                self._waiting.extend(claimed)
-            while not self._wakeup.stopping and (held := self._next()) is not None:
-                self._handle(held)
-                handled += 1
+            self._handle(held)
+            handled += 1
         return handled
 
-    def _next(self) -> Held | None:
+    def _next(self, most: int) -> Held | None:
+        """The next event, from what is claimed already, or from what can be."""
         with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+        if not self._subscriptions:
+            return None
+        limit = min(self._config.event_claim_limit, most)
+        claimed = self._store.claim(self._subscriptions, self._record.session_id, limit)
+        with self._lock:
+            self._waiting.extend(claimed)
             return self._waiting.popleft() if self._waiting else None
 
     def _taken_back(self) -> list[Held]:

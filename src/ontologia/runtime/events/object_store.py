@@ -22,29 +22,24 @@ from typing import Any
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Commit
-from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.objects import (
     SYSTEM_CLOCK,
     Clock,
     Committed,
-    ConditionFailed,
-    ObjectNotFound,
     Objects,
     Rejected,
-    conditional_put,
     prove_conditions,
 )
 from ontologia.runtime.events import object_paths as paths
+from ontologia.runtime.events.object_events import AT_ONCE, REMEMBERED, ObjectEvents, as_bytes, as_text
 from ontologia.runtime.events.object_paths import Marker
 from ontologia.runtime.events.records import Claim, DeadLetter, SessionRecord, StoredEvent, instant, seconds_of
-from ontologia.runtime.events.store import EventStatus, EventStore, Held, Removal, Subscription
+from ontologia.runtime.events.store import Held, Removal, Subscription
 from ontologia.runtime.events.types import dead_letter_notice
 
 OUTBOX = "ontologia.events"  # the key in a commit's metadata
 RELAY = "relay"
-CHUNK = 16  # claims that are tried side by side
 BUSY = "busy"
-REMEMBERED = 10_000  # events and claims kept in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +55,11 @@ class Candidate:
         return self.marker.name, -subscription.priority, subscription.handler_id
 
 
-class ObjectEventStore(EventStore):
+class ObjectEventStore(ObjectEvents):
     """The events of a namespace under the prefix of an `Objects`; it needs nothing else of the storage."""
 
     def __init__(self, objects: Objects, namespace: str, config: OntologiaConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(namespace, config, clock)
-        self.objects = objects
-        self._events: dict[str, StoredEvent] = {}
+        super().__init__(objects, namespace, config, clock)
         self._not_before: dict[tuple[str, str], float] = {}
         self._finished: dict[tuple[str, str], None] = {}
         self._spent: list[tuple[StoredEvent, str]] = []
@@ -81,7 +74,7 @@ class ObjectEventStore(EventStore):
         if not self._is_relayed:
             self._put_if_absent(paths.mark(self.namespace, RELAY), {"commit_id": head()})
             self._is_relayed = True
-        return {OUTBOX: _text([event.body() for event in events])}
+        return {OUTBOX: as_text([event.body() for event in events])}
 
     def enqueue_after(self, events: Sequence[StoredEvent]) -> None:
         self.enqueue(events)
@@ -141,7 +134,7 @@ class ObjectEventStore(EventStore):
     # --- sessions ---
 
     def heartbeat(self, session: SessionRecord) -> None:
-        self.objects.put(paths.session(self.namespace, session.session_id), _bytes(session.body()))
+        self.objects.put(paths.session(self.namespace, session.session_id), as_bytes(session.body()))
 
     def leave(self, session_id: str) -> None:
         self.objects.delete(paths.session(self.namespace, session_id))
@@ -168,7 +161,7 @@ class ObjectEventStore(EventStore):
         key = paths.handler(self.namespace, item.type, item.handler_id)
         found = self._read(key)
         caught_up = found is not None and found[0].get("caught_up") is True
-        self.objects.put(key, _bytes(_handler_body(item, now, caught_up=caught_up)))
+        self.objects.put(key, as_bytes(_handler_body(item, now, caught_up=caught_up)))
         return caught_up
 
     def _look_again(self) -> None:
@@ -177,7 +170,7 @@ class ObjectEventStore(EventStore):
             _, since, item = look
             self._queue_kept(item, since=since)
             key = paths.handler(self.namespace, item.type, item.handler_id)
-            self.objects.put(key, _bytes(_handler_body(item, self.clock.wall(), caught_up=True)))
+            self.objects.put(key, as_bytes(_handler_body(item, self.clock.wall(), caught_up=True)))
             self._second_looks.remove(look)
 
     def _queue_kept(self, item: Subscription, since: float | None) -> None:
@@ -211,7 +204,7 @@ class ObjectEventStore(EventStore):
         passed: list[Candidate] = []
         taken: list[Held] = []
         while len(taken) < limit:
-            chunk = list(islice(candidates, min(CHUNK, limit - len(taken))))
+            chunk = list(islice(candidates, min(AT_ONCE, limit - len(taken))))
             if not chunk and passed:
                 candidates, passed = iter(passed), []
                 continue
@@ -221,7 +214,7 @@ class ObjectEventStore(EventStore):
             taken += [held for held in outcomes if isinstance(held, Held)]
             if outcomes.count(BUSY) * 2 > len(chunk):
                 # Others are at work here: go on elsewhere first, rather than behind them from event to event.
-                passed += islice(candidates, random.randrange(CHUNK * 4))
+                passed += islice(candidates, random.randrange(AT_ONCE * 4))
         return sorted(taken, key=lambda held: held.order)
 
     def _candidates(self, subscriptions: Sequence[Subscription]) -> Iterator[Candidate]:
@@ -339,7 +332,7 @@ class ObjectEventStore(EventStore):
         follow = [StoredEvent.read(body, where) for body in claim.emitted]
         if claim.dead_lettered_at is not None:
             letter = DeadLetter.of(event, claim)
-            self.objects.put(paths.dead_letter(self.namespace, event.id, claim.handler_id), _bytes(letter.body()))
+            self.objects.put(paths.dead_letter(self.namespace, event.id, claim.handler_id), as_bytes(letter.body()))
             notice = dead_letter_notice(event, claim)
             follow += [] if notice is None else [notice]
         if follow:
@@ -378,65 +371,6 @@ class ObjectEventStore(EventStore):
             ]
         self._put_empty(sorted(set(behind) - done))
         self.objects.delete_many(sorted(done))
-
-    # --- questions ---
-
-    def namespaces(self) -> list[str]:
-        infos = (info for folder in ("events/", "sessions/", "dead_letters/") for info in self.objects.list(folder))
-        return sorted({info.key.split("/")[1] for info in infos})
-
-    def sessions(self) -> list[SessionRecord]:
-        return self._all(f"sessions/{self.namespace}/", SessionRecord.read, lambda item: item.started_at)
-
-    def events(self, *, type: str | None = None, status: str | None = None, limit: int = 100) -> list[EventStatus]:
-        now = instant(self.clock.wall())
-        keys = [info.key for info in self.objects.list(f"events/{self.namespace}/")]
-        found: list[EventStatus] = []
-        for last in range(len(keys), 0, -CHUNK):
-            chunk = keys[max(last - CHUNK, 0) : last][::-1]
-            loaded = [event for event in self.objects.map(self._load, chunk) if event is not None]
-            for event in loaded:
-                if type not in (None, event.type):
-                    continue
-                claims: list[Claim | None] = [*self.claims(event.id)]
-                for claim in claims or [None]:
-                    said = "pending" if claim is None else claim.status(now)
-                    if status in (None, said):
-                        found.append(EventStatus(event, claim, said))
-            if len(found) >= limit:
-                break
-        return found[:limit]
-
-    def dead_letters(self, *, handler_id: str | None = None, limit: int | None = 100) -> list[DeadLetter]:
-        letters = self._all(f"dead_letters/{self.namespace}/", DeadLetter.read, lambda item: item.failed_at)[::-1]
-        return [item for item in letters if handler_id in (None, item.handler_id)][:limit]
-
-    def event(self, event_id: str) -> StoredEvent | None:
-        for info in self.objects.list(f"events/{self.namespace}/"):
-            if paths.event_id(info.key) == event_id:
-                return self._load(info.key)
-        return None
-
-    def claims(self, event_id: str) -> list[Claim]:
-        if "/" in event_id or not event_id:
-            raise ValidationError(f"{event_id!r} is no id of an event")
-        return self._all(f"claims/{self.namespace}/{event_id}/", Claim.read, lambda item: item.handler_id)
-
-    def chain(self, root_event_id: str) -> list[StoredEvent]:
-        keys = [info.key for info in self.objects.list(f"events/{self.namespace}/")]
-        events = [event for event in self.objects.map(self._load, keys) if event is not None]
-        return sorted(
-            (event for event in events if event.root_event_id == root_event_id),
-            key=lambda event: (event.chain_depth, event.created_at, event.id),
-        )
-
-    def _all(self, folder: str, read: Callable[[Any, str], Any], order: Callable[[Any], Any]) -> list[Any]:
-        def one(key: str) -> Any:
-            found = self._read(key)
-            return None if found is None else read(found[0], self.objects.url(key))
-
-        keys = [info.key for info in self.objects.list(folder)]
-        return sorted((item for item in self.objects.map(one, keys) if item is not None), key=order)
 
     # --- care ---
 
@@ -513,72 +447,9 @@ class ObjectEventStore(EventStore):
             again.append(claim)
         return again
 
-    # --- objects ---
-
-    def _load(self, key: str) -> StoredEvent | None:
-        event = self._events.get(key)
-        if event is None:
-            found = self._read(key)
-            if found is None:
-                return None
-            event = StoredEvent.read(found[0], self.objects.url(key))
-            if len(self._events) > REMEMBERED:
-                self._events.clear()
-            self._events[key] = event
-        return event
-
-    def _read(self, key: str) -> tuple[dict[str, Any], str] | None:
-        try:
-            blob = self.objects.get(key)
-        except ObjectNotFound:
-            return None
-        try:
-            body = json.loads(blob.data)
-        except ValueError as problem:
-            raise StorageBackendError(f"{self.objects.url(key)}: this is not JSON ({problem})") from problem
-        if not isinstance(body, dict):
-            raise StorageBackendError(f"{self.objects.url(key)}: this is no JSON object")
-        return body, blob.etag
-
-    def _put_empty(self, keys: Iterable[str]) -> None:
-        self.objects.map(lambda key: self.objects.put(key, b"{}"), keys)
-
-    def _put_if_absent(self, key: str, body: Mapping[str, Any]) -> bool:
-        """Create an object that is the same whoever writes it; False if it is there already."""
-        try:
-            self.objects.put_if_absent(key, _bytes(body))
-        except ConditionFailed:
-            return False
-        except StorageBackendError:  # the answer was lost, perhaps: a plain put of the same bytes settles it
-            self.objects.put(key, _bytes(body))
-        return True
-
-    def _replace(self, key: str, body: Mapping[str, Any], etag: str | None) -> str | None:
-        """Replace exactly this version; the new one, or None if it was another."""
-        outcome = self._conditional(key, body, etag)
-        return outcome.etag if isinstance(outcome, Committed) else None
-
-    def _conditional(self, key: str, body: Mapping[str, Any], etag: str | None) -> Committed | Rejected:
-        return conditional_put(
-            self.objects,
-            key,
-            body,
-            etag=etag,
-            buried=lambda winner: False,
-            budget_s=self.config.s3_request_timeout_s * 2,
-        )
-
 
 def _handler_body(item: Subscription, now: float, *, caught_up: bool) -> dict[str, Any]:
     return {"handler_id": item.handler_id, "type": item.type, "last_seen": instant(now), "caught_up": caught_up}
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _bytes(body: Mapping[str, Any]) -> bytes:
-    return _text(body).encode()
 
 
 def _name_at(seconds: float) -> str:

@@ -115,11 +115,14 @@ class SqliteEventStore(EventStore):
                     connection.execute(QUEUE_EVENTS, (item.handler_id, self.namespace, item.type, item.handler_id))
 
     def claim(self, subscriptions: Sequence[Subscription], session_id: str, limit: int) -> list[Held]:
+        with self._connections.use() as connection:  # a session that is idle does not take the write lock
+            if not any(self._waiting(connection, item, 1) for item in subscriptions):
+                return []
         with self._writing() as connection:
             found = [
                 (event, claim, item)
                 for item in subscriptions
-                for event, claim in (*self._due(connection, item, limit), *self._queued(connection, item, limit))
+                for event, claim in self._waiting(connection, item, limit)
             ]
             found.sort(key=lambda one: (*one[0].order, -one[2].priority, one[2].handler_id))
             return [
@@ -127,6 +130,11 @@ class SqliteEventStore(EventStore):
                 for event, claim, item in found[:limit]
                 if (held := self._take(connection, event, claim, item, session_id)) is not None
             ]
+
+    def _waiting(
+        self, connection: sqlite3.Connection, item: Subscription, limit: int
+    ) -> list[tuple[StoredEvent, Claim | None]]:
+        return [*self._due(connection, item, limit), *self._queued(connection, item, limit)]
 
     def _queued(
         self, connection: sqlite3.Connection, item: Subscription, limit: int
@@ -352,25 +360,24 @@ class SqliteEventStore(EventStore):
     def _writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """The transaction this thread has open, or one of its own."""
         with self._connections.use() as connection:
-            if connection.in_transaction:
+            connection.roll_back_what_was_abandoned()
+            is_joined = connection.in_transaction
+            if is_joined:
                 self._lay_out(connection)
                 yield connection
                 return
-            if not durable:
-                connection.execute("PRAGMA synchronous = NORMAL")
+            connection.own()
             try:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
                 connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._lay_out(connection)
-                    yield connection
-                except BaseException:
-                    self._laid_out = False
-                    connection.execute("ROLLBACK")
-                    raise
+                self._lay_out(connection)
+                yield connection
                 connection.execute("COMMIT")
             finally:
-                if not durable:
-                    connection.execute("PRAGMA synchronous = FULL")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                connection.owner = None
+                connection.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
     def _reading(self, table: str = "sessions") -> Iterator[sqlite3.Connection | None]:
