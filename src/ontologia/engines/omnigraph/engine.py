@@ -31,7 +31,7 @@ from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_vers
 from ontologia.errors import LockContentionError, OntologiaError
 from ontologia.files.duck import Duck, python_values
 from ontologia.model import TypeRef
-from ontologia.objects import Lease, Location
+from ontologia.objects import Lease, Location, Objects
 from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.graph import Graph
@@ -308,6 +308,10 @@ class GraphEngine(Engine):
     def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
         lease = self._locks.pop((name, owner_id), None)
         return lease is not None and lease.release()
+
+    def event_place(self) -> Objects:
+        """Events lie beside the graph; all branches share the queue."""
+        return self.graph.objects
 
     def close(self) -> None:
         self.duck.close()

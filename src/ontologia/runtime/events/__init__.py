@@ -24,7 +24,9 @@ def open_event_store(engine: Engine, namespace: str | None = None) -> EventStore
     if isinstance(place, Objects):
         from ontologia.runtime.events.object_store import ObjectEventStore
 
-        return ObjectEventStore(place, name, engine.config)
+        store = ObjectEventStore(place, name, engine.config)
+        store.branch = getattr(engine, "branch", None)
+        return store
     from ontologia.runtime.events.sqlite_store import SqliteEventStore
 
     return SqliteEventStore(place, name, engine.config)

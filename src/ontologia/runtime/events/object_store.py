@@ -72,7 +72,7 @@ class ObjectEventStore(ObjectEvents):
     def announce(self, events: Sequence[StoredEvent], head: Callable[[], int]) -> dict[str, str]:
         """The events go into the metadata. From the head before the first such commit on, the relay looks for them."""
         if not self._is_relayed:
-            self._put_if_absent(paths.mark(self.namespace, RELAY), {"commit_id": head()})
+            self._put_if_absent(self._relay_mark(), {"commit_id": head()})
             self._is_relayed = True
         return {OUTBOX: as_text([event.body() for event in events])}
 
@@ -89,7 +89,7 @@ class ObjectEventStore(ObjectEvents):
         now = head()
         if now == self._relayed_until:
             return 0
-        key = paths.mark(self.namespace, RELAY)
+        key = self._relay_mark()
         found = self._read(key)
         missing: list[StoredEvent] = []
         if found is not None and now > (done := int(found[0]["commit_id"])):
@@ -98,6 +98,10 @@ class ObjectEventStore(ObjectEvents):
             self._replace(key, {"commit_id": now}, found[1])
         self._relayed_until = now  # where there is no mark, nobody has committed with an event yet
         return len(missing)
+
+    def _relay_mark(self) -> str:
+        """Commits are counted branch by branch, so how far the relay has come is noted for each."""
+        return paths.mark(self.namespace, RELAY if self.branch is None else f"{RELAY}.{self.branch}")
 
     def _announced(self, commits: Iterable[Commit]) -> list[StoredEvent]:
         found = []

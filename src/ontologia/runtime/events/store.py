@@ -77,6 +77,9 @@ class Removal:
 class EventStore(ABC):
     """The events of one namespace."""
 
+    branch: str | None = None
+    """The branch of a graph whose commits this store relays; None where there are none."""
+
     def __init__(self, namespace: str, config: OntologiaConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self.namespace = checked_namespace(namespace)
         self.config = config
