@@ -159,6 +159,30 @@ def test_a_dead_letter_is_written_and_told_of_whoever_dies(when):
         assert left_over(place) == []
 
 
+def come_later(place: Place):
+    """A new handler, where another one of its type is done with the event already."""
+    place.victim.commit(event=StockLow(sku="tea"))
+    place.seen = []
+
+    @on_event(StockLow)
+    def reorder(ctx): ...
+
+    @on_event(StockLow)
+    def newcomer(ctx):
+        place.seen.append(ctx.event.sku)
+
+    place.run(place.victim, [reorder])
+    place.handlers = [newcomer]
+    return lambda: place.run(place.victim, place.handlers)
+
+
+def test_a_new_handler_that_dies_before_it_has_looked_around_looks_again():
+    for number, place in crashes(come_later, "after"):
+        place.recover(place.handlers)
+        assert set(place.seen) == {"tea"}, f"crash after request {number}"
+        assert left_over(place) == []
+
+
 def left_over(place: Place) -> list[str]:
     """Markers that nobody removed."""
     return [info.key for info in open_objects(place.uri).list("event_queue/")]

@@ -48,6 +48,7 @@ class Candidate:
 
     marker: Marker
     subscription: Subscription
+    is_shared: bool
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -62,7 +63,7 @@ class ObjectEventStore(ObjectEvents):
         super().__init__(objects, namespace, config, clock)
         self._not_before: dict[tuple[str, str], float] = {}
         self._finished: dict[tuple[str, str], None] = {}
-        self._spent: list[tuple[StoredEvent, str]] = []
+        self._spent: list[tuple[StoredEvent, str, bool]] = []
         self._is_relayed = False
         self._relayed_until: int | None = None
         self._second_looks: list[tuple[float, float, Subscription]] = []
@@ -226,8 +227,14 @@ class ObjectEventStore(ObjectEvents):
         by_type: dict[str, list[Subscription]] = {}
         for item in subscriptions:
             by_type.setdefault(item.type, []).append(item)
-        queues = [self._queue(paths.type_queue(self.namespace, type), wanted) for type, wanted in by_type.items()]
-        queues += [self._queue(paths.handler_queue(self.namespace, item.handler_id), [item]) for item in subscriptions]
+        queues = [
+            self._queue(paths.type_queue(self.namespace, type), wanted, is_shared=True)
+            for type, wanted in by_type.items()
+        ]
+        queues += [
+            self._queue(paths.handler_queue(self.namespace, item.handler_id), [item], is_shared=False)
+            for item in subscriptions
+        ]
         seen: set[tuple[str, str]] = set()
         for candidate in heapq.merge(*queues, key=lambda item: item.order):
             identity = (candidate.marker.event_id, candidate.subscription.handler_id)
@@ -235,12 +242,12 @@ class ObjectEventStore(ObjectEvents):
                 seen.add(identity)
                 yield candidate
 
-    def _queue(self, folder: str, wanted: Sequence[Subscription]) -> Iterator[Candidate]:
+    def _queue(self, folder: str, wanted: Sequence[Subscription], *, is_shared: bool) -> Iterator[Candidate]:
         ordered = sorted(wanted, key=lambda item: (-item.priority, item.handler_id))
         for info in self.objects.list(folder):
             marker = Marker.parse(info.key.removeprefix(folder))
             if marker is not None:
-                yield from (Candidate(marker, item) for item in ordered)
+                yield from (Candidate(marker, item, is_shared) for item in ordered)
 
     def _try(self, candidate: Candidate, session_id: str) -> Held | str | None:
         """Claim one event, or learn when to look at it again."""
@@ -252,25 +259,28 @@ class ObjectEventStore(ObjectEvents):
         if event.type != item.type:
             return None
         if (event.id, item.handler_id) in self._finished:
-            self._spend(event, item.handler_id)
+            self._spend(event, item.handler_id, is_shared=candidate.is_shared)
             return None
         claim = self.next_claim(None, event.id, item.handler_id, session_id)
         key = paths.claim(self.namespace, event.id, item.handler_id)
         outcome = self._conditional(key, claim.body(), None)
         if isinstance(outcome, Committed):
-            return self.held(item, event, claim, outcome.etag)
-        return self._take_over(item, event, outcome, session_id)
+            return self.held(item, event, claim, outcome.etag, is_shared=candidate.is_shared)
+        return self._take_over(candidate, event, outcome, session_id)
 
-    def _take_over(self, item: Subscription, event: StoredEvent, found: Rejected, session_id: str) -> Held | str | None:
+    def _take_over(
+        self, candidate: Candidate, event: StoredEvent, found: Rejected, session_id: str
+    ) -> Held | str | None:
+        item, is_shared = candidate.subscription, candidate.is_shared
         key = paths.claim(self.namespace, event.id, item.handler_id)
         if found.etag is None:
             return None
         old = Claim.read(found.winner, self.objects.url(key))
         if old.finished:
             if "writer_id" in old.other:
-                self._finish(event, old)
+                self._finish(event, old, is_shared=is_shared)
             else:  # 0.3 finishes before it writes the claim
-                self._spend(event, item.handler_id)
+                self._spend(event, item.handler_id, is_shared=is_shared)
             return None
         free_at = max(seconds_of(old.lease_until), seconds_of(old.available_at))
         if free_at > self.clock.wall():
@@ -281,9 +291,9 @@ class ObjectEventStore(ObjectEvents):
         if etag is None:
             return BUSY
         if claim.finished:
-            self._finish(event, claim)
+            self._finish(event, claim, is_shared=is_shared)
             return None
-        return self.held(item, event, claim, etag)
+        return self.held(item, event, claim, etag, is_shared=is_shared)
 
     def _wait(self, event_id: str, handler_id: str, seconds: float) -> None:
         if len(self._not_before) > REMEMBERED:
@@ -320,7 +330,7 @@ class ObjectEventStore(ObjectEvents):
         if self._put_claim(held, claim) is None:
             return False
         if claim.finished:
-            self._finish(held.event, claim)
+            self._finish(held.event, claim, is_shared=held.is_shared)
         else:
             until = seconds_of(claim.available_at) - self.clock.wall()
             self._wait(held.event.id, claim.handler_id, max(until, 0.0))
@@ -330,7 +340,7 @@ class ObjectEventStore(ObjectEvents):
         key = paths.claim(self.namespace, held.event.id, claim.handler_id)
         return None if held.version is None else self._replace(key, claim.body(), held.version)
 
-    def _finish(self, event: StoredEvent, claim: Claim) -> None:
+    def _finish(self, event: StoredEvent, claim: Claim, *, is_shared: bool) -> None:
         """What follows from a claim that ended. Done again by another, it does the same."""
         where = f"the claim of {claim.handler_id} on event {event.id}"
         follow = [StoredEvent.read(body, where) for body in claim.emitted]
@@ -341,16 +351,16 @@ class ObjectEventStore(ObjectEvents):
             follow += [] if notice is None else [notice]
         if follow:
             self.enqueue(follow)
-        self._spend(event, claim.handler_id)
+        self._spend(event, claim.handler_id, is_shared=is_shared)
 
     # --- markers of what is done ---
 
-    def _spend(self, event: StoredEvent, handler_id: str) -> None:
+    def _spend(self, event: StoredEvent, handler_id: str, *, is_shared: bool) -> None:
         """Remember to remove a marker, together with others."""
         if len(self._finished) > REMEMBERED:
             self._finished = dict(islice(self._finished.items(), REMEMBERED // 2, None))
         self._finished[event.id, handler_id] = None
-        self._spent.append((event, handler_id))
+        self._spent.append((event, handler_id, is_shared))
         if len(self._spent) >= self.config.event_claim_limit:
             self.flush()
 
@@ -362,12 +372,12 @@ class ObjectEventStore(ObjectEvents):
         handlers = self._handlers()
         behind: list[str] = []
         done: set[str] = set()
-        for event, handler_id in spent:
+        for event, handler_id, is_shared in spent:
             name = Marker.of(event).name
-            done |= {
-                paths.type_queue(self.namespace, event.type) + name,
-                paths.handler_queue(self.namespace, handler_id) + name,
-            }
+            done.add(paths.handler_queue(self.namespace, handler_id) + name)
+            if not is_shared:  # whoever took it out of the shared queue has handed it on
+                continue
+            done.add(paths.type_queue(self.namespace, event.type) + name)
             behind += [
                 paths.handler_queue(self.namespace, other) + name
                 for other in handlers.get(event.type, ())

@@ -50,6 +50,8 @@ class Held:
     claim: Claim
     steady_until: float
     version: Any = None
+    is_shared: bool = False
+    """Whether it was found in a queue that several handlers look at."""
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -212,8 +214,16 @@ class EventStore(ABC):
 
     # --- what stores share ---
 
-    def held(self, subscription: Subscription, event: StoredEvent, claim: Claim, version: Any = None) -> Held:
-        return Held(subscription, event, claim, self.clock.steady() + self.lease_s, version)
+    def held(
+        self,
+        subscription: Subscription,
+        event: StoredEvent,
+        claim: Claim,
+        version: Any = None,
+        *,
+        is_shared: bool = False,
+    ) -> Held:
+        return Held(subscription, event, claim, self.clock.steady() + self.lease_s, version, is_shared)
 
     def next_claim(self, found: Claim | None, event_id: str, handler_id: str, session_id: str) -> Claim:
         """The claim a session may put in the place of what it found, or a dead letter if it was left once too often."""
