@@ -13,6 +13,7 @@ from pathlib import Path
 import ontologia
 
 SOURCE = Path(ontologia.__file__).parent
+OF_NAMED_TUPLES = {"_fields", "_asdict", "_replace", "_make"}  # public, for all their underscores
 MODULE_NAME = re.compile(r"(ontologia(?:\.\w+)+)(?::[\w.]+)?")
 
 
@@ -176,7 +177,7 @@ def reached_into(module: Module) -> set[str]:
     """Private members of something else, as in `repository._entries`, whose names only other rooms define."""
     taken = {n.attr for n in ast.walk(module.tree) if isinstance(n, ast.Attribute) and not _is_own(n)}
     homes = private_definitions()
-    return {name for name in taken if name in homes and module.room not in homes[name]}
+    return {name for name in taken - OF_NAMED_TUPLES if name in homes and module.room not in homes[name]}
 
 
 def _is_own(node: ast.Attribute) -> bool:
