@@ -64,9 +64,9 @@ def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *,
     cutoff = datetime.now(UTC) - parse_age(older_than)
     graph.check_writable()
     with graph.leases.hold(CONTROL):  # no branch comes or goes, and no other cleanup runs
-        needed = _needed(graph, keep, cutoff)
         report = CleanupReport(dry_run)
         _forks(graph, report)
+        needed = _needed(graph, keep, cutoff)
         for (path, branch), versions in sorted(needed.items(), key=str):
             _versions(graph, path, branch, versions, cutoff, report)
         return report
@@ -91,8 +91,9 @@ def _needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int
     paths = {table.path for manifest in manifests.values() for table in manifest.tables.values()}
     for path in paths:
         for branch, fork in graph.datasets.branches(path).items():
-            needed[path, fork["parent_branch"]].add(fork["parent_version"])
-            needed[path, branch].add(fork["parent_version"])
+            if branch in manifests:
+                needed[path, fork["parent_branch"]].add(fork["parent_version"])
+                needed[path, branch].add(fork["parent_version"])
     return needed
 
 

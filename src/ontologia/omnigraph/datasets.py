@@ -177,9 +177,15 @@ class Datasets:
     # --- branches of a dataset ---
 
     def branches(self, path: str) -> dict[str, Any]:
+        """The branches of a dataset. Lance lists, then reads each: one that goes in between makes it fail."""
         dataset = self.open(path)
-        with translated("list branches of", dataset.uri):
-            return dict(dataset.branches.list())
+        for attempt in range(10):
+            try:
+                return dict(dataset.branches.list())
+            except (ValueError, OSError) as problem:
+                if not is_missing(problem) or attempt == 9:
+                    raise lance_error("list branches of", dataset.uri, problem) from problem
+        raise AssertionError("unreachable")
 
     def fork(self, path: str, branch: str, source: str | None, version: int) -> LanceDataset:
         """Make a branch from a version. What a crash left of a branch of that name goes first."""
