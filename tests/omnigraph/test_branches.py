@@ -50,7 +50,7 @@ def test_a_branch_begins_at_a_commit_of_the_past(filled):
     put(filled, {PERSON: people(a=9)})
     branches.create_branch(filled, "old", first)
     assert contents(filled, "old")[PERSON]["a"]["age"] == 1
-    assert [it.graph_commit_id for it in filled.commits("old")][0] == first
+    assert next(filled.commits("old")).graph_commit_id == first
 
 
 def test_the_log_of_a_branch_has_its_own_commits_and_those_before_the_fork(filled):
