@@ -11,6 +11,7 @@ from ontologia.cli import (
     check,
     commits,
     events,
+    graphs,
     maintenance,
     migrate,
     pipeline,
@@ -59,6 +60,7 @@ def build() -> typer.Typer:
         remember(ctx, values)
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
-    for module in (storage, verify, schema, migrate, query, commits, events, transfer, maintenance, check, pipeline):
+    modules = (storage, verify, schema, migrate, query, commits, events, transfer, maintenance, check, pipeline, graphs)
+    for module in modules:
         module.register(app)
     return app

@@ -22,7 +22,8 @@ def register(app: typer.Typer) -> None:
 def init(
     run: Run,
     engine: Annotated[
-        Literal["sqlite", "s3"] | None, typer.Option("--engine", help="Must fit the target; it is clear from that.")
+        Literal["sqlite", "s3", "omnigraph"] | None,
+        typer.Option("--engine", help="Clear from the target, but for a graph: omnigraph."),
     ] = None,
     engine_version: Annotated[
         Literal["v1", "v2"] | None, typer.Option("--engine-version", help="The layout, the latest by default.")
@@ -35,7 +36,8 @@ def init(
     from ontologia.engines.dispatch import initialize_storage
 
     settings = run.settings
-    if engine is not None and engine != settings.target.backend:
+    fits = "s3" if engine == "omnigraph" else engine  # a graph lies where object storage does
+    if engine is not None and fits != settings.target.backend:
         raise UsageError(f"--engine {engine} does not fit the target, {settings.where}")
     if token is not None and not force:
         raise UsageError("--token is for --force: a new store needs none")
@@ -47,6 +49,7 @@ def init(
             settings.db,
             storage_uri=settings.storage_uri,
             config=settings.config,
+            engine=engine,
             engine_version=engine_version,
             dry_run=dry_run,
             force=force,
@@ -62,7 +65,7 @@ def init(
     report = initialize(dry_run=dry_run)
     facts = {
         "target": settings.where,
-        "backend": report.target.backend,
+        "backend": engine or report.target.backend,
         "engine_version": report.engine_version,
         "initialized": report.initialized,
         "planned": report.planned,
@@ -71,7 +74,7 @@ def init(
 
     def draw(face: Face) -> None:
         verb = "initialized" if report.initialized else "would initialize"
-        face.line(f"{verb} {report.target.backend}/{report.engine_version} at {settings.where}", "good")
+        face.line(f"{verb} {engine or report.target.backend}/{report.engine_version} at {settings.where}", "good")
         for item in report.planned:
             face.change("+", item)
         if report.token is not None:
