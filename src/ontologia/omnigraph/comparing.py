@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
+CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -57,6 +59,53 @@ def compare(old: LanceDataset | None, new: LanceDataset | None) -> Difference:
     deleted = was.filter(pc.invert(pc.is_in(was.column("id"), value_set=now.column("id").combine_chunks())))
     assert isinstance(inserted, pa.Table)
     return Difference(inserted, before.filter(changed), after.filter(changed), deleted)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a lineage did since a version: rows as they are now, and ids that are gone. Rows may be as they were."""
+
+    rows: pa.Table
+    deleted: list[str]
+
+    @property
+    def ids(self) -> set[str]:
+        return {*self.rows.column("id").to_pylist(), *self.deleted}
+
+
+def written_since(old: LanceDataset | None, new: LanceDataset, *, descends: bool) -> Written:
+    """What happened between a version and one that descends from it, from what its own fragments say.
+
+    A row knows the versions it was created and last updated at, also after a compaction moved it. So the rows that were
+    written are those of new fragments with a later version, and how many are gone follows by counting. Only where some
+    are, or where the versions are not of one line, both sides are compared.
+    """
+    if old is not None and descends:
+        before, after = _fragments(old), _fragments(new)
+        fresh = [item for files, item in after.items() if files not in before]
+        if all(_lost(before[files], after[files]) >= 0 for files in before.keys() & after.keys()):
+            later = f"{UPDATED} > {old.version}"
+            columns = [*new.schema.names, CREATED]
+            found = new.scanner(columns=columns, filter=later, fragments=fresh).to_table() if fresh else None
+            created = 0 if found is None else _later(found.column(CREATED), old.version)
+            lost = sum(_lost(item, after.get(files)) for files, item in before.items())
+            kept = sum(item.count_rows() for item in fresh) - created  # updated, or only moved
+            if lost == kept:
+                rows = new.schema.empty_table() if found is None else found.drop_columns([CREATED])
+                return Written(_conformed(rows, new.schema.remove_metadata()), [])
+    difference = compare(old, new)
+    return Written(difference.written, difference.deleted.column("id").to_pylist())
+
+
+def _lost(before: Any, after: Any | None) -> int:
+    """How many rows of a fragment are not there any more."""
+    return int(before.count_rows() - (0 if after is None else after.count_rows()))
+
+
+def _later(versions: pa.ChunkedArray, than: int) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.greater(versions, than)).as_py() or 0)
 
 
 def _touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Table | None, pa.Table | None]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import MergeConflictError, ValidationError
 from ontologia.omnigraph.commits import merge_base
-from ontologia.omnigraph.comparing import Difference, compare
-from ontologia.omnigraph.manifest import CommitRecord, Manifest, Table
+from ontologia.omnigraph.comparing import written_since
+from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin, Table
 from ontologia.omnigraph.mutation import ENDS, Checks, TableChange, endpoints_of, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
 from ontologia.omnigraph.snapshots import Snapshot, same_place
@@ -60,9 +60,7 @@ class _Merged:
     """One table: what the source changes in the target."""
 
     change: TableChange
-    source: Difference
-    target: Difference | None
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[Conflict]
 
 
 def merge(
@@ -184,19 +182,33 @@ def _table(sides: _Sides, key: str, strategy: Strategy) -> _Merged:
     base, source, target = (side.find(key) for side in (sides.base, sides.source, sides.target))
     assert source is not None
     change = _registered(sides, key)
-    theirs = compare(base, source)
-    ours = None if target is None or same_place(*sides.pins(key)[::2]) else compare(base, target)
-    merged = _Merged(change, theirs, ours)
-    written, deleted = theirs.written, theirs.deleted.column("id").to_pylist()
-    if ours is not None:
+    pins = sides.pins(key)
+    theirs = written_since(base, source, descends=_descends(sides, *pins[:2]))
+    written, deleted = theirs.rows, theirs.deleted
+    conflicts: list[Conflict] = []
+    if target is not None and not same_place(pins[0], pins[2]):
+        ours = written_since(base, target, descends=_descends(sides, pins[0], pins[2]))
         both = theirs.ids & ours.ids
         if both:
-            keep = _decided(merged, key, both, strategy)
-            written = _without(written, both - keep)
-            deleted = [name for name in deleted if name not in both - keep]
+            kept, conflicts = _decided(sides, key, both, strategy)
+            written = _without(written, both - kept)
+            deleted = [name for name in deleted if name not in both - kept]
     change.rows = written if written.num_rows else None
     change.deleted = deleted
-    return merged
+    return _Merged(change, conflicts)
+
+
+def _descends(sides: _Sides, old: Pin | None, new: Pin | None) -> bool:
+    """Whether a version of a table came out of another: on the same lineage, or on one that was forked later."""
+    if old is None or new is None or old.path != new.path:
+        return False
+    forks = sides.base.graph.datasets.branches(old.path)
+    branch, version = new.branch, new.version
+    while branch != old.branch:
+        if branch is None or branch not in forks:
+            return False
+        branch, version = forks[branch]["parent_branch"], forks[branch]["parent_version"]
+    return old.version <= version
 
 
 def _registered(sides: _Sides, key: str) -> TableChange:
@@ -230,45 +242,38 @@ def _pin_notes(sides: _Sides, key: str) -> dict[str, Any]:
     return {name: value for name, value in metadata.items() if name not in own}
 
 
-def _decided(merged: _Merged, key: str, both: set[str], strategy: Strategy) -> set[str]:
-    """Ids that both sides changed: agreement is none, a conflict goes to the strategy. Those that the source wins."""
-    assert merged.target is not None
-    theirs, ours = _by_id(merged.source, both), _by_id(merged.target, both)
-    won = set()
-    for name in sorted(both):
-        base, source = theirs[name]
-        _, target = ours[name]
-        if repr(source) == repr(target):  # in one schema; and not-a-number is equal to itself
+def _decided(sides: _Sides, key: str, both: set[str], strategy: Strategy) -> tuple[set[str], list[Conflict]]:
+    """Ids that both sides wrote: those that the source wins, and the conflicts. Not all of them were changed."""
+    names = sorted(both)
+    base, source, target = (_rows(side, key, names) for side in (sides.base, sides.source, sides.target))
+    won, conflicts = set(), []
+    for name in names:
+        was, theirs, ours = base.get(name), source.get(name), target.get(name)
+        if _same(theirs, was) or _same(theirs, ours):
+            continue
+        if _same(ours, was):
+            won.add(name)
             continue
         kind: Any = "DivergentUpdate"
-        if base is None:
+        if was is None:
             kind = "DivergentInsert"
-        elif source is None or target is None:
+        elif theirs is None or ours is None:
             kind = "DeleteVsUpdate"
-        merged.conflicts.append(Conflict(key, name, kind, base, source, target))
+        conflicts.append(Conflict(key, name, kind, was, theirs, ours))
         if strategy == "theirs":
             won.add(name)
-    return won
+    return won, conflicts
 
 
-def _by_id(difference: Difference, ids: set[str]) -> dict[str, tuple[Row | None, Row | None]]:
-    """Before and after, of the ids asked for."""
-    found: dict[str, tuple[Row | None, Row | None]] = {}
-    for row in _only(difference.inserted, ids).to_pylist():
-        found[row["id"]] = (None, row)
-    for row in _only(difference.deleted, ids).to_pylist():
-        found[row["id"]] = (row, None)
-    before = {row["id"]: row for row in _only(difference.before, ids).to_pylist()}
-    for row in _only(difference.after, ids).to_pylist():
-        found[row["id"]] = (before[row["id"]], row)
-    return found
+def _rows(side: Snapshot, key: str, names: Sequence[str]) -> dict[str, Row]:
+    return {row["id"]: row for row in side.rows_of(key, names).to_pylist()} if key in side else {}
 
 
-def _only(rows: pa.Table, ids: set[str]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return rows.filter(pc.is_in(rows.column("id"), value_set=pa.array(sorted(ids), pa.string())))
+def _same(left: Row | None, right: Row | None) -> bool:
+    """By the text of the values: null is no empty text, and not-a-number is equal to itself."""
+    if left is None or right is None:
+        return left is right
+    return sorted(map(repr, left.items())) == sorted(map(repr, right.items()))
 
 
 def _without(rows: pa.Table, ids: set[str]) -> pa.Table:

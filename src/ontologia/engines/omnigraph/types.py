@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ IDS = {"entity": ("id",), "relation": ("id", "src", "dst")}
 RESERVED = frozenset(("id", "src", "dst", "_distance", "_score"))
 EMPTY = 3
 """The manifest version of a graph that was just made. A commit's number is its manifest version, counted from there."""
+_VERSION = re.compile(r'"schema_version": (\d+)')
 SCHEMA_VERSION = "schema_version"  #: noted with every published version of a table
 
 
@@ -55,6 +57,9 @@ class GraphType:
         names = sorted(self.schema.names) + ([self.schema.instance_key] if self.schema.instance_key else [])
         taken, found = set(RESERVED), {}
         for name in names:
+            if name == "id" == self.schema.primary_key and self.schema.by_name[name].scalar == "str":
+                found[name] = name  # the key is the id: it is stored once
+                continue
             candidate, number = name, 1
             while candidate.casefold() in taken or candidate.startswith("_row"):
                 number += 1
@@ -73,7 +78,7 @@ class GraphType:
 
         fields = [pa.field(name, pa.string(), nullable=False) for name in IDS[self.ref.kind]]
         by_column = {column: name for name, column in self.columns.items()}
-        for column in sorted(by_column):
+        for column in sorted(by_column.keys() - set(IDS[self.ref.kind])):
             fields.append(pa.field(column, self._type(by_column[column])))
         return pa.schema(fields)
 
@@ -109,6 +114,8 @@ class GraphType:
 
         arrays = dict(zip(IDS[self.ref.kind], self._ids(rows), strict=True))
         for name, column in self.columns.items():
+            if column in arrays:
+                continue
             if name == self.schema.instance_key and name not in self.schema.by_name:
                 arrays[column] = rows.column("instance_key")
             elif name in self.vectors:
@@ -196,9 +203,9 @@ def version_note(version: SchemaVersion) -> dict[str, Any]:
 
 
 def pin_version(text: str) -> int | None:
-    """The schema version of a published table version, from its note; the JSON is ours, one key of it is looked at."""
-    version = json.loads(text).get(SCHEMA_VERSION)
-    return None if version is None else int(version)
+    """The schema version of a published table version, from its note. There is one per commit, so it is not parsed."""
+    found = _VERSION.search(text)
+    return None if found is None else int(found[1])
 
 
 def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.omnigraph.engine import GraphEngine
@@ -20,16 +20,18 @@ from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
-from ontologia.omnigraph.snapshots import resolve, tags_of
+from ontologia.omnigraph.snapshots import Snapshot, resolve, tags_of
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.graphs import schema as graph_schema
-from ontologia.runtime.graphs.changes import GraphTransaction, registered, rows_of_table
+from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, registered, rows_of_table
 from ontologia.runtime.graphs.files import read_lines, write_lines
 from ontologia.runtime.graphs.schema import SchemaPlan
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T", bound=Declared)
 
 LOAD_MODES = ("overwrite", "append", "merge")
 
@@ -48,10 +50,28 @@ class GraphSnapshot:
         """The query builder, on this state."""
         return QueryRoot(self._engine)
 
+    def get(self, cls: type[T], key: Any) -> T | None:
+        """One object by key: a look into the index of ids, where there is one."""
+        declaration = cls.__declaration__
+        type = GraphType(declaration.schema)
+        if type.key not in self._manifest.pins:
+            return None
+        rows = Snapshot(self._engine.graph, self._manifest).rows_of(type.key, [id_from_key(declaration, key)])
+        if not rows.num_rows:
+            return None
+        found = type.from_graph(rows).to_pylist()[0]
+        values = {column.name: found[column.physical] for column in type.schema.columns}
+        for column in type.schema.columns:
+            if column.scalar is None and values[column.name] is not None:
+                values[column.name] = declaration.json_decoder(column.name)(values[column.name])
+        if declaration.ref.kind == "relation":
+            values |= {"left_key": found["left_key"], "right_key": found["right_key"]}
+            if declaration.instance_key:
+                values[declaration.instance_key] = found["instance_key"]
+        return cls(**values)
+
     def to_arrow(self, cls: type[Declared], columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a type as Lance has them: ids, then fields."""
-        from ontologia.omnigraph.snapshots import Snapshot
-
         return Snapshot(self._engine.graph, self._manifest).read(key_of(cls.__declaration__.ref), columns)
 
     def count(self, cls: type[Declared]) -> int:
