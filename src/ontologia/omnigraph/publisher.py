@@ -88,30 +88,30 @@ class Publisher:
                 _merge(dataset, rows)
             except OSError as problem:
                 if not is_contention(problem):
-                    self._settle(branch, record, problem)
-                elif attempt == PUBLISHER_RETRY_BUDGET:
+                    return self._settle(branch, record, problem)
+                if attempt == PUBLISHER_RETRY_BUDGET:
                     raise HeadMismatchError(
                         f"publishing to branch {branch} lost {attempt + 1} races for the same rows of __manifest: "
                         "try again"
                     ) from problem
-                else:
-                    time.sleep(0.01 * 2**attempt)
-                    continue
+                time.sleep(0.01 * 2**attempt)
+                continue
             self._compact(dataset)
-            return self.manifest(branch)
+            return self._read(dataset, branch)  # a handle that wrote is at what it wrote
         raise AssertionError("unreachable")
 
-    def _settle(self, branch: str, record: CommitRecord, problem: OSError) -> None:
+    def _settle(self, branch: str, record: CommitRecord, problem: OSError) -> Manifest:
         """The answer got lost: the head row says whether the commit did."""
         try:
-            head = self.manifest(branch).head
+            found = self.manifest(branch)
         except OntologiaError as second:
             raise CommitOutcomeUnknownError(
                 f"the answer to publishing commit {record.graph_commit_id} was lost ({problem}), and __manifest cannot "
                 f"be read ({second}): the next read-write open finishes or undoes it"
             ) from problem
-        if head is None or head.graph_commit_id != record.graph_commit_id:
+        if found.head is None or found.head.graph_commit_id != record.graph_commit_id:
             raise lance_error("publish to", f"__manifest of branch {branch}", problem) from problem
+        return found
 
     def _compact(self, dataset: LanceDataset) -> None:
         """Keep the cost of a publish flat. The commit stands whatever happens here."""

@@ -88,15 +88,7 @@ class GraphEngine(Engine):
         known = self._catalogs
         if known is not None and known[0] is manifest:
             return known[1]
-        layouts, dropped = {}, set()
-        for key in manifest.tables:
-            current = next((version for version in versions_of(manifest, key) if version.is_current), None)
-            if current is not None:
-                ref, activation = current.ref, current.activation_commit_id or 0
-                layouts[ref] = TypeLayout(ref, current.schema, current.schema_version_id, activation, key)
-            elif key in manifest.tombstones:
-                dropped.add(ref_of(key))
-        catalog = Catalog(head_of(manifest), layouts, frozenset(dropped), manifest)
+        catalog = catalog_of(manifest)
         self._catalogs = (manifest, catalog)
         return catalog
 
@@ -315,6 +307,19 @@ class GraphEngine(Engine):
 
     def close(self) -> None:
         self.duck.close()
+
+
+def catalog_of(manifest: Manifest) -> Catalog:
+    """The types of a graph at one of its versions."""
+    layouts, dropped = {}, set()
+    for key in manifest.tables:
+        current = next((version for version in versions_of(manifest, key) if version.is_current), None)
+        if current is not None:
+            ref, activation = current.ref, current.activation_commit_id or 0
+            layouts[ref] = TypeLayout(ref, current.schema, current.schema_version_id, activation, key)
+        elif key in manifest.tombstones:
+            dropped.add(ref_of(key))
+    return Catalog(head_of(manifest), layouts, frozenset(dropped), manifest)
 
 
 def head_of(manifest: Manifest) -> int:

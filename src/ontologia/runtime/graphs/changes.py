@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.engines.base import SchemaVersion
-from ontologia.engines.omnigraph.engine import GraphEngine
+from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
 from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
@@ -104,7 +104,8 @@ class GraphTransaction:
         self._kind: Any = "Mutation"
         self.commit: CommitRecord | None = None
         """The commit, once the block was left; None when nothing changed."""
-        graph.manifest(branch)
+        if branch != "main":
+            graph.check_branch(branch)
 
     # --- changes ---
 
@@ -178,8 +179,7 @@ class GraphTransaction:
         return self._graph.write(self.branch, self._kind, self._plan, actor=self._actor, if_commit=self._if_commit)
 
     def _plan(self, manifest: Manifest) -> WritePlan | None:
-        engine = GraphEngine(self._graph, branch=self.branch)
-        engine.catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
+        catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
         details = {} if self._message is None else {"message": self._message}
         changes = [change_of(manifest, pending) for pending in self._pending.values()]
         return plan_mutation(self._graph, manifest, changes, Checks(cascade=self._cascade), details)
