@@ -1,9 +1,9 @@
 """The console on graphs: every group of commands, from an empty place to a merge, and what it refuses."""
 
 import pytest
-from support.graph_shop import PERSON, killed, new_graph, people, put
 
 from ontologia.cli import main
+from support.graph_shop import PERSON, killed, new_graph, people, put
 
 
 @pytest.fixture
