@@ -56,11 +56,11 @@ class Location:
         return json.dumps({name: value for name, value in asdict(self.settings).items() if value != plain[name]})
 
     @classmethod
-    def from_text(cls, uri: str, settings: str | None) -> Self:
-        """The location of an address and the JSON of its settings."""
+    def from_text(cls, uri: str, settings: str | None, branch: str | None = None) -> Self:
+        """The location of an address, the JSON of its settings, and the branch that is meant."""
         if not settings:
-            return cls(uri)
+            return cls(uri, branch=branch)
         try:
-            return cls(uri, OntologiaConfig(**json.loads(settings)))
+            return cls(uri, OntologiaConfig(**json.loads(settings)), branch)
         except (TypeError, ValueError) as problem:
             raise ValidationError(f"settings are a JSON object of OntologiaConfig's fields: {problem}") from None

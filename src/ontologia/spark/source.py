@@ -26,7 +26,7 @@ from ontologia.spark.reading.reader import OntologiaReader, ReadPlan
 
 READ_OPTIONS = (
     *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
-    *("changes", "maxCommitsPerBatch", "stored", "settings"),
+    *("changes", "maxCommitsPerBatch", "stored", "branch", "settings"),
 )
 
 
@@ -78,7 +78,7 @@ class OntologiaSource(DataSource):
             raise ValidationError('say where the store is: .load("s3://bucket/prefix")')
         if "type" not in options:
             raise ValidationError('say which type: .option("type", "Customer")')
-        location = reading.existing(Location.from_text(uri, options.get("settings")))
+        location = reading.existing(Location.from_text(uri, options.get("settings"), options.get("branch")))
         with open_engine(location) as engine:
             _, schema = reading.resolve(engine, options["type"], options.get("kind"))
             window = self._window(engine)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_PART, BYTES_PER_PART = 8 * ROW_GROUP_ROWS, 64 << 20
-WRITE_OPTIONS = ("path", "type", "kind", "models", "onConflict", "onInvalid", "orderBy", "settings")
+WRITE_OPTIONS = ("path", "type", "kind", "models", "onConflict", "onInvalid", "orderBy", "branch", "settings")
 META = "meta."
 STAGING = "staging/"
 """Where rows wait in a store before they are compared; a vacuum clears it."""
@@ -109,7 +109,7 @@ def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool
     if not uri:
         raise ValidationError('say where the store is: .save("s3://bucket/prefix")')
     declaration = _declared(options)
-    with open_engine(Location.from_text(uri, options.get("settings"))) as engine:
+    with open_engine(Location.from_text(uri, options.get("settings"), options.get("branch"))) as engine:
         schema = _schema(engine, options, declaration)
         location, staging = engine.location, engine.staging_area
     return WritePlan(
