@@ -41,6 +41,8 @@ class SourceAddress:
     def options(self) -> dict[str, str]:
         """The same as options of `format("ontologia")`."""
         found = {"type": self.ref.name, "kind": self.ref.kind, "settings": self.location.settings_text()}
+        if self.location.branch is not None:
+            found["branch"] = self.location.branch
         match self.window.mode:
             case "as_of":
                 found["asOf"] = str(self.window.commit)
