@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from ontologia.runtime.events import object_paths as paths
 from ontologia.runtime.events.records import Claim, DeadLetter, SessionRecord, StoredEvent, instant
 from ontologia.runtime.events.store import EventStatus, EventStore
 
+_log = logging.getLogger(__name__)
 AT_ONCE = 16  # requests side by side
 REMEMBERED = 10_000  # events and claims kept in memory
 
@@ -49,7 +51,7 @@ class ObjectEvents(EventStore):
         found: list[EventStatus] = []
         for last in range(len(keys), 0, -AT_ONCE):
             chunk = keys[max(last - AT_ONCE, 0) : last][::-1]
-            loaded = [event for event in self.objects.map(self._load, chunk) if event is not None]
+            loaded = [event for event in self.objects.map(self._load_readable, chunk) if event is not None]
             for event in loaded:
                 if type not in (None, event.type):
                     continue
@@ -79,7 +81,7 @@ class ObjectEvents(EventStore):
 
     def chain(self, root_event_id: str) -> list[StoredEvent]:
         keys = [info.key for info in self.objects.list(f"events/{self.namespace}/")]
-        events = [event for event in self.objects.map(self._load, keys) if event is not None]
+        events = [event for event in self.objects.map(self._load_readable, keys) if event is not None]
         return sorted(
             (event for event in events if event.root_event_id == root_event_id),
             key=lambda event: (event.chain_depth, event.created_at, event.id),
@@ -106,6 +108,16 @@ class ObjectEvents(EventStore):
                 self._events.clear()
             self._events[key] = event
         return event
+
+    def _load_readable(self, key: str) -> StoredEvent | None:
+        """An event, or None where the object is damaged: what looks at many is not stopped by one."""
+        try:
+            return self._load(key)
+        except StorageBackendError as problem:
+            if not is_malformed(problem):
+                raise
+            _log.error("an event is passed over: %s", problem)
+            return None
 
     def _read(self, key: str) -> tuple[dict[str, Any], str] | None:
         try:
@@ -147,6 +159,11 @@ class ObjectEvents(EventStore):
             buried=lambda winner: False,
             budget_s=self.config.s3_request_timeout_s * 2,
         )
+
+
+def is_malformed(problem: StorageBackendError) -> bool:
+    """Whether an object was read and made no sense; failures of the storage say where they happened."""
+    return not problem.context
 
 
 def as_text(value: Any) -> str:

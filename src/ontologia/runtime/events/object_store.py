@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from typing import Any
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Commit
+from ontologia.errors import StorageBackendError
 from ontologia.objects import (
     SYSTEM_CLOCK,
     Clock,
@@ -31,12 +33,13 @@ from ontologia.objects import (
     prove_conditions,
 )
 from ontologia.runtime.events import object_paths as paths
-from ontologia.runtime.events.object_events import AT_ONCE, REMEMBERED, ObjectEvents, as_bytes, as_text
+from ontologia.runtime.events.object_events import AT_ONCE, REMEMBERED, ObjectEvents, as_bytes, as_text, is_malformed
 from ontologia.runtime.events.object_paths import Marker
 from ontologia.runtime.events.records import Claim, DeadLetter, SessionRecord, StoredEvent, instant, seconds_of
 from ontologia.runtime.events.store import Held, Removal, Subscription
 from ontologia.runtime.events.types import dead_letter_notice
 
+_log = logging.getLogger(__name__)
 OUTBOX = "ontologia.events"  # the key in a commit's metadata
 RELAY = "relay"
 BUSY = "busy"
@@ -107,10 +110,14 @@ class ObjectEventStore(ObjectEvents):
     def _announced(self, commits: Iterable[Commit]) -> list[StoredEvent]:
         found = []
         for commit in commits:
-            text = commit.metadata.get(OUTBOX)
-            for body in json.loads(text) if isinstance(text, str) else ():
-                if body.get("namespace") == self.namespace:
-                    found.append(StoredEvent.read(body, f"the events of commit {commit.id}"))
+            where = f"the events of commit {commit.id}"
+            try:
+                bodies = json.loads(commit.metadata.get(OUTBOX) or "[]")
+                events = [StoredEvent.read(body, where) for body in bodies]
+            except (TypeError, ValueError, StorageBackendError) as problem:  # a note of a user's, by that name
+                _log.warning("%s cannot be read, and are passed over: %s", where, problem)
+                continue
+            found += [event for event in events if event.namespace == self.namespace]
         return found
 
     def _not_queued(self, events: Sequence[StoredEvent]) -> list[StoredEvent]:
@@ -187,7 +194,7 @@ class ObjectEventStore(ObjectEvents):
         queued = {info.key.removeprefix(waiting) for info in self.objects.list(waiting)}
         own = paths.handler_queue(self.namespace, item.handler_id)
         for first in range(0, len(keys), 1000):
-            events = self.objects.map(self._load, keys[first : first + 1000])
+            events = self.objects.map(self._load_readable, keys[first : first + 1000])
             wanted = [event for event in events if event is not None and event.type == item.type]
             names = {Marker.of(event).name for event in wanted} - queued
             self._put_empty(own + name for name in sorted(names))
@@ -250,7 +257,17 @@ class ObjectEventStore(ObjectEvents):
                 yield from (Candidate(marker, item, is_shared) for item in ordered)
 
     def _try(self, candidate: Candidate, session_id: str) -> Held | str | None:
-        """Claim one event, or learn when to look at it again."""
+        """Claim one event, or learn when to look at it again. One that is damaged does not hold up the others."""
+        try:
+            return self._claim(candidate, session_id)
+        except StorageBackendError as problem:
+            if not is_malformed(problem):
+                raise
+            _log.error("an event is passed over for an hour: %s", problem)
+            self._wait(candidate.marker.event_id, candidate.subscription.handler_id, 3600)
+            return None
+
+    def _claim(self, candidate: Candidate, session_id: str) -> Held | str | None:
         item, marker = candidate.subscription, candidate.marker
         event = self._load(marker.event_key(self.namespace))
         if event is None:  # its writer has not come that far, or never will
@@ -412,10 +429,15 @@ class ObjectEventStore(ObjectEvents):
         self, key: str, before: str, handlers: Mapping[str, Sequence[str]]
     ) -> tuple[StoredEvent, list[str]] | None:
         """An old event and all that belongs to it, unless a handler waits for it or was done with it only lately."""
-        event = self._load(key)
+        try:
+            event = self._load(key)
+            claims = [] if event is None else self.claims(event.id)
+        except StorageBackendError as problem:
+            if not is_malformed(problem):
+                raise
+            return None  # damaged: for a person to look at
         if event is None:
             return None
-        claims = self.claims(event.id)
         if any((claim.ack_at or claim.dead_lettered_at or "9") >= before for claim in claims):
             return None
         if not set(handlers.get(event.type, ())) <= {claim.handler_id for claim in claims}:

@@ -116,8 +116,14 @@ LETTER_COLUMNS = (
 
 
 def event_of(row: Sequence[Any]) -> StoredEvent:
+    """The event of a row. A payload that is no JSON object is kept as text, which no event class takes: a handler fails
+    for this event, and goes on with the others."""
     id, namespace, type, payload, *rest = row
-    return StoredEvent(id, namespace, type, json.loads(payload), *rest)
+    try:
+        found = json.loads(payload)
+    except ValueError:
+        found = None
+    return StoredEvent(id, namespace, type, found if isinstance(found, dict) else {"unreadable": payload}, *rest)
 
 
 def claim_of(row: Sequence[Any]) -> Claim:
