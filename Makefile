@@ -7,7 +7,7 @@ WORKERS ?= 2
 LOCKED := --constraint requirements.lock --build-constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-s3a check lint types bench docs lock clean
+.PHONY: help demo test test-slow test-s3a soak check lint types bench docs lock clean
 
 help: ## What this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,10 @@ test-slow: $(INSTALLED) ## The rest: kills in a loop, races for a minute, cluste
 
 test-s3a: $(INSTALLED) ## Buckets read by Spark itself, through Hadoop's S3A, whose jars come from Maven Central
 	@$(BIN)/python -m pytest -n 0 -m s3a tests/spark/test_s3a.py
+
+SECONDS ?= 600
+soak: $(INSTALLED) ## Random questions, answered by every engine as by an oracle, for SECONDS=600
+	@$(BIN)/python -m ontologia.testing.differential --seconds $(SECONDS)
 
 check: lint types ## Lint, types and the quick tests, for before every commit
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not thorough and not s3 and not spark"

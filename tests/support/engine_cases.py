@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from ontologia.engines.dispatch import initialize_storage
 from ontologia.testing.conformance import EngineCase
-
-
-def directory(engine_version: str) -> EngineCase:
-    """An object-storage engine in a directory."""
-    return _on_objects("directory", engine_version, lambda folder: (folder / "store").as_uri())
+from ontologia.testing.conformance import directory as directory
 
 
 def bucket(engine_version: str) -> EngineCase:
-    """The same on the S3 server that the tests start; the bucket `conformance` must be there."""
-    return _on_objects("bucket", engine_version, lambda folder: f"s3://conformance/{uuid.uuid4().hex}")
+    """An object-storage engine on the S3 server that the tests start; the bucket `conformance` must be there."""
 
-
-def _on_objects(place: str, engine_version: str, choose: Callable[[Path], str]) -> EngineCase:
     def create(folder: Path) -> str:
-        uri = choose(folder)
+        uri = f"s3://conformance/{uuid.uuid4().hex}"
         initialize_storage(storage_uri=uri, engine_version=engine_version)
         return uri
 
-    return EngineCase(f"s3/{engine_version} in a {place}", create)
+    return EngineCase(f"s3/{engine_version} in a bucket", create)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeV
 from ontologia.errors import MetadataUnavailableError
 from ontologia.model.expressions import FieldExpr, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
-from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema
+from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema, check_name
 from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
 from ontologia.model.validation import checked, row_adapter, value_adapter
-from ontologia.model.values import is_unicode, key_text
+from ontologia.model.values import key_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -378,8 +378,12 @@ _RESERVED = {"relation": {"left_key", "right_key", "left", "right", "instance_ke
 
 def declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Declaration:
     """Collect the options of a class's own fields and of those it inherits."""
-    if "\0" in ref.name or not ref.name.strip() or not is_unicode(ref.name):
-        raise TypeError(f"{cls.__name__}: {ref.name!r} cannot be the name of a stored type")
+    try:
+        check_name(ref.name, "a stored type")
+        for name in inspect.get_annotations(cls):
+            check_name(name, "a field")
+    except ValueError as problem:
+        raise TypeError(f"{cls.__name__}: {problem}") from None
     inherited = getattr(cls, "__declaration__", None)
     options: dict[str, FieldOptions] = dict(inherited.options) if inherited is not None else {}
     own = inspect.get_annotations(cls)

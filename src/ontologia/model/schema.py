@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from ontologia.model.columns import COMMIT_ID, Column, identity_of, layout
 from ontologia.model.typespec import TypeSpec, canonical_json
+from ontologia.model.values import is_unicode
 
 Kind = Literal["entity", "relation"]
 _WISHES = ("index", "dimensions")  #: about speed, not about meaning
@@ -114,6 +115,9 @@ class TypeSchema:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TypeSchema:
         known = {"kind", "name", "fields", "left", "right", "instance_key"}
+        check_name(content["name"], "a stored type")
+        for item in content["fields"]:
+            check_name(item["name"], f"a field of {content['name']}")
         return cls(
             TypeRef(content["kind"], content["name"]),
             tuple(map(FieldSchema.from_json, content["fields"])),
@@ -122,6 +126,12 @@ class TypeSchema:
             content.get("instance_key"),
             {key: value for key, value in content.items() if key not in known},
         )
+
+
+def check_name(name: Any, what: str) -> None:
+    """Refuse what no store can have as a name. Everything else is quoted, never trusted."""
+    if not isinstance(name, str) or not name.strip() or "\0" in name or not is_unicode(name):
+        raise ValueError(f"{name!r} cannot be the name of {what}")
 
 
 def commit_column(schema: TypeSchema) -> str:

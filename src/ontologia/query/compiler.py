@@ -483,16 +483,16 @@ class _Compilation:
     def json_contains(self, condition: Condition, place: Place) -> Node:
         """Of a text, that this is in it; of a list, that some item is this."""
         dialect, equals = self.dialect, self.json_comparison("eq", condition.value)
-        if not isinstance(condition.value, str):
-            bound = self.bind(equals.suffixes, equals.encode)
-            item = self.some_item(place, (), lambda item: equals.test(item, bound))
-            return dialect.json_cases(place, (dialect.is_list(place), item), otherwise=False)
-        bound = self.bind(("", "_text"), lambda value: (*equals.encode(value), dialect.encode_match(value)))
-        item = self.some_item(place, (), lambda item: equals.test(item, bound[:1]))
         text = dialect.json_scalar(place, "text")
-        found = _any_text(text) if condition.value == "" else dialect.match("contains", text, bound[1])
+        if isinstance(condition.value, str) and condition.value:
+            bound = self.bind(("", "_text"), lambda value: (*equals.encode(value), dialect.encode_match(value)))
+            in_text: Node = dialect.match("contains", text, bound.pop())
+        else:
+            bound = self.bind(equals.suffixes, equals.encode)
+            in_text = _any_text(text) if condition.value == "" else exp.false()
+        item = self.some_item(place, (), lambda item: equals.test(item, bound))
         return dialect.json_cases(
-            place, (dialect.is_list(place), item), (dialect.is_kind(place, "text"), found), otherwise=False
+            place, (dialect.is_list(place), item), (dialect.is_kind(place, "text"), in_text), otherwise=False
         )
 
     def json_comparison(self, op: str, value: Any) -> Comparison:

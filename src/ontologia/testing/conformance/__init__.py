@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from ontologia.testing.conformance.aggregation import AggregationConformance
-from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, sqlite
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, directory, sqlite
 from ontologia.testing.conformance.drops import DropConformance
 from ontologia.testing.conformance.exactness import ExactnessConformance
 from ontologia.testing.conformance.filters import FilterConformance
@@ -27,7 +27,7 @@ from ontologia.testing.conformance.relations import RelationConformance
 from ontologia.testing.conformance.sharing import SharingConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
-__all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "sqlite"]
+__all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "directory", "sqlite"]
 
 
 class EngineConformance(

@@ -13,7 +13,7 @@ import pytest
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Capabilities
-from ontologia.engines.dispatch import open_repository
+from ontologia.engines.dispatch import initialize_storage, open_repository
 from ontologia.model import Declared, Entity, Relation
 from ontologia.runtime.ontology import Ontology
 from ontologia.runtime.session import Session
@@ -57,6 +57,17 @@ def sqlite(engine_version: str) -> EngineCase:
         return target
 
     return EngineCase(f"sqlite/{engine_version}", create)
+
+
+def directory(engine_version: str) -> EngineCase:
+    """An object-storage engine, in a directory."""
+
+    def create(folder: Path) -> str:
+        uri = (folder / "store").as_uri()
+        initialize_storage(storage_uri=uri, engine_version=engine_version)
+        return uri
+
+    return EngineCase(f"s3/{engine_version} in a directory", create)
 
 
 class StoreUnderTest:

@@ -173,8 +173,9 @@ class ExactnessConformance(ConformanceSuite):
             Tag.lines.any_path("tags").contains("x"),
             Tag.anything.contains("a1"),
             Tag.anything.contains(7),
+            Tag.anything.contains(""),
         ]
-        assert [_found(session, test) for test in tests] == [["a"], ["a"], ["a"], ["a"], ["a", "b"], ["a"]]
+        assert [_found(session, test) for test in tests] == [["a"], ["a"], ["a"], ["a"], ["a", "b"], ["a"], ["b"]]
 
     def test_a_filter_may_be_used_twice_in_one_query(self, numbers: Session) -> None:
         large = Tag.n > WHOLE

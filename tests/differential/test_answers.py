@@ -1,0 +1,42 @@
+"""Thousands of random questions, answered by every embedded engine as by an oracle that shares no code with it.
+
+The seeds are fixed here; `make soak` goes on from others for as long as asked.
+"""
+
+import pytest
+
+from ontologia.query import compiler
+from ontologia.query.dialects import DIALECTS
+from ontologia.testing.conformance import directory, sqlite
+from ontologia.testing.differential.checking import Disagreement, check_seed
+
+QUESTIONS = 40
+CASES = [(sqlite("v1"), 25), (sqlite("v2"), 25), (directory("v1"), 12), (directory("v2"), 12)]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("case", "histories"), CASES, ids=lambda value: str(value))
+def test_an_engine_answers_as_the_oracle_does(case, histories):
+    asked = sum(check_seed(case, seed, QUESTIONS) for seed in range(histories))
+    assert asked > histories * QUESTIONS * 0.9
+
+
+def wrong_comparisons(monkeypatch):
+    monkeypatch.setattr(compiler.numbers, "floats", lambda op, value: (float(value), float(value)))
+
+
+def forgotten_nulls(monkeypatch):
+    monkeypatch.setattr(type(DIALECTS["sqlite"]), "json_absent", lambda self, place: compiler.exp.false())
+
+
+def cut_texts(monkeypatch):
+    monkeypatch.setattr(type(DIALECTS["sqlite"]), "whole_text", lambda self, found, place: found)
+
+
+@pytest.mark.parametrize(
+    "mistake", [wrong_comparisons, forgotten_nulls, cut_texts], ids=lambda mistake: mistake.__name__
+)
+def test_a_mistake_in_the_compiler_is_found(monkeypatch, mistake):
+    mistake(monkeypatch)
+    with pytest.raises(Disagreement, match=r"sqlite/v2, seed \d+, question \d+"):
+        sum(check_seed(sqlite("v2"), seed, QUESTIONS) for seed in range(100))

@@ -1,0 +1,14 @@
+"""A sample of random questions, answered by Spark as by the oracle. The embedded engines answer thousands."""
+
+from ontologia.spark.queries import SparkSource
+
+from ontologia.query.builder import QueryRoot
+from ontologia.testing.conformance import directory
+from ontologia.testing.differential.checking import check_seed
+
+
+def test_spark_answers_as_the_oracle_does(spark):
+    def source(session):
+        return QueryRoot(SparkSource(spark, session.repository))
+
+    assert sum(check_seed(directory("v2"), seed, 8, source) for seed in range(3)) > 20
