@@ -285,7 +285,9 @@ class _Compilation:
         select = exp.select(*selected)
         if keys:
             select = select.group_by(*(key.copy() for key in keys))
-            select = select.order_by(*(exp.Ordered(this=key.copy(), nulls_first=True) for key in keys))
+            # By their names in the result: Spark does not see that an expression is the one it groups by.
+            named = (exp.column(f"c{number}", quoted=True) for number in range(len(keys)))
+            select = select.order_by(*(exp.Ordered(this=key, nulls_first=True) for key in named))
         for number, condition in enumerate(self.plan.having):
             node, scalar = self.aggregate(condition.aggregate)
             comparison = self.comparison(condition.op, condition.value, scalar, self.aggregate_encoder(condition))

@@ -367,7 +367,13 @@ class Spark(Dialect):
         return call("try_variant_get", place.document, place.path, "double" if kind == "number" else "string")
 
     def json_text(self, place: Place) -> Node:
-        return call("nullif", call("to_json", call("variant_get", place.document, place.path, "variant")), "null")
+        """A variant forgets that 1.0 was written so: texts come from it, and everything else as it stands."""
+        (document,) = place.document.expressions
+        if place.path.name == "$":
+            return call("nullif", document, "null")
+        text = call("to_json", call("variant_get", place.document, place.path, "variant"))
+        path = exp.Literal.string(place.path.name.replace('"', "'"))
+        return case((self.is_kind(place, "text"), text), default=call("get_json_object", document, path))
 
     def json_truth(self, place: Place) -> Node:
         value = call("try_variant_get", place.document, place.path, "boolean")
