@@ -40,7 +40,7 @@ class Apiary:
 
     `storage` is a directory, `file://…`, `local://…`, `s3://bucket/prefix?region=…`, `s3://bucket@host:port` or
     `gs://…`; without it, `~/.apiary/data/`. With `maintenance`, this node compacts frames it has worked on while it
-    is cold.
+    is cold. With `read_only` it writes nothing at all, not even heartbeats.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Apiary:
         config: OntologiaConfig | None = None,
         capacity: Capacity | None = None,
         maintenance: bool = False,
+        read_only: bool = False,
         objects: Objects | None = None,
     ) -> None:
         if not name or not isinstance(name, str):
@@ -59,6 +60,7 @@ class Apiary:
         self.location = Location.of(DEFAULT_STORAGE if storage is None else storage, config)
         self._capacity = capacity
         self._maintenance = maintenance
+        self._read_only = read_only
         self._objects = objects
         self._node: Node | None = None
         self._pulse: Pulse | None = None
@@ -70,9 +72,11 @@ class Apiary:
         """Open the storage, write the first registry version if there is none, and begin to send heartbeats."""
         if self._node is not None:
             return self
-        node = Node(self.location, objects=self._objects, capacity=self._capacity)
-        node.registry.start()
+        node = Node(self.location, objects=self._objects, capacity=self._capacity, read_only=self._read_only)
         self._node = node
+        if self._read_only:
+            return self
+        node.registry.start()
         forget_dead(node.objects, node.clock.wall())
         self._pulse = Pulse(node.objects, node.node_id, self._heartbeat, self._maintain)
         self._pulse.start()
@@ -162,7 +166,9 @@ class Apiary:
         """A frame by its three-part name, as in `ap.frame("analytics.sensors.temperature")`."""
         found = FrameName.parse(name)
         entry = self.node.registry.frame(found)
-        if not self.node.ledger(found).exists():  # whoever created it was stopped before its ledger was there
+        if (
+            not self.node.read_only and not self.node.ledger(found).exists()
+        ):  # whoever created it was stopped before its ledger was there
             self.node.ledger(found).create(entry.schema, entry.partition_by)
         return Frame(found, lambda: self.node)
 

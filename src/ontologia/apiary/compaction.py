@@ -56,6 +56,12 @@ def compact(
     return rewriting(node, name, "compact", fill)
 
 
+def preview(node: Node, name: FrameName, *, force: bool = False) -> list[list[Cell]]:
+    """The cells that a compaction would merge now, by partition."""
+    policy = CompactionPolicy.for_sizing(node.capacity.sizing)
+    return due(node, name, node.ledger(name).snapshot(), policy, force=force)
+
+
 def due(node: Node, name: FrameName, snapshot: Snapshot, policy: CompactionPolicy, *, force: bool) -> list[list[Cell]]:
     """The cells to be merged, by partition."""
     now = datetime.fromtimestamp(node.clock.wall()).astimezone()

@@ -45,8 +45,20 @@ def conjunction(parts: Sequence[Expr]) -> Expr | None:
 
 
 def rendered(tree: Expr) -> str:
-    """A tree as SQL for DuckDB."""
-    return tree.sql(dialect=DIALECT)
+    """A tree as SQL for DuckDB, whose parser ends a text at a zero byte."""
+    from sqlglot import exp
+
+    def without_zero_bytes(node: Expr) -> Expr:
+        if not (isinstance(node, exp.Literal) and node.is_string and "\0" in str(node.this)):
+            return node
+        parts = [exp.Literal.string(part) for part in str(node.this).split("\0")]
+        joined: Expr = parts[0]
+        for part in parts[1:]:
+            zero = exp.Anonymous(this="chr", expressions=[exp.Literal.number(0)])
+            joined = exp.DPipe(this=exp.DPipe(this=joined, expression=zero), expression=part)
+        return exp.paren(joined)
+
+    return tree.transform(without_zero_bytes).sql(dialect=DIALECT)
 
 
 def _comparison(name: str, operator: str, value: Any, schema: FrameSchema) -> Expr:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from ontologia.apiary.types import FrameSchema
+from ontologia.apiary.types import FrameField, FrameSchema
 from ontologia.errors import FrameSchemaError
 
 if TYPE_CHECKING:
@@ -75,17 +76,24 @@ def _from_rows(rows: Sequence[dict[str, Any]], schema: FrameSchema) -> pa.Table:
     import pyarrow as pa
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {}
-    for name in names:
-        known = schema.by_name.get(name)
-        try:
-            columns[name] = pa.array([row.get(name) for row in rows], type=known.arrow if known else None)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as problem:
-            wanted = known.data_type if known else "one type"
-            raise FrameSchemaError(
-                f"column {name!r} is {wanted}, and a value does not go into it: {problem}"
-            ) from problem
-    return pa.table(columns)
+    return pa.table(
+        {name: column_of([row.get(name) for row in rows], name, schema.by_name.get(name)) for name in names}
+    )
+
+
+def column_of(values: Sequence[Any], name: str, field: FrameField | None) -> pa.Array:
+    """Python values as a column. Fractions are refused where whole numbers are wanted: Arrow would cut them off."""
+    import pyarrow as pa
+
+    wanted = field.data_type if field else "one type"
+    try:
+        if field is not None and pa.types.is_integer(field.arrow):
+            for value in values:
+                if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+                    raise pa.ArrowInvalid(f"{value!r} is no whole number")
+        return pa.array(values, type=field.arrow if field else None)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as problem:
+        raise FrameSchemaError(f"column {name!r} is {wanted}, and a value does not fit: {problem}") from problem
 
 
 def from_ipc(data: Any) -> pa.Table:

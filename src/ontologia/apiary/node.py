@@ -35,6 +35,7 @@ class Node:
         objects: Objects | None = None,
         capacity: Capacity | None = None,
         task_timeout_s: float = TASK_TIMEOUT_S,
+        read_only: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.location = location
@@ -46,7 +47,8 @@ class Node:
         self.bees = Bees(
             self.capacity.cores, self.capacity.memory_per_bee, self.node_id, timeout_s=task_timeout_s, clock=clock
         )
-        self.registry = Registry(self.objects, clock)
+        self.read_only = read_only
+        self.registry = Registry(self.objects, clock, read_only=read_only)
         self.readers: Counter[tuple[FrameName, int]] = Counter()
         self.cells_read: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -123,6 +125,8 @@ class Node:
         """Seed, "Write Backpressure": wait while the colony is hot, or refuse, or go on. Returns the temperature."""
         if backpressure not in BACKPRESSURE:
             raise ValidationError(f"backpressure is one of {', '.join(BACKPRESSURE)}, not {backpressure!r}")
+        if self.read_only:
+            raise ValidationError("this apiary was opened to read only: open it without read_only to write")
         deadline = self.clock.steady() + timeout_s
         waits = pauses(0.05, 1.0)
         while True:

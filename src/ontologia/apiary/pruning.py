@@ -207,7 +207,7 @@ def _literal(tree: Expr, arrow: pa.DataType) -> tuple[Any, Any] | None:
     while isinstance(tree, exp.Cast | exp.Neg | exp.Paren):
         if isinstance(tree, exp.Cast):
             as_double = tree.to.is_type("double")
-            if not as_double and not tree.to.is_type("date", "timestamp", "timestamptz", "decimal"):
+            if not as_double and not tree.to.is_type("date", "timestamp", "timestampntz", "timestamptz", "decimal"):
                 return None
         negative = negative != isinstance(tree, exp.Neg)
         tree = tree.this

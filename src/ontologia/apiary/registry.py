@@ -175,8 +175,9 @@ def _there_are(kind: str, names: Mapping[str, Any]) -> str:
 class Registry:
     """The registry of one storage root. Reads never write: only `start` and creates do."""
 
-    def __init__(self, objects: Objects, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, objects: Objects, clock: Clock = SYSTEM_CLOCK, *, read_only: bool = False) -> None:
         self.objects = objects
+        self.read_only = read_only
         self.clock = clock
         self._lock = threading.RLock()
         self._state: RegistryState | None = None
@@ -250,6 +251,8 @@ class Registry:
                 changed = change(state)
                 if changed is None:
                     return state
+                if self.read_only:
+                    raise ValidationError("this apiary was opened to read only: open it without read_only to create")
                 if state.version == 0:
                     prove_conditions(self.objects)
                 wanted = RegistryState(state.version + 1, changed.hives, changed.more)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.apiary import scan
 from ontologia.apiary.conditions import Filter, condition, conjunction, literal, rendered
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
-from ontologia.apiary.incoming import one_table
+from ontologia.apiary.incoming import column_of, one_table
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import prune
@@ -239,20 +239,13 @@ def _either(column: str, hit: str, new: str | None, old: str) -> str:
 
 def _new_value(schema: FrameSchema, column: str, value: Any) -> str:
     """The new value of a column as SQL, in a type that fits it."""
-    import pyarrow as pa
-
     field = schema.column(column)
     if isinstance(value, Computed):
         tree = condition(value.sql, schema)
         return rendered(tree) if tree is not None else "NULL"
     if value is None and not field.nullable:
         raise FrameSchemaError(f"column {column!r} must not be null")
-    try:
-        exact = pa.scalar(value, field.arrow).as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as problem:
-        raise FrameSchemaError(
-            f"column {column!r} is {field.data_type}, and {value!r} does not fit: {problem}"
-        ) from problem
+    exact = column_of([value], column, field)[0].as_py()
     return f"CAST({rendered(literal(exact))} AS {scan.duck_type(field.arrow)})"
 
 

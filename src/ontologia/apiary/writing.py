@@ -43,6 +43,7 @@ class CellWriter:
         self.schema = schema
         self.partition_by = partition_by
         self.cells: list[Cell] = []
+        self._put: list[Cell] = []  # also those of tasks that failed afterwards
         self.limit = node.registry.frame(name).max_partitions
         self._there = there
         self._new: set[Partition] = set()
@@ -60,11 +61,13 @@ class CellWriter:
     def _write_group(self, group: Group, chamber: Chamber) -> list[Cell]:
         table = group.table()
         folder = self.node.objects.under(self.name.folder)
+        cells = []
         with chamber.holding(table.nbytes):
-            return [
-                write_cell(folder, piece, group.values, self.partition_by, lambda: chamber.scratch)
-                for piece in self.node.capacity.sizing.cut(table)
-            ]
+            for piece in self.node.capacity.sizing.cut(table):
+                cell = write_cell(folder, piece, group.values, self.partition_by, lambda: chamber.scratch)
+                self._put.append(cell)
+                cells.append(cell)
+        return cells
 
     def _check_limit(self, rows: pa.Table, groups: Sequence[Group]) -> None:
         self._new.update(partition_of(group.values, self.partition_by) for group in groups)
@@ -92,7 +95,7 @@ class CellWriter:
         except CommitOutcomeUnknownError:
             raise
         except Exception:
-            remove_cells(self.node, self.name, self.cells)
+            remove_cells(self.node, self.name, self._put)
             raise
 
 

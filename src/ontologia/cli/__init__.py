@@ -31,3 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == exits.INTERRUPTED:  # the parser caught it
         print("onto: interrupted", file=sys.stderr)
     return code if isinstance(code, int) else exits.OK
+
+
+def apiary() -> int:
+    """The command `apiary`: the group `onto apiary` under its own name."""
+    return main(["apiary", *sys.argv[1:]])

@@ -11,6 +11,7 @@ from ontologia.cli import (
     check,
     commits,
     events,
+    frames,
     graphs,
     maintenance,
     migrate,
@@ -61,6 +62,6 @@ def build() -> typer.Typer:
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
     modules = (storage, verify, schema, migrate, query, commits, events, transfer, maintenance, check, pipeline, graphs)
-    for module in modules:
+    for module in (*modules, frames):
         module.register(app)
     return app

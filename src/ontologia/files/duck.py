@@ -32,6 +32,7 @@ class Duck:
         self._in_order = in_order
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
+        self._active: set[duckdb.DuckDBPyConnection] = set()
         self._remote: dict[str, Mapping[str, str]] = {}
         self._spill: tempfile.TemporaryDirectory[str] | None = None
 
@@ -39,6 +40,7 @@ class Duck:
     def cursor(self, **tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor of one's own, with tables under these names; what DuckDB raises becomes an error of ours."""
         cursor = self._connected().cursor()
+        self._active.add(cursor)
         try:
             for name, table in tables.items():
                 if table is not None:
@@ -47,6 +49,7 @@ class Duck:
         except duckdb.Error as problem:
             raise StorageBackendError(_explained(problem), context={"operation": "query"}) from problem
         finally:
+            self._active.discard(cursor)
             cursor.close()
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
@@ -92,8 +95,8 @@ class Duck:
 
     def interrupt(self) -> None:
         """End what runs now."""
-        if self._connection is not None:
-            self._connection.interrupt()
+        for cursor in tuple(self._active):
+            cursor.interrupt()
 
     def table(self, sql: str, parameters: Mapping[str, Any], **tables: pa.Table | None) -> pa.Table:
         """The result of a statement. In batches: one that DuckDB holds whole counts against its memory limit."""

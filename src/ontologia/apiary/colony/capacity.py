@@ -73,7 +73,8 @@ class Gauge:
         machine = psutil.virtual_memory()
         used = int(machine.total - machine.available)
         if self.capacity.memory_bytes < machine.total:
-            used = _cgroup_used() or int(self._process.memory_info().rss)
+            of_container = _cgroup_used() if self.capacity.memory_bytes == _cgroup_limit() else None
+            used = of_container or int(self._process.memory_info().rss)
         return min(1.0, max(0.0, used / self.capacity.memory_bytes))
 
 

@@ -1,0 +1,334 @@
+"""`onto apiary`, also installed as `apiary`: frames from the console."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import Apply
+from ontologia.cli.output import Face, counted, size
+from ontologia.cli.run import Run, command, group
+
+if TYPE_CHECKING:
+    from ontologia.apiary import Apiary
+    from ontologia.apiary.results import VersionChange
+
+HELP = """Frames: partitioned tables with versions, in a directory or a bucket.
+
+--storage names the root: a path, s3://bucket/prefix?region=…, s3://bucket@host:port. APIARY_STORAGE_URL is used
+without it, and then ~/.apiary/data/.
+"""
+Storage = Annotated[
+    str | None,
+    typer.Option("--storage", metavar="URI", help="The storage root. APIARY_STORAGE_URL", show_default=False),
+]
+FrameArgument = Annotated[str, typer.Argument(metavar="HIVE.BOX.FRAME")]
+
+
+def register(app: typer.Typer) -> None:
+    found = group(app, "apiary", HELP)
+    command(found, "hives", example="apiary hives --storage s3://my-bucket/apiary")(hives)
+    command(found, "boxes", example="apiary boxes analytics")(boxes)
+    command(found, "frames", example="apiary frames analytics.sensors")(frames)
+    command(found, "create", example="apiary create analytics.sensors.temperature --column region:string --apply")(
+        create
+    )
+    command(found, "show", example="apiary show analytics.sensors.temperature")(show)
+    command(found, "history", example="apiary history analytics.sensors.temperature --last 20")(history)
+    command(found, "diff", example="apiary diff analytics.sensors.temperature 3 7")(diff)
+    command(found, "sql", example="apiary sql 'SELECT count(*) FROM analytics.sensors.temperature'")(sql)
+    command(found, "compact", example="apiary compact analytics.sensors.temperature --apply")(compact)
+    command(found, "vacuum", example="apiary vacuum analytics.sensors.temperature --older-than 7d --apply")(vacuum)
+    command(found, "status", example="apiary status")(status)
+    command(found, "start", example="apiary start --storage s3://my-bucket/apiary")(start)
+
+
+@contextmanager
+def opened(run: Run, storage: str | None, *, write: bool = False, maintenance: bool = False) -> Iterator[Apiary]:
+    """The apiary a command is about. Commands that read open it without writing anything."""
+    from ontologia.apiary import Apiary
+
+    where = storage or run.given.storage_uri or os.environ.get("APIARY_STORAGE_URL") or None
+    name = os.environ.get("APIARY_NAME") or "production"
+    ap = Apiary(name, where, config=run.settings.config, read_only=not write, maintenance=maintenance)
+    with ap:
+        if write:
+            run.output.say(f"target: {ap.node.objects.uri}")
+        yield ap
+
+
+def hives(run: Run, storage: Storage = None) -> None:
+    """List the hives."""
+    with opened(run, storage) as ap:
+        _names(run, "hive", ap.list_hives())
+
+
+def boxes(run: Run, hive: Annotated[str, typer.Argument()], storage: Storage = None) -> None:
+    """List the boxes of a hive."""
+    with opened(run, storage) as ap:
+        _names(run, "box", ap.list_boxes(hive))
+
+
+def frames(run: Run, box: Annotated[str, typer.Argument(metavar="HIVE.BOX")], storage: Storage = None) -> None:
+    """List the frames of a box, with their sizes."""
+    parts = box.split(".")
+    if len(parts) != 2:
+        raise UsageError(f"a box is named HIVE.BOX, as in analytics.sensors: not {box!r}")
+    with opened(run, storage) as ap:
+        facts = [ap.frame(f"{box}.{name}").stats() for name in ap.list_frames(*parts)]
+
+    def draw(face: Face) -> None:
+        rows = [[f["frame"], f["version"], f["rows"], f["cells"], f["partitions"], size(f["bytes"])] for f in facts]
+        face.table(["frame", "version", "rows", "cells", "partitions", "size"], rows)
+
+    run.output.show(facts, draw)
+
+
+def create(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="HIVE[.BOX[.FRAME]]")],
+    column: Annotated[list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column; repeat.")] = None,
+    partition_by: Annotated[list[str] | None, typer.Option("--partition-by", metavar="COLUMN")] = None,
+    storage: Storage = None,
+    apply: Apply = False,
+) -> None:
+    """Create a hive, a box or a frame, and what it lies in. TYPE! means: not null."""
+    parts = name.split(".")
+    if len(parts) > 3 or (len(parts) == 3) != bool(column):
+        raise UsageError("name a hive, a box (HIVE.BOX) or a frame (HIVE.BOX.FRAME), and columns for a frame alone")
+    schema = dict(_column(text) for text in column or [])
+    facts = {"name": name, "schema": schema, "partition_by": partition_by or [], "applied": apply}
+    if apply:
+        with opened(run, storage, write=True) as ap:
+            ap.create_hive(parts[0])
+            if len(parts) > 1:
+                ap.create_box(parts[0], parts[1])
+            if len(parts) > 2:
+                ap.create_frame(parts[0], parts[1], parts[2], schema, partition_by)
+    run.output.show(facts, lambda face: face.line(f"{'created' if apply else 'would create'} {name}"))
+    if not apply:
+        run.output.say("to do it: the same command with --apply")
+
+
+def show(run: Run, frame: FrameArgument, storage: Storage = None) -> None:
+    """Columns, sizes and the last versions of a frame."""
+    with opened(run, storage) as ap:
+        found = ap.frame(frame)
+        facts: dict[str, Any] = {
+            **found.stats(),
+            "columns": [
+                {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in found.schema
+            ],
+            "history": [_change(change) for change in found.history(5)],
+        }
+
+    def draw(face: Face) -> None:
+        plain = {name: value for name, value in facts.items() if name not in ("columns", "history")}
+        face.pairs(plain | {"bytes": size(facts["bytes"])})
+        face.table(["column", "type", "null"], [[c["name"], c["type"], c["nullable"]] for c in facts["columns"]])
+        _draw_changes(face, facts["history"])
+
+    run.output.show(facts, draw)
+
+
+def history(
+    run: Run,
+    frame: FrameArgument,
+    last: Annotated[int | None, typer.Option("--last", min=1, help="Only the newest N.")] = None,
+    storage: Storage = None,
+) -> None:
+    """What each version added and removed, the newest first."""
+    with opened(run, storage) as ap:
+        facts = [_change(change) for change in ap.frame(frame).history(last)]
+    run.output.show(facts, lambda face: _draw_changes(face, facts))
+
+
+def diff(
+    run: Run,
+    frame: FrameArgument,
+    a: Annotated[int, typer.Argument()],
+    b: Annotated[int, typer.Argument()],
+    storage: Storage = None,
+) -> None:
+    """The rows by which two versions differ."""
+    with opened(run, storage) as ap:
+        found = ap.frame(frame).diff(a, b)
+        rows = found.rows().to_pylist()
+    facts = {"from": a, "to": b, "cells_added": len(found.added), "cells_removed": len(found.removed), "rows": rows}
+
+    def draw(face: Face) -> None:
+        for row in rows:
+            sign: Literal["+", "-"] = "+" if row["change"] == "added" else "-"
+            face.change(sign, ", ".join(f"{name}={value}" for name, value in row.items() if name != "change"))
+        face.line(f"version {a} to {b}: {counted(len(rows), 'row')} differ")
+
+    run.output.show(facts, draw)
+
+
+def sql(
+    run: Run,
+    statement: Annotated[str, typer.Argument()],
+    engine: Annotated[Literal["duckdb", "spark"], typer.Option("--engine", help="What runs it.")] = "duckdb",
+    storage: Storage = None,
+) -> None:
+    """Run a statement: SELECT over three-part names, SHOW, DESCRIBE, EXPLAIN [ANALYZE]."""
+    with opened(run, storage) as ap:
+        found = ap.query(statement, engine=engine)
+
+    def draw(face: Face) -> None:
+        columns = found.to_pydict() if len(set(found.column_names)) == len(found.column_names) else None
+        values = list(columns.values()) if columns else [column.to_pylist() for column in found.columns]
+        face.table(found.column_names, list(zip(*values, strict=True)))
+
+    run.output.show(found.to_pylist(), draw)
+
+
+def compact(
+    run: Run,
+    frame: FrameArgument,
+    force: Annotated[bool, typer.Option("--force", help="Also where the policy does not ask for it.")] = False,
+    engine: Annotated[Literal["local", "spark"], typer.Option("--engine", help="Where the work runs.")] = "local",
+    apply: Apply = False,
+    storage: Storage = None,
+) -> None:
+    """Merge small cells into large ones. What the frame says stays the same."""
+    from ontologia.apiary.compaction import preview
+
+    with opened(run, storage, write=apply) as ap:
+        found = ap.frame(frame)
+        groups = preview(ap.node, found.name, force=force)
+        result = found.compact(force=force, engine=engine) if apply else None
+    facts = {
+        "applied": apply,
+        "partitions": len(groups),
+        "cells": sum(len(cells) for cells in groups),
+        "bytes": sum(cell.bytes for cells in groups for cell in cells),
+        "version": result.version if result else None,
+        "cells_written": result.cells_written if result else None,
+    }
+
+    def draw(face: Face) -> None:
+        if not groups:
+            face.line("nothing to compact", "good")
+            return
+        there = sum(len(cells) for cells in groups)
+        what = f"{counted(there, 'cell')} in {counted(len(groups), 'partition')}, {size(facts['bytes'] or 0)}"
+        face.line(f"compacted {what} into {facts['cells_written']}" if result else f"would compact {what}")
+
+    run.output.show(facts, draw)
+    if groups and not apply:
+        run.output.say("to do it: the same command with --apply")
+
+
+def vacuum(
+    run: Run,
+    frame: FrameArgument,
+    older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="As 12h, 7d or 2w.")] = "7d",
+    keep_versions: Annotated[int, typer.Option("--keep-versions", min=1, help="Newest versions that stay.")] = 1,
+    apply: Apply = False,
+    storage: Storage = None,
+) -> None:
+    """Delete cells that no retained version has. Versions from before can no longer be read."""
+    with opened(run, storage, write=apply) as ap:
+        result = ap.frame(frame).vacuum(older_than, keep_versions=keep_versions, apply=apply)
+    kept = result.kept_versions
+    facts = {
+        "applied": apply,
+        "bytes": result.bytes,
+        "keys": result.keys,
+        "kept_versions": {"first": kept.start, "last": kept.stop - 1},
+    }
+
+    def draw(face: Face) -> None:
+        for key in result.keys:
+            face.change("-", key)
+        verb = "deleted" if apply else "would delete"
+        face.line(
+            f"{verb} {counted(len(result.keys), 'cell')}, {size(result.bytes)}; "
+            f"versions {kept.start} to {kept.stop - 1} stay"
+        )
+
+    run.output.show(facts, draw)
+    if result.keys and not apply:
+        run.output.say("to do it: the same command with --apply")
+
+
+def status(run: Run, storage: Storage = None) -> None:
+    """This machine, and the nodes at work on this storage, as they last said."""
+    with opened(run, storage) as ap:
+        facts = {"machine": ap.status(), "swarm": ap.swarm_status()}
+    machine, swarm = facts["machine"], facts["swarm"]
+
+    def draw(face: Face) -> None:
+        face.pairs(
+            {
+                "storage": machine["storage_uri"],
+                "cores": machine["cores"],
+                "memory": f"{machine['memory_gb']:.1f} GB, {machine['memory_pressure']:.0%} in use",
+                "processor": f"{machine['machine_cpu']:.0%} busy, load {machine['load_average']:.2f}",
+                "target cell": size(machine["target_cell_size"]),
+            }
+        )
+        rows = [
+            [
+                node["node_id"],
+                node["state"],
+                f"{node['bees'] - node['idle_bees']} of {node['bees']}",
+                f"{node['memory_pressure']:.0%}",
+                f"{node['colony_temperature']:.2f}",
+                node["cached_cells"],
+            ]
+            for node in swarm["nodes"]
+        ]
+        if rows:
+            face.table(["node", "state", "busy bees", "memory", "temperature", "cached cells"], rows)
+        face.line(f"{counted(swarm['alive'], 'node')} alive")
+
+    run.output.show(facts, draw)
+
+
+def start(run: Run, storage: Storage = None) -> None:
+    """Be a node until interrupted: send heartbeats, and compact while the colony is cold."""
+    with opened(run, storage, write=True, maintenance=True) as ap:
+        run.output.say(f"node {ap.node.node_id} is running; stop it with Ctrl-C")
+        threading.Event().wait()
+
+
+# --- drawing -----------------------------------------------------------------------------------------------------
+
+
+def _names(run: Run, kind: str, names: list[str]) -> None:
+    run.output.show(names, lambda face: face.table([kind], [[name] for name in names]))
+
+
+def _column(text: str) -> tuple[str, dict[str, Any]]:
+    name, colon, kind = text.rpartition(":")
+    if not colon or not name or not kind:
+        raise UsageError(f"--column {text!r}: write it as NAME:TYPE, as in temp:float64, or id:int64! for not null")
+    return name, {"type": kind.removesuffix("!"), "nullable": not kind.endswith("!")}
+
+
+def _change(change: VersionChange) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(change)
+
+
+def _draw_changes(face: Face, changes: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            c["version"],
+            f"{c['timestamp']:%Y-%m-%d %H:%M:%S}",
+            c["operation"],
+            f"+{c['rows_added']} -{c['rows_removed']}",
+            f"+{c['cells_added']} -{c['cells_removed']}",
+        ]
+        for c in changes
+    ]
+    face.table(["version", "when (UTC)", "operation", "rows", "cells"], rows)

@@ -1,0 +1,177 @@
+"""Cells: their sizes, their statistics, and the folders of partitions, whatever the values are."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from ontologia.apiary.cells import FLOOR_BYTES, CellSizing, statistics
+from ontologia.apiary.names import partition_folder
+from ontologia.apiary.values import partition_text, partition_value
+from ontologia.errors import FrameSchemaError, PartitionLimitError
+from support.frames import ids, readings, sensors
+
+
+def numbers(count):
+    return pa.table({"a": pa.array(range(count), pa.int64())})
+
+
+def test_a_target_is_a_quarter_of_a_bees_memory_and_the_most_twice_that():
+    sizing = CellSizing.for_bee(1 << 30)
+    assert (sizing.target, sizing.largest, sizing.floor) == (256 << 20, 512 << 20, 16 << 20)
+
+
+def test_rows_below_the_target_are_one_cell():
+    assert [piece.num_rows for piece in CellSizing(800, 1600, floor=1).cut(numbers(100))] == [100]
+
+
+def test_rows_above_the_target_are_cut_evenly_and_keep_their_order():
+    pieces = list(CellSizing(800, 1600, floor=1).cut(numbers(250)))
+    assert [piece.num_rows for piece in pieces] == [83, 83, 84]
+    assert pa.concat_tables(pieces).column("a").to_pylist() == list(range(250))
+
+
+def test_nothing_is_cut_below_the_floor():
+    assert CellSizing(target=100, largest=200).piece == FLOOR_BYTES
+    assert len(list(CellSizing(target=100, largest=200).cut(numbers(1000)))) == 1
+
+
+def test_a_piece_with_long_rows_is_cut_again_until_it_fits():
+    table = pa.table({"a": ["x"] * 90 + ["y" * 1000] * 10})
+    pieces = list(CellSizing(1000, 2000, floor=1).cut(table))
+    assert max(piece.nbytes for piece in pieces) <= 2000
+    assert sum(piece.num_rows for piece in pieces) == 100
+
+
+def test_statistics_leave_out_what_is_not_known():
+    table = pa.table(
+        {
+            "number": pa.array([3, None, 1], pa.int64()),
+            "nan": [1.0, float("nan"), -2.0],
+            "endless": [float("inf"), 0.0, 1.0],
+            "text": ["b", "ä", None],
+            "long": ["x" * 2000, "y", "z"],
+            "nothing": pa.array([None] * 3, pa.string()),
+            "bytes": [b"a", b"b", None],
+            "when": [dt.datetime(2024, 1, 2), None, None],
+            "day": [dt.date(2024, 1, 2), dt.date(2023, 1, 1), None],
+            "price": [Decimal("1.50"), Decimal("-3.25"), None],
+            "flag": [True, False, None],
+        }
+    )
+    found = {name: (said["min"], said["max"], said["null_count"]) for name, said in statistics(table).items()}
+    assert found == {
+        "number": (1, 3, 1),
+        "nan": (-2.0, None, 0),
+        "endless": (0.0, None, 0),
+        "text": ("b", "ä", 1),
+        "long": (None, "z", 0),
+        "nothing": (None, None, 3),
+        "bytes": (None, None, 1),
+        "when": ("2024-01-02T00:00:00", "2024-01-02T00:00:00", 2),
+        "day": ("2023-01-01", "2024-01-02", 1),
+        "price": ("-3.25", "1.50", 1),
+        "flag": (False, True, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "arrow"),
+    [
+        ("north", "north", pa.string()),
+        (-7, "-7", pa.int32()),
+        (True, "true", pa.bool_()),
+        (1.0, "1", pa.float64()),
+        (1e21, "1" + "0" * 21, pa.float64()),
+        (0.1, "0.1", pa.float64()),
+        (dt.date(2024, 1, 2), "2024-01-02", pa.date32()),
+        (dt.datetime(2024, 1, 2, 3), "2024-01-02T03:00:00", pa.timestamp("us")),
+    ],
+)
+def test_a_partition_value_is_plain_text_and_comes_back(value, text, arrow):
+    assert partition_text(value, "c") == text
+    assert partition_value(text, arrow) == value
+
+
+HOSTILE = [
+    "../x",
+    "..",
+    ".",
+    "",
+    "a/b",
+    "a\\b",
+    "a=b",
+    "a b",
+    "übung",
+    "\n",
+    "x" * 1000,
+    "%2F",
+    "*[?]",
+    "it's",
+    "🐝",
+    "a\0b",
+]
+
+
+def test_rows_of_hostile_partition_values_stay_inside_the_frame_and_come_back(ap, root, frame):
+    frame.write(readings(*[(value, 1.0, number) for number, value in enumerate(HOSTILE)]))
+    assert frame.read().sort_by("id").column("region").to_pylist() == HOSTILE
+    for number, value in enumerate(HOSTILE):
+        assert ids(frame.read(filter={"region": value})) == [number]
+    assert frame.compact(force=True).cells_removed == 0
+    inside = root / "analytics/sensors/temperature"
+    assert {path.parent.parent for path in root.rglob("*.parquet")} == {inside}
+    assert len(list(root.rglob("*.parquet"))) == len(HOSTILE)
+    assert ap.query("SELECT count(*) AS n FROM analytics.sensors.temperature WHERE region <> 'x'").to_pylist() == [
+        {"n": len(HOSTILE)}
+    ]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_the_folder_of_a_value_is_one_short_printable_segment(value):
+    folder = partition_folder("region", value)
+    assert "/" not in folder
+    assert "\\" not in folder
+    assert folder.isprintable()
+    assert folder.isascii()
+    assert len(folder) <= 120
+
+
+def test_a_plain_value_is_its_own_folder():
+    assert partition_folder("region", "north") == "region=north"
+
+
+def test_a_frame_can_have_partitions_of_several_columns(ap):
+    frame = sensors(ap, partition_by=["region", "id"])
+    frame.write(readings(("n", 1.0, 1), ("n", 2.0, 2), ("s", 3.0, 1), ("n", 4.0, 1)))
+    assert frame.stats()["partitions"] == 3
+    assert frame.read(filter={"region": "n", "id": 1}).column("temp").to_pylist() == [1.0, 4.0]
+
+
+def test_a_write_with_too_many_partitions_is_refused_with_a_coarser_column(ap, root):
+    frame = sensors(ap, partition_by=["id"], max_partitions=3)
+    frame.write(readings(("n", 1.0, 1), ("s", 1.0, 2)))
+    with pytest.raises(
+        PartitionLimitError, match=r"would have 5 partitions, and max_partitions is 3.*'region' \(2 values"
+    ):
+        frame.write(readings(("n", 2.0, 2), ("n", 1.5, 3), ("n", 3.5, 4), ("s", 4.5, 5)))
+    assert (frame.version, len(list(root.rglob("*.parquet")))) == (1, 2)
+
+
+def test_the_limit_holds_for_partitions_that_others_added_meanwhile(ap, root, tmp_path):
+    from support.frames import NAME, apiary
+
+    frame = sensors(ap, partition_by=["id"], max_partitions=2)
+    frame.write(readings(("n", 1.0, 1)))
+    with apiary(root, tmp_path / "c") as other:
+        other.frame(NAME).write(readings(("n", 1.0, 2)))
+        with pytest.raises(PartitionLimitError, match="would have 3 partitions"):
+            frame.write(readings(("n", 1.0, 3)))
+    assert len(list(root.rglob("*.parquet"))) == 2
+
+
+def test_a_partition_value_that_is_no_finite_number_is_refused(ap):
+    frame = sensors(ap, partition_by=["temp"])
+    with pytest.raises(FrameSchemaError, match="cannot be nan"):
+        frame.write(readings(("n", float("nan"), 1)))

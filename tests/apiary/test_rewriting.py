@@ -1,0 +1,195 @@
+"""Overwrite, delete, update and merge: what they change, what they leave, and what happens beside other writers."""
+
+import pyarrow as pa
+import pytest
+
+from ontologia.apiary import Computed
+from ontologia.errors import FrameSchemaError, UnknownNameError, ValidationError
+from ontologia.objects import open_objects
+from ontologia.testing.stores import FaultyObjects
+from support.frames import NAME, apiary, ids, readings, sensors
+
+
+@pytest.fixture
+def filled(frame):
+    frame.write(readings(("north", 1.0, 1), ("north", 2.0, 2), ("south", 3.0, 3)))
+    frame.write(readings(("south", 4.0, 4), ("east", None, 5)))
+    return frame
+
+
+def rows(frame):
+    return sorted(tuple(row.values()) for row in frame.read(columns=["id", "region", "temp"]).to_pylist())
+
+
+def test_an_overwrite_replaces_everything_as_one_version(filled):
+    result = filled.overwrite(filled.read(filter={"region": "north"}))
+    assert (result.version, result.cells_removed, result.rows_deleted) == (3, 4, 5)
+    assert ids(filled.read()) == [1, 2]
+    assert ids(filled.read(version=2)) == [1, 2, 3, 4, 5]
+
+
+def test_an_overwrite_removes_what_others_wrote_in_between(root, tmp_path):
+    with apiary(root, tmp_path / "c") as one, apiary(root, tmp_path / "c") as other:
+        frame = sensors(one)
+        frame.write(readings(("north", 1.0, 1)))
+        other.frame(NAME).write(readings(("north", 2.0, 2)))
+        frame.overwrite(readings(("north", 3.0, 3)))
+        assert ids(frame.read()) == [3]
+
+
+def test_an_overwrite_with_no_rows_empties_the_frame(filled):
+    filled.overwrite(readings())
+    assert filled.read().num_rows == 0
+
+
+def test_a_delete_rewrites_only_cells_that_have_the_rows(filled):
+    result = filled.delete("id = 1 OR id = 4")
+    assert (result.rows_deleted, result.cells_removed, result.cells_written) == (2, 2, 1)
+    assert ids(filled.read()) == [2, 3, 5]
+
+
+def test_a_delete_keeps_rows_whose_condition_is_null(filled):
+    filled.delete("temp > 0")
+    assert ids(filled.read()) == [5]
+
+
+def test_a_delete_of_nothing_makes_no_version(filled):
+    assert filled.delete({"id": 99}).version == filled.version == 2
+
+
+def test_deleting_all_rows_must_be_said(filled):
+    for filter in (None, {}, []):
+        with pytest.raises(ValidationError, match="filter='true'"):
+            filled.delete(filter)
+    assert filled.delete("true").rows_deleted == 5
+
+
+def test_an_update_sets_values_and_computed_ones(filled):
+    result = filled.update("region = 'north'", {"temp": Computed("temp * 10 + id")})
+    assert (result.rows_updated, result.cells_removed, result.cells_written) == (2, 1, 1)
+    filled.update({"id": 5}, {"temp": 0.5})
+    assert rows(filled) == [
+        (1, "north", 11.0),
+        (2, "north", 22.0),
+        (3, "south", 3.0),
+        (4, "south", 4.0),
+        (5, "east", 0.5),
+    ]
+
+
+def test_an_update_of_a_partition_column_moves_rows(filled):
+    filled.update({"region": "south"}, {"region": "west"})
+    assert ids(filled.read(filter={"region": "west"})) == [3, 4]
+    assert filled.read(filter={"region": "south"}).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({}, ValidationError, "at least one column"),
+        ({"humidity": 1}, UnknownNameError, "there are region, temp, id"),
+        ({"id": None}, FrameSchemaError, "must not be null"),
+        ({"id": 1.5}, FrameSchemaError, "does not fit"),
+        ({"temp": "warm"}, FrameSchemaError, "does not fit"),
+        ({"id": Computed("temp / 2")}, FrameSchemaError, "without loss"),
+        ({"region": None}, FrameSchemaError, "partitioned by 'region'"),
+        ({"temp": Computed("nope + 1")}, UnknownNameError, "there are region, temp, id"),
+    ],
+    ids=str,
+)
+def test_an_update_that_does_not_fit_changes_nothing(filled, root, changes, error, says):
+    before = rows(filled)
+    with pytest.raises(error, match=says):
+        filled.update("true", changes)
+    assert (filled.version, rows(filled)) == (2, before)
+
+
+def test_a_merge_updates_what_is_there_and_appends_what_is_not(filled):
+    result = filled.merge(readings(("north", 9.0, 1), ("west", 6.0, 6)), on=["id"])
+    assert (result.rows_updated, result.rows_inserted, result.cells_removed) == (1, 1, 1)
+    assert rows(filled)[0] == (1, "north", 9.0)
+    assert ids(filled.read()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_merge_leaves_columns_alone_that_are_not_given(filled):
+    filled.merge(pa.table({"id": [3], "region": ["south"]}), on=["id"])
+    assert filled.read(filter={"id": 3}).to_pylist() == [{"region": "south", "temp": 3.0, "id": 3}]
+
+
+def test_a_merge_by_two_columns_matches_both(filled):
+    result = filled.merge(readings(("north", 7.0, 3), ("south", 8.0, 3)), on=["region", "id"])
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)
+    assert sorted(filled.read(filter={"id": 3}).column("temp").to_pylist()) == [7.0, 8.0]
+
+
+def test_a_merge_of_many_keys_is_pruned_by_their_range(filled):
+    filled.merge(readings(*[("big", float(n), n) for n in range(1000, 1200)]), on=["id"])
+    assert filled.merge(readings(*[("big", 0.0, n) for n in range(1100, 1300)]), on=["id"]).rows_updated == 100
+    assert filled.read().num_rows == 305
+
+
+@pytest.mark.parametrize(
+    ("given", "on", "error", "says"),
+    [
+        (readings(("n", 1.0, 1), ("n", 2.0, 1)), ["id"], FrameSchemaError, "repeat the key"),
+        (readings(("n", None, 1)), ["temp"], FrameSchemaError, "must not be null"),
+        (readings(("n", 1.0, 1)), ["humidity"], UnknownNameError, "there are region"),
+        (readings(("n", 1.0, 1)), [], ValidationError, "columns that make a key"),
+        (readings(("n", 1.0, 1)).drop_columns(["id"]), ["id"], FrameSchemaError, "no column id"),
+    ],
+    ids=["twice", "null", "unknown", "none", "missing"],
+)
+def test_a_merge_whose_keys_are_not_clear_is_refused(filled, given, on, error, says):
+    with pytest.raises(error, match=says):
+        filled.merge(given, on)
+    assert filled.version == 2
+
+
+# --- beside other writers ----------------------------------------------------------------------------------------
+
+REWRITES = {
+    "delete": lambda frame: frame.delete("temp < 10"),
+    "update": lambda frame: frame.update("temp < 10", {"temp": 50.0}),
+    "merge": lambda frame: frame.merge(readings(("north", 50.0, 1), ("north", 50.0, 7)), on=["id"]),
+}
+
+
+@pytest.mark.parametrize("verb", REWRITES)
+def test_a_rewrite_that_loses_a_race_is_made_again_on_what_the_winner_left(root, tmp_path, verb):
+    """The other writer appends a row that the rewrite must see, just before the entry is put."""
+    faulty = FaultyObjects(open_objects(root.as_uri()))
+    with apiary(root, tmp_path / "c", objects=faulty) as ap, apiary(root, tmp_path / "c") as other:
+        frame = sensors(ap)
+        frame.write(readings(("north", 1.0, 1)))
+        rival = other.frame(NAME)
+        faulty.call(lambda request: rival.write(readings(("north", 2.0, 7))), "put_if_absent", "*_ledger/000002.json")
+        REWRITES[verb](frame)
+        expected = {"delete": [], "update": [(1, "north", 50.0), (7, "north", 50.0)]}
+        assert rows(frame) == expected.get(verb, expected["update"])
+        assert len(list(root.rglob("*.parquet"))) == {"delete": 2}.get(verb, 3)
+
+
+@pytest.mark.parametrize("verb", REWRITES)
+def test_a_rewrite_whose_cell_another_took_is_made_again(root, tmp_path, verb):
+    faulty = FaultyObjects(open_objects(root.as_uri()))
+    with apiary(root, tmp_path / "c", objects=faulty) as ap, apiary(root, tmp_path / "c") as other:
+        frame = sensors(ap)
+        frame.write(readings(("north", 1.0, 1), ("north", 99.0, 2)))
+        rival = other.frame(NAME)
+        faulty.call(lambda request: rival.update({"id": 2}, {"temp": 98.0}), "put_if_absent", "*_ledger/000002.json")
+        REWRITES[verb](frame)
+        assert (2, "north", 98.0) in rows(frame)
+
+
+def test_a_rewrite_is_not_made_again_for_rows_it_has_nothing_to_do_with(root, tmp_path):
+    faulty = FaultyObjects(open_objects(root.as_uri()))
+    with apiary(root, tmp_path / "c", objects=faulty) as ap, apiary(root, tmp_path / "c") as other:
+        frame = sensors(ap)
+        frame.write(readings(("north", 1.0, 1), ("north", 2.0, 2)))
+        rival = other.frame(NAME)
+        faulty.call(lambda request: rival.write(readings(("south", 1.0, 3))), "put_if_absent", "*_ledger/000002.json")
+        with faulty.recording() as steps:
+            frame.delete({"region": "north", "id": 1})
+        cells = [step for step in steps if step.request.operation == "put" and "cell_" in step.request.key]
+        assert len(cells) == 1
+        assert ids(frame.read()) == [2, 3]

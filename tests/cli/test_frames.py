@@ -1,0 +1,135 @@
+"""`onto apiary`: frames from the console. Reads write nothing, writes can be previewed."""
+
+import json
+
+import pytest
+
+from ontologia.apiary import Apiary
+from ontologia.cli import main
+from support.frames import NAME, readings, sensors
+
+
+@pytest.fixture
+def root(tmp_path):
+    where = tmp_path / "frames"
+    with Apiary("test", str(where)) as ap:
+        frame = sensors(ap)
+        for number in range(3):
+            frame.write(readings(("north", 38.5 + number, number)))
+    return where
+
+
+def run(capsys, root, *arguments):
+    code = main(["apiary", *arguments, "--storage", str(root)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def facts(capsys, root, *arguments):
+    code, out, _ = run(capsys, root, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_names_are_listed(capsys, root):
+    assert facts(capsys, root, "hives") == ["analytics"]
+    assert facts(capsys, root, "boxes", "analytics") == ["sensors"]
+    (frame,) = facts(capsys, root, "frames", "analytics.sensors")
+    assert (frame["frame"], frame["rows"], frame["cells"]) == (NAME, 3, 3)
+
+
+def test_sql_prints_a_table_or_json(capsys, root):
+    query = f"SELECT id FROM {NAME} WHERE temp > 40"
+    assert run(capsys, root, "sql", query)[1].split() == ["ID", "2"]
+    assert facts(capsys, root, "sql", query) == [{"id": 2}]
+
+
+def test_sql_that_would_write_fails_with_one_line(capsys, root):
+    code, out, err = run(capsys, root, "sql", f"DELETE FROM {NAME}")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "frame.delete" in err
+
+
+def test_reads_write_nothing(capsys, root):
+    before = sorted(root.rglob("*"))
+    for arguments in (
+        ["hives"],
+        ["show", NAME],
+        ["history", NAME],
+        ["diff", NAME, "1", "2"],
+        ["status"],
+        ["compact", NAME, "--force"],
+        ["vacuum", NAME, "--older-than", "1h"],
+        ["create", "other"],
+        ["sql", f"SELECT * FROM {NAME}"],
+    ):
+        assert run(capsys, root, *arguments)[0] == 0, arguments
+    assert sorted(root.rglob("*")) == before
+
+
+def test_compact_and_vacuum_do_it_when_told(capsys, root):
+    assert facts(capsys, root, "compact", NAME, "--force")["applied"] is False
+    assert facts(capsys, root, "compact", NAME, "--force", "--apply")["cells_written"] == 1
+    assert facts(capsys, root, "vacuum", NAME, "--older-than", "0s", "--apply")["kept_versions"] == {
+        "first": 4,
+        "last": 4,
+    }
+    assert facts(capsys, root, "history", NAME, "--last", "1")[0]["operation"] == "compact"
+
+
+def test_a_frame_is_created_with_columns_and_partitions(capsys, root):
+    code, _, _ = run(
+        capsys,
+        root,
+        "create",
+        "a.b.c",
+        "--column",
+        "k:int64!",
+        "--column",
+        "r:string",
+        "--partition-by",
+        "r",
+        "--apply",
+    )
+    assert code == 0
+    shown = facts(capsys, root, "show", "a.b.c")
+    assert shown["columns"][0] == {"name": "k", "type": "int64", "nullable": False}
+    assert shown["partition_by"] == ["r"]
+
+
+def test_the_rows_of_a_difference_are_shown(capsys, root):
+    found = facts(capsys, root, "diff", NAME, "1", "2")
+    assert [(row["change"], row["id"]) for row in found["rows"]] == [("added", 1)]
+
+
+def test_status_shows_nodes_and_measured_memory(capsys, root):
+    with Apiary("node", str(root)):
+        _, out, _ = run(capsys, root, "status")
+        found = facts(capsys, root, "status")
+    assert "TEMPERATURE" in out
+    assert found["swarm"]["alive"] == 1
+    assert 0 < found["machine"]["memory_pressure"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["frames", "analytics"], 2, "HIVE.BOX"),
+        (["show", "analytics.sensors.x"], 1, "frames in analytics.sensors: temperature"),
+        (["create", "a.b.c"], 2, "columns for a frame"),
+        (["create", "a.b.c", "--column", "x"], 2, "NAME:TYPE"),
+        (["vacuum", NAME, "--older-than", "soon"], 1, "is no age"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(capsys, root, arguments, code, says):
+    found, _, err = run(capsys, root, *arguments)
+    assert found == code
+    assert says in err
+
+
+def test_the_command_apiary_is_the_group(monkeypatch, capsys, root):
+    from ontologia import cli
+
+    monkeypatch.setattr("sys.argv", ["apiary", "hives", "--storage", str(root), "--json"])
+    assert cli.apiary() == 0
+    assert json.loads(capsys.readouterr().out) == ["analytics"]
