@@ -82,7 +82,7 @@ def _put(folder: Objects, path: str, table: pa.Table, scratch: Scratch) -> int:
     if table.nbytes <= IN_MEMORY_BYTES:
         sink = pa.BufferOutputStream()
         _write(sink, table)
-        data: Any = memoryview(sink.getvalue())
+        data: Any = memoryview(sink.getvalue()).cast("B")
         folder.put(path, data)
         return int(data.nbytes)
     local = scratch() / path.rpartition("/")[2]

@@ -181,13 +181,17 @@ def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
     if value is None:
         return None
     least, most = value
-    if kind is exp.EQ:
-        return lambda find: _reaches(find(name).high, least) and _starts(find(name).low, most)
-    if kind in (exp.GT, exp.GTE):
-        strict = kind is exp.GT
-        return lambda find: _reaches(find(name).high, least, strict=strict and least == most)
-    strict = kind is exp.LT
-    return lambda find: _starts(find(name).low, most, strict=strict and least == most)
+    strict = kind in (exp.GT, exp.LT) and least == most
+    upwards, downwards = kind in (exp.EQ, exp.GT, exp.GTE), kind in (exp.EQ, exp.LT, exp.LTE)
+
+    def test(find: Find) -> bool:
+        bounds = find(name)
+        if bounds.nulls is not None and bounds.nulls == bounds.rows:
+            return False  # null compares with nothing
+        above = not upwards or _reaches(bounds.high, least, strict=strict)
+        return above and (not downwards or _starts(bounds.low, most, strict=strict))
+
+    return test
 
 
 def _reaches(high: Any, value: Any, *, strict: bool = False) -> bool:

@@ -58,6 +58,12 @@ class CellWriter:
         for cells in self.node.bees.run(f"writing to {self.name}", tasks):
             self.cells += cells
 
+    def adopt(self, cells: Sequence[Cell]) -> None:
+        """Take over cells that tasks elsewhere wrote."""
+        self.cells += cells
+        self._put += cells
+        self._new.update(partition_of(cell.partition_values, self.partition_by) for cell in cells)
+
     def _write_group(self, group: Group, chamber: Chamber) -> list[Cell]:
         table = group.table()
         folder = self.node.objects.under(self.name.folder)

@@ -31,16 +31,27 @@ READ_OPTIONS = (
 
 
 class OntologiaSource(DataSource):
-    """Types of an ontology, and later frames and graphs, under one format name."""
+    """Types of an ontology and frames, and later graphs, under one format name."""
 
     @classmethod
     def name(cls) -> str:
         return reading.FORMAT
 
     def schema(self) -> StructType:
+        if "frame" in self.options:
+            from ontologia.spark.frames import source as frames
+            from ontologia.spark.frames.types import struct_of
+
+            check_options(self.options, frames.READ_OPTIONS)
+            return struct_of(frames.wanted(self.options)[0].schema)
         return self._wanted().struct
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if "frame" in self.options:
+            from ontologia.spark.frames import source as frames
+
+            check_options(self.options, frames.READ_OPTIONS)
+            return frames.FrameReader(self.options, schema)
         wanted = self._wanted()
         has = {field.name: field.dataType for field in wanted.struct}
         for field in schema:
@@ -52,6 +63,11 @@ class OntologiaSource(DataSource):
         return OntologiaReader(wanted, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if "frame" in self.options:
+            from ontologia.spark.frames import source as frames
+
+            check_options(self.options, frames.WRITE_OPTIONS)
+            return frames.FrameWriter(self.options, overwrite)
         from ontologia.spark.writing.writer import META, WRITE_OPTIONS, OntologiaWriter, plan_write
 
         check_options(self.options, WRITE_OPTIONS, prefix=META)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from ontologia.apiary.conditions import conjunction
 from ontologia.apiary.names import FrameName
@@ -60,7 +61,7 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
         snapshot = snapshots[name, version]
         where = None if select is None else _where_of(select, table, snapshot)
         pruned = prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by)
-        references.append((table, Reference(f"frame {len(references)}", name, snapshot, pruned)))
+        references.append((table, Reference(f"frame_{uuid4().hex}", name, snapshot, pruned)))
     if not references and not tree.find(exp.Table, exp.Unnest, exp.Values):
         raise ValidationError("a query needs a frame to read from, as in SELECT * FROM hive.box.frame")
     for table, reference in references:

@@ -77,7 +77,7 @@ class OntologiaReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:
-        return _Pushing(self)
+        return Pushing(self)
 
     def push(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
         """Take what the engine can answer; Spark evaluates the rest."""
@@ -118,7 +118,7 @@ class OntologiaReader(DataSourceReader):
         return Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, only=only, unordered=True)
 
 
-class _Pushing:
+class Pushing:
     """`pushFilters`, in a form that Spark accepts with filter pushdown off, which is its default.
 
     It refuses readers that override the method while it is off, and looks at `__func__` to tell. With pushdown on it
@@ -127,11 +127,12 @@ class _Pushing:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, reader: OntologiaReader) -> None:
+    def __init__(self, reader: Any) -> None:
         self.reader = reader
 
     def __call__(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
-        return self.reader.push(filters)
+        taken: Iterable[datasource.Filter] = self.reader.push(filters)
+        return taken
 
 
 def to_batches(wanted: ReadPlan, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

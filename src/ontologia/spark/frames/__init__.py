@@ -1,0 +1,8 @@
+"""Frames on Spark: executors read and write cells, the driver commits one ledger entry.
+
+Found by the entry point `ontologia.frames`, since frames do not know Spark.
+"""
+
+from ontologia.spark.frames.work import compact, overwrite, query, write
+
+__all__ = ["compact", "overwrite", "query", "write"]

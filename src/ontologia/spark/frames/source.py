@@ -1,0 +1,137 @@
+"""Frames through the data source: `spark.read.format("ontologia").option("frame", "h.b.f").load(root)`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ontologia.apiary.conditions import condition
+from ontologia.apiary.names import FrameName
+from ontologia.apiary.node import Node
+from ontologia.apiary.pruning import prune
+from ontologia.apiary.state import Snapshot
+from ontologia.apiary.writing import remove_cells
+from ontologia.errors import UnknownNameError, ValidationError
+from ontologia.objects import Location
+from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
+from ontologia.spark.frames.types import spark_arrow, struct_of
+from ontologia.spark.frames.work import commit_cells, work_on
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+READ_OPTIONS = ("path", "frame", "asOf", "versionAsOf")
+WRITE_OPTIONS = ("path", "frame")
+_OPERATORS = {
+    datasource.EqualTo: "=",
+    datasource.GreaterThan: ">",
+    datasource.GreaterThanOrEqual: ">=",
+    datasource.LessThan: "<",
+    datasource.LessThanOrEqual: "<=",
+}
+
+
+def opened(options: Mapping[str, str]) -> tuple[Node, FrameName]:
+    """The node and the frame that options name. It sends no heartbeats: this process lives for one job."""
+    if not options.get("path"):
+        raise ValidationError('say where the frames are: .load("s3://bucket/prefix")')
+    name = FrameName.parse(options["frame"])
+    node = Node(Location(options["path"]), read_only=True)
+    node.registry.frame(name)
+    return node, name
+
+
+def wanted(options: Mapping[str, str]) -> tuple[FrameWork, Snapshot]:
+    node, name = opened(options)
+    said = options.get("versionAsOf") or options.get("asOf")
+    if said is not None and not said.isdecimal():
+        raise ValidationError(f"the option versionAsOf takes the number of a version, not {said!r}")
+    snapshot = node.ledger(name).snapshot(None if said is None else int(said))
+    return work_on(node, name), snapshot
+
+
+class FrameReader(DataSourceReader):
+    """Reads one version of a frame: cells are pruned on the driver and read on executors."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.work, self.snapshot = wanted(options)
+        there = struct_of(self.work.schema)
+        self.names = schema.fieldNames()
+        for field in schema:
+            if field.name not in there.fieldNames():
+                raise UnknownNameError(
+                    f"{self.work.name} has no column {field.name!r}; it has {', '.join(there.fieldNames())}"
+                )
+            if field.dataType != there[field.name].dataType:
+                found = there[field.name].dataType.simpleString()
+                raise ValidationError(f"{self.work.name}.{field.name} is {found}: read it so, and cast")
+        self.filters: list[tuple[str, str, Any]] = []
+
+    @property
+    def pushFilters(self) -> Any:
+        from ontologia.spark.reading.reader import Pushing
+
+        return Pushing(self)
+
+    def push(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
+        """Take comparisons with plain values; Spark evaluates the rest, and these again."""
+        for filter_ in filters:
+            path: tuple[str, ...] = getattr(filter_, "attribute", ())
+            value = getattr(filter_, "value", None)
+            kind = _OPERATORS.get(type(filter_))
+            plain = isinstance(value, (str, int, float)) and not isinstance(value, bool) and value == value
+            if kind is not None and plain and len(path) == 1 and path[0] in self.work.schema.by_name:
+                self.filters.append((path[0], kind, value))
+            yield filter_
+
+    def partitions(self) -> Sequence[InputPartition]:
+        where = condition(self.filters, self.work.schema) if self.filters else None
+        cells = prune(self.snapshot.cells, where, self.work.schema, self.work.partition_by).scanned
+        return [InputPartition(cells_text(share)) for share in shares(cells, 16)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        target = spark_arrow(self.work.schema)
+        if partition is None or partition.value is None:
+            return
+        found = self.work.read(cells_of(partition.value), self.names)
+        chosen = pa.schema([target.field(name) for name in self.names])
+        yield from found.cast(chosen).to_batches(max_chunksize=131_072)
+
+
+@dataclasses.dataclass
+class CellsWritten(WriterCommitMessage):
+    """What one task wrote."""
+
+    cells: str
+
+
+class FrameWriter(DataSourceArrowWriter):
+    """Appends to a frame, or replaces its rows: tasks write cells, the driver commits one entry."""
+
+    def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
+        node, name = opened(options)
+        self.options = {"path": options["path"], "frame": options["frame"]}
+        self.work = work_on(node, name)
+        self.overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        piece = self.work.node.capacity.sizing.piece
+        return CellsWritten(cells_text(self.work.write(gathered(iterator, piece))))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        node, name = opened(self.options)
+        written = [message for message in messages if isinstance(message, CellsWritten)]
+        commit_cells(node, name, [c for m in written for c in cells_of(m.cells)], replace=self.overwrite)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        node, name = opened(self.options)
+        for message in messages:
+            if isinstance(message, CellsWritten):
+                remove_cells(node, name, cells_of(message.cells))

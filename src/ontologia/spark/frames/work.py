@@ -1,0 +1,236 @@
+"""The driver's part: hands cells and rows to executors, collects what they wrote, and commits once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ontologia.apiary.compaction import CompactionPolicy, batches, due
+from ontologia.apiary.conditions import DIALECT
+from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
+from ontologia.apiary.names import QUERIES, FrameName
+from ontologia.apiary.node import Node
+from ontologia.apiary.partitions import check_limit
+from ontologia.apiary.results import RewriteResult, WriteResult
+from ontologia.apiary.rewriting import Rewrite, rewriting
+from ontologia.apiary.sql.planning import Plan, Reference
+from ontologia.apiary.sql.session import pruning_facts
+from ontologia.apiary.sql.statements import Query
+from ontologia.apiary.state import FrameState, partition_of
+from ontologia.apiary.writing import remove_cells
+from ontologia.errors import CommitOutcomeUnknownError, ValidationError
+from ontologia.files.json_objects import encode
+from ontologia.objects import Location
+from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
+from ontologia.spark.frames.types import spark_arrow, struct_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CELLS = "cells string"
+TIMEOUT_S = 60
+
+
+def work_on(node: Node, name: FrameName) -> FrameWork:
+    """A frame for tasks, by an address that is good in any process."""
+    state = node.ledger(name).known()
+    return FrameWork(Location(node.location.uri, node.location.settings), name, state.schema, state.partition_by)
+
+
+def session_of(frame: DataFrame | None = None) -> SparkSession:
+    if frame is not None:
+        return frame.sparkSession
+    from ontologia.spark.session import spark_session
+
+    return SparkSession.getActiveSession() or spark_session("apiary")
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def write(node: Node, name: FrameName, frame: DataFrame) -> WriteResult:
+    """Append the rows of a DataFrame: executors write cells, one entry names them."""
+    return _written(node, name, frame, replace=False)
+
+
+def overwrite(node: Node, name: FrameName, frame: DataFrame) -> WriteResult:
+    """Replace all rows by those of a DataFrame."""
+    return _written(node, name, frame, replace=True)
+
+
+def _written(node: Node, name: FrameName, frame: DataFrame, *, replace: bool) -> WriteResult:
+    started = node.clock.steady()
+    temperature = node.admit_write("block", 30.0)
+    work, piece = work_on(node, name), node.capacity.sizing.piece
+
+    def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _message(work.write(gathered(batches_, piece)))
+
+    messages = frame.mapInArrow(task, CELLS).collect()
+    cells = [cell for message in messages for cell in cells_of(message[0])]
+    version = commit_cells(node, name, cells, replace=replace)
+    return WriteResult(
+        version,
+        len(cells),
+        sum(cell.rows for cell in cells),
+        sum(cell.bytes for cell in cells),
+        node.clock.steady() - started,
+        temperature,
+    )
+
+
+def commit_cells(node: Node, name: FrameName, cells: Sequence[Cell], *, replace: bool) -> int:
+    """One entry for all cells that executors wrote. Cells of a commit that certainly failed are taken back."""
+    limit = node.registry.frame(name).max_partitions
+
+    def propose(state: FrameState) -> Action:
+        new = {partition_of(cell.partition_values, state.partition_by) for cell in cells}
+        check_limit(str(name), () if replace else state.partitions, new, limit, {})
+        return RewriteCells(tuple(state.cells), tuple(cells)) if replace else AddCells(tuple(cells))
+
+    ledger = node.ledger(name)
+    if not cells and not replace:
+        return ledger.snapshot().version
+    try:
+        return ledger.commit(propose, "overwrite" if replace else "write").version
+    except CommitOutcomeUnknownError:
+        raise
+    except Exception:
+        remove_cells(node, name, cells)
+        raise
+
+
+def _message(cells: Sequence[Cell]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict({"cells": [cells_text(cells)]})
+
+
+# --- care --------------------------------------------------------------------------------------------------------
+
+
+def compact(node: Node, name: FrameName, force: bool) -> RewriteResult:
+    """Merge small cells on executors. The policy, the race rule and the commit are those of the local compaction."""
+    policy = CompactionPolicy.for_sizing(node.capacity.sizing)
+    session = session_of()
+
+    def fill(rewrite: Rewrite) -> None:
+        rewrite.only_own_cells = True
+        work = work_on(node, name)
+        groups = [
+            group
+            for cells in due(node, name, rewrite.snapshot, policy, force=force)
+            for group in batches(cells, node.capacity.sizing)
+        ]
+        if not groups:
+            return
+
+        def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches_:
+                for text in batch.column(0).to_pylist():
+                    yield _message(work.write([work.read(cells_of(text), work.schema.names)]))
+
+        handed = session.createDataFrame([(cells_text(group),) for group in groups], CELLS)
+        for message in handed.repartition(len(groups)).mapInArrow(task, CELLS).collect():
+            rewrite.writer.adopt(cells_of(message[0]))
+        rewrite.removed = [cell for group in groups for cell in group]
+
+    return rewriting(node, name, "compact", fill)
+
+
+# --- queries -----------------------------------------------------------------------------------------------------
+
+
+def query(node: Node, statement: Query, plan: Plan) -> pa.Table:
+    """A statement on Spark. Cells are pruned as they are for DuckDB; executors read what is left."""
+    if statement.explain is not None:
+        raise ValidationError("EXPLAIN runs with engine='duckdb'; what it says of cells holds for Spark, too")
+    session = session_of()
+    columns = _columns_named(plan)
+    with _manifest(node, statement, plan):
+        views = []
+        try:
+            for reference in plan.references:
+                frame = cells_frame(session, node, reference, columns)
+                frame.createOrReplaceTempView(reference.view)
+                views.append(reference.view)
+            return session.sql(plan.sql("spark")).toArrow()
+        finally:
+            for view in views:
+                session.catalog.dropTempView(view)
+
+
+def cells_frame(session: SparkSession, node: Node, reference: Reference, columns: set[str] | None) -> DataFrame:
+    """The cells of a reference as a DataFrame; only columns that the statement names are read."""
+    work = work_on(node, reference.name)
+    names = [name for name in work.schema.names if columns is None or name.casefold() in columns] or [
+        work.schema.names[0]
+    ]
+    target = spark_arrow(work.schema)
+    tasks = shares(reference.pruned.scanned, session.sparkContext.defaultParallelism * 2)
+
+    def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches_:
+            for text in batch.column(0).to_pylist():
+                found = work.read(cells_of(text), names)
+                wanted = pa.schema([target.field(name) for name in names])
+                yield from found.cast(wanted).to_batches(max_chunksize=131_072)
+
+    full = struct_of(work.schema)
+    struct = type(full)([full[name] for name in names])
+    if not tasks:
+        return session.createDataFrame([], struct)
+    handed = session.createDataFrame([(cells_text(share),) for share in tasks], CELLS)
+    return handed.repartition(len(tasks)).mapInArrow(task, struct)
+
+
+def _columns_named(plan: Plan) -> set[str] | None:
+    """Every column name in the statement, or None where a star asks for all."""
+    from sqlglot import exp
+
+    if any(not isinstance(star.parent, exp.Count) for star in plan.tree.find_all(exp.Star)):
+        return None
+    return {column.name.casefold() for column in plan.tree.find_all(exp.Column)} | {
+        identifier.name.casefold() for identifier in plan.tree.find_all(exp.Identifier)
+    }
+
+
+@contextmanager
+def _manifest(node: Node, statement: Query, plan: Plan) -> Iterator[None]:
+    """`_queries/{query_id}/manifest.json` while the statement runs."""
+    if node.read_only:
+        yield
+        return
+    query_id = str(uuid.uuid4())
+    key = f"{QUERIES}/{query_id}/manifest.json"
+    body: dict[str, Any] = {
+        "query_id": query_id,
+        "original_sql": statement.text,
+        "tasks": [
+            {
+                "task_id": f"{node.node_id}_{uuid.uuid4()}",
+                "node_id": node.node_id,
+                "cells": [f"{reference.name.folder}/{cell.path}" for cell in reference.pruned.scanned],
+                "sql_fragment": plan.sql(DIALECT),
+            }
+            for reference in plan.references
+        ],
+        "merge_sql": None,
+        "timeout_secs": TIMEOUT_S,
+        "created_at": int(time.time()),
+        "engine": "spark",
+        "state": "running",
+        "cells": [dict(pruning_facts([reference])) for reference in plan.references],
+    }
+    node.objects.put(key, encode(body))
+    try:
+        yield
+    finally:
+        node.objects.delete(key)
