@@ -6,10 +6,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import console, embedded, events, graphs, objects, spark
+from benchmarks import console, embedded, events, frames, graphs, objects, spark
 from benchmarks.report import measure, save, show
 
-SUITES = {**embedded.SUITES, **objects.SUITES, **events.SUITES, **graphs.SUITES, **console.SUITES, **spark.SUITES}
+SUITES = {
+    **embedded.SUITES,
+    **objects.SUITES,
+    **events.SUITES,
+    **graphs.SUITES,
+    **frames.SUITES,
+    **console.SUITES,
+    **spark.SUITES,
+}
 
 
 def main(names: list[str]) -> int:

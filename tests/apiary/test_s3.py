@@ -30,7 +30,7 @@ def test_the_whole_story_on_s3(s3, tmp_path):
         assert ids(frame.to_polars().collect().to_arrow()) == [1, 3, 4]
         assert {node["state"] for node in ap.swarm_status()["nodes"]} == {"alive"}
     with apiary(uri, tmp_path / "c3") as ap:
-        assert len(ap.frame(NAME).vacuum(older_than=0).keys) == 5
+        assert len(ap.frame(NAME).vacuum(older_than=0).keys) == 4
         assert ids(ap.frame(NAME).read()) == [1, 3, 4]
 
 

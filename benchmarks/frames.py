@@ -1,0 +1,218 @@
+"""Frames beside delta-rs: commits, writers that race, bulk loads, filters, merges; and how costs grow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from benchmarks.report import Case
+from ontologia.apiary import Apiary, Frame
+from ontologia.apiary.entries import AddCells, Cell, Entry, RewriteCells, encode
+from ontologia.apiary.ledger import Ledger
+
+BULK_ROWS = 5_000_000
+MERGE_INTO = 1_000_000
+MERGED = 10_000
+CELLS = 500
+WRITERS = 8
+EACH = 5
+SCHEMA = {"id": "int64", "part": "string", "amount": "float64", "name": "string", "seen": "timestamp"}
+
+
+def rows(count: int, first: int = 0, parts: int = 20) -> pa.Table:
+    ids = np.arange(first, first + count)
+    names = pa.array([f"customer-{n:05d}" for n in range(1000)]).take(pa.array(ids % 1000))
+    return pa.table(
+        {
+            "id": ids,
+            "part": pa.array([f"p{n:02d}" for n in range(parts)]).take(pa.array(ids % parts)),
+            "amount": ids * 0.25,
+            "name": names,
+            "seen": pa.array(ids * 1_000_000, pa.timestamp("us")),
+        }
+    )
+
+
+def new_frame(stack: ExitStack, folder: Path, partitioned: bool = False) -> Frame:
+    ap = stack.enter_context(Apiary("bench", str(folder / uuid.uuid4().hex)))
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    return ap.create_frame("h", "b", "f", SCHEMA, ["part"] if partitioned else None)
+
+
+def commits(folder: Path) -> Iterator[Case]:
+    """One row a commit, alone and with eight writers who each have their own view of the table."""
+    with ExitStack() as stack:
+        frame, one = new_frame(stack, folder), rows(1)
+        table = str(folder / "delta-one")
+        write_deltalake(table, one)
+        yield Case(
+            "append 1 row (at least 3x)", "frame.write", "delta-rs", 1 / 3,
+            lambda: frame.write(one), lambda: write_deltalake(table, one, mode="append"), repeat=10,
+        )  # fmt: skip
+        root = frame._node.location.uri
+        nodes = [stack.enter_context(Apiary("bench", root)).frame("h.b.f") for _ in range(WRITERS)]
+
+        def ours() -> None:
+            with ThreadPoolExecutor(WRITERS) as pool:
+                list(pool.map(lambda node: [node.write(one) for _ in range(EACH)], nodes))
+
+        def theirs() -> None:
+            with ThreadPoolExecutor(WRITERS) as pool:
+                list(pool.map(lambda _: [_append_until_it_lands(table, one) for _ in range(EACH)], range(WRITERS)))
+
+        yield Case(
+            f"{WRITERS} writers x {EACH} rows (at least 2x)", "frame.write", "delta-rs", 0.5, ours, theirs, runs=3
+        )
+
+
+def _append_until_it_lands(table: str, one: pa.Table) -> None:
+    while True:
+        try:
+            write_deltalake(table, one, mode="append")
+            return
+        except CommitFailedError:
+            continue
+
+
+def bulk(folder: Path) -> Iterator[Case]:
+    """A large append in twenty partitions, and a merge."""
+    with ExitStack() as stack:
+        table = rows(BULK_ROWS)
+        yield Case(
+            f"append {BULK_ROWS:,} rows in 20 partitions", "frame.write", "delta-rs", 1.1,
+            lambda frame: frame.write(table),
+            lambda place: write_deltalake(place, table, partition_by=["part"]),
+            lambda: [new_frame(stack, folder, partitioned=True)],
+            lambda: [str(folder / uuid.uuid4().hex)],
+            runs=2,
+        )  # fmt: skip
+        base = rows(MERGE_INTO)
+        source = rows(MERGED, first=MERGE_INTO - MERGED // 2)
+
+        def filled() -> list[Frame]:
+            frame = new_frame(stack, folder)
+            frame.write(base)
+            return [frame]
+
+        def filled_delta() -> list[DeltaTable]:
+            place = str(folder / uuid.uuid4().hex)
+            write_deltalake(place, base)
+            return [DeltaTable(place)]
+
+        yield Case(
+            f"merge {MERGED:,} into {MERGE_INTO:,} rows", "frame.merge", "delta-rs", 1.0,
+            lambda frame: frame.merge(source, on=["id"]), _merge_delta(source), filled, filled_delta, runs=3,
+        )  # fmt: skip
+
+
+def _merge_delta(source: pa.Table):
+    def merge(table: DeltaTable) -> None:
+        (
+            table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        )
+
+    return merge
+
+
+def filters(folder: Path) -> Iterator[Case]:
+    """Point and range filters over many cells, with DuckDB on both."""
+    with ExitStack() as stack:
+        frame, place = new_frame(stack, folder), str(folder / "delta-cells")
+        ap = stack.enter_context(Apiary("bench", frame._node.location.uri))
+        for number in range(CELLS):
+            part = rows(2_000, first=number * 2_000)
+            frame.write(part)
+            write_deltalake(place, part, mode="append")
+
+        def theirs(condition: str) -> object:
+            dataset = DeltaTable(place).to_pyarrow_dataset()
+            with duckdb.connect() as connection:
+                connection.register("t", dataset)
+                return connection.execute(f"SELECT * FROM t WHERE {condition}").to_arrow_table()
+
+        point, span = "id = 777777", "id BETWEEN 500000 AND 505000"
+        for what, condition in (("point", point), ("range", span)):
+            yield Case(
+                f"{what} filter over {CELLS} cells", "SQL on a frame", "delta-rs and DuckDB", 1.0,
+                lambda condition=condition: ap.query(f"SELECT * FROM h.b.f WHERE {condition}"),
+                lambda condition=condition: theirs(condition),
+            )  # fmt: skip
+
+
+def growth(folder: Path) -> Iterator[Case]:
+    """Opening, committing and asking as history and cells grow, each beside the smallest of its kind."""
+    with ExitStack() as stack:
+        by_versions = {count: grown(stack, folder, versions=count, cells=1) for count in (10, 200, 1_000, 10_000)}
+        by_cells = {count: grown(stack, folder, versions=2, cells=count) for count in (10, 1_000, 50_000)}
+        yield Case(
+            "open at 10,000 versions", "10,000 versions", "200 versions", 1.5,
+            opening(by_versions[10_000]), opening(by_versions[200]), repeat=5,
+        )  # fmt: skip
+        one = rows(1)
+        for kind, grown_by, smallest in (("versions", by_versions, 10), ("cells", by_cells, 10)):
+            for count in [count for count in grown_by if count >= 1_000]:
+                ours, least = grown_by[count], grown_by[smallest]
+                # Opening and pruning look at every cell, so they may grow with the cells, and with nothing else.
+                limit = 2.0 if kind == "versions" else count / smallest
+                names = (f"{count:,} {kind}", f"{smallest} {kind}")
+                yield Case(f"open at {count:,} {kind}", *names, limit, opening(ours), opening(least))
+                yield Case(
+                    f"append at {count:,} {kind}", *names, 2.0,
+                    lambda ours=ours: ours.write(one), lambda least=least: least.write(one), repeat=10,
+                )  # fmt: skip
+                yield Case(
+                    f"point filter at {count:,} {kind}", *names, limit,
+                    lambda ours=ours: ours.read(filter={"id": -5}), lambda least=least: least.read(filter={"id": -5}),
+                )  # fmt: skip
+
+
+def opening(frame: Frame):
+    node = frame._node
+    return lambda: Ledger(node.objects.under(frame.name.folder), frame.name, "bench").snapshot()
+
+
+def grown(stack: ExitStack, folder: Path, *, versions: int, cells: int) -> Frame:
+    """A frame with a history that is written down, not lived through: its first cell is real, the others are claims."""
+    frame = new_frame(stack, folder)
+    frame.write(rows(1))
+    node = frame._node
+    place = Path(node.objects.local_path(f"{frame.name.folder}/_ledger/x")).parent
+    entry = Entry.from_json(json.loads((place / "000001.json").read_text()))
+    (real,) = entry.action.cells
+    numbers = itertools.count()
+
+    def claimed() -> Cell:
+        return replace(real, id=f"cell_{uuid.UUID(int=next(numbers))}", stats=_elsewhere(real, next(numbers)))
+
+    for version in range(2, versions + 1):
+        last = version == versions
+        many = tuple(claimed() for _ in range(cells - 1)) if last else ()
+        action = AddCells(many) if last else RewriteCells((), ())
+        (place / f"{version:06d}.json").write_bytes(encode(replace(entry, version=version, action=action).to_json()))
+    found = stack.enter_context(Apiary("bench", node.location.uri)).frame("h.b.f")
+    found._node.ledger(found.name).write_checkpoint()
+    return found
+
+
+def _elsewhere(cell: Cell, number: int) -> dict[str, dict[str, object]]:
+    bounds = {"min": 1000 + number, "max": 1000 + number, "null_count": 0, "distinct_count": None}
+    return {**{name: dict(said) for name, said in cell.stats.items()}, "id": bounds}
+
+
+SUITES = {"frames": commits, "frames-bulk": bulk, "frames-filters": filters, "frames-growth": growth}
