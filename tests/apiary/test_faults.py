@@ -20,7 +20,14 @@ ACTS = {
     "vacuum": (lambda ap: ap.frame(NAME).vacuum(older_than=0), [1, 2, 10, 11]),
 }
 BEFORE = [1, 2, 10, 11]
-FAULTS = ["crash before", "crash after", "lost request", "lost response", "refused", "disk full", "twice"]
+FAULTS = [
+    "crash after",
+    "lost response",
+    *(
+        pytest.param(f, marks=pytest.mark.slow)
+        for f in ("crash before", "lost request", "refused", "disk full", "twice")
+    ),
+]
 
 
 def prepared(root, tmp_path):
