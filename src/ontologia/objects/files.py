@@ -217,9 +217,14 @@ class FileBackend:
 
     def _walk(self, folder: str, start_after: str) -> Iterator[Info]:
         inside = f"{folder}/" if folder else ""
+        after = start_after.removeprefix(inside) if start_after.startswith(inside) else ""
         try:
             with os.scandir(self.directory / folder) as found:
-                entries = {entry.name + "/" * entry.is_dir(follow_symlinks=False): entry for entry in found}
+                entries = {
+                    entry.name + "/" * entry.is_dir(follow_symlinks=False): entry
+                    for entry in found
+                    if f"{entry.name}/" > after or after.startswith(f"{entry.name}/")  # the end of a log is short
+                }
         except (FileNotFoundError, NotADirectoryError):
             return
         for name in sorted(entries):  # a directory sorts with its slash, as its keys do
