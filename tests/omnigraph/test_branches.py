@@ -4,7 +4,6 @@ import pytest
 
 from ontologia.errors import BranchError, HistoryGapError, ValidationError
 from ontologia.omnigraph import branches, cleanup, history, maintenance
-from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.merge import merge
 from ontologia.omnigraph.names import COMMITS, MANIFEST, table_path
 from ontologia.omnigraph.snapshots import resolve
@@ -276,4 +275,3 @@ def test_a_zero_row_delete_leaves_no_drift(graph):
     before = graph.datasets.open(table_path(KNOWS)).version
     put(graph, {}, {PERSON: ["b"]})
     assert graph.datasets.open(table_path(KNOWS)).version == before
-    assert isinstance(graph, Graph)

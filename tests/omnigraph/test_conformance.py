@@ -1,3 +1,5 @@
+"""A graph passes the suite of every engine."""
+
 import pytest
 
 from ontologia.engines.dispatch import initialize_storage
@@ -12,8 +14,8 @@ def create(folder):
 
 @pytest.fixture(scope="module")
 def engine():
-    return EngineCase("omnigraph", create)
+    return EngineCase("omnigraph in a directory", create)
 
 
 class TestGraph(EngineConformance):
-    pass
+    """The suite, on main of a graph in a directory."""

@@ -15,7 +15,7 @@ from ontologia.omnigraph import publisher as publishing
 from ontologia.omnigraph.manifest import CommitRecord, Pin
 from ontologia.omnigraph.names import MANIFEST, new_ulid
 from ontologia.omnigraph.publisher import PUBLISHER_RETRY_BUDGET, Publication
-from support.graph_shop import FIRM, PERSON, contents, drift, new_graph, people, planned, put, reopened
+from support.graph_shop import FIRM, PERSON, contents, drift, new_graph, people, put, reopened
 
 
 def record():
@@ -183,4 +183,3 @@ def test_threads_of_one_process_commit_one_after_the_other(graph):
     for thread in threads:
         thread.join()
     assert len(contents(graph)[PERSON]) == 10
-    assert planned(graph, graph.manifest(), {}) is None

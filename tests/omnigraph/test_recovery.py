@@ -24,7 +24,6 @@ from support.graph_shop import (
     people,
     put,
     reopened,
-    stop_at,
 )
 
 STATE = {PERSON: people(a=1, b=2, c=3), KNOWS: knows("ab", "bc")}
@@ -249,4 +248,3 @@ def test_a_new_type_whose_first_write_was_undone_can_be_written_again(graph):
     assert contents(opened) == {}
     put(opened, STATE)
     assert contents(opened) == STATE
-    stop_at(opened, "never")
