@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from ontologia.engines.base import WRITE_LOCK
+from ontologia.errors import ValidationError
 from ontologia.model import Kind, TypeRef
+from ontologia.objects.store import check_key
 
 HEAD = "meta/head.json"
 ENGINE = "meta/engine.json"
@@ -20,6 +22,17 @@ PROBES = ("_probe/", "meta/probe-")  # where the proof of conditions leaves its 
 
 _PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
 _ATTEMPT = re.compile(r"commits/(\d+)-([0-9a-f]+)/")
+
+
+def check_name(ref: TypeRef) -> None:
+    """Refuse a type whose name cannot be part of a key: found here, before anything is written."""
+    try:
+        check_key(ref.name)
+    except ValueError:
+        raise ValidationError(
+            f"{ref.kind} {ref.name!r} cannot be kept in a bucket: a name there has printable characters, no backslash, "
+            "and no part between slashes that is empty, . or .."
+        ) from None
 
 
 def lock(name: str = WRITE_LOCK) -> str:

@@ -78,4 +78,7 @@ def _frame(spark: SparkSession, source: Any) -> DataFrame:
         )
     # Through Arrow, which takes the NaN of a missing number in pandas for what it means.
     is_pandas = type(source).__module__.partition(".")[0] == "pandas"
-    return spark.createDataFrame(pa.Table.from_pandas(source, preserve_index=False) if is_pandas else pa.table(source))
+    table = pa.Table.from_pandas(source, preserve_index=False) if is_pandas else pa.table(source)
+    known = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # as polars has text, and Spark has not
+    fields = [field.with_type(known.get(field.type, field.type)) for field in table.schema]
+    return spark.createDataFrame(table.cast(pa.schema(fields)))

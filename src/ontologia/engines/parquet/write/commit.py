@@ -82,6 +82,7 @@ class ParquetTransaction(Transaction):
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self._schemas.dropped:
             raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+        paths.check_name(schema.ref)
         known = self.recorded(schema.ref)
         same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
         if schema_version_id is None:
