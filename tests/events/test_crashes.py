@@ -18,6 +18,9 @@ from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 from support.events_shop import OrderPlaced, Product, StockLow
 
 
+WHEN = ["before", pytest.param("after", marks=pytest.mark.slow)]
+
+
 class Place:
     """A store that can fail, a session on it, and another session that comes after the crash."""
 
@@ -81,7 +84,7 @@ def commit_with_event(place: Place):
     return commit
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", WHEN)
 def test_a_commit_and_its_events_are_both_there_or_neither(when):
     outcomes = set()
     for number, place in crashes(commit_with_event, when):
@@ -121,7 +124,7 @@ def handle_and_emit(place: Place):
     return lambda: place.run(place.victim, place.handlers, 2)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", WHEN)
 def test_a_worker_that_dies_anywhere_leaves_its_work_to_another(when):
     for number, place in crashes(handle_and_emit, when):
         place.recover(place.handlers)
@@ -148,7 +151,7 @@ def fail_for_good(place: Place):
     return lambda: place.run(place.victim, place.handlers, 4)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", WHEN)
 def test_a_dead_letter_is_written_and_told_of_whoever_dies(when):
     for number, place in crashes(fail_for_good, when, event_max_attempts=2):
         place.recover(place.handlers)
