@@ -17,7 +17,6 @@ from ontologia.runtime.session import Session
 from ontologia.testing.stores import FaultyObjects, ManualClock, SimulatedCrash
 from support.events_shop import OrderPlaced, Product, StockLow
 
-
 WHEN = ["before", pytest.param("after", marks=pytest.mark.slow)]
 
 
