@@ -29,9 +29,14 @@ ENGINES = {
     "server-v1": ("server", "v1"),
     "server-v2": ("server", "v2"),
 }
-EVERY_ENGINE = [
-    pytest.param(name, marks=pytest.mark.s3) if where == "server" else name for name, (where, _) in ENGINES.items()
-]
+
+
+def marks_of(where: str, version: str) -> list[pytest.MarkDecorator]:
+    """Servers are marked so; older versions of an engine are left out of the quick run."""
+    return [pytest.mark.s3] * (where == "server") + [pytest.mark.thorough] * (version == "v1")
+
+
+EVERY_ENGINE = [pytest.param(name, marks=marks_of(*how)) for name, how in ENGINES.items()]
 
 
 @dataclass(frozen=True)

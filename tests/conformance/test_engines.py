@@ -8,9 +8,9 @@ from ontologia.testing.conformance import EngineCase, EngineConformance, sqlite
 from support.engine_cases import bucket, directory
 
 ENGINES = [
-    sqlite("v1"),
+    pytest.param(sqlite("v1"), marks=pytest.mark.thorough),
     sqlite("v2"),
-    directory("v1"),
+    pytest.param(directory("v1"), marks=pytest.mark.thorough),
     directory("v2"),
     pytest.param(bucket("v1"), marks=(pytest.mark.s3, pytest.mark.slow)),
     pytest.param(bucket("v2"), marks=pytest.mark.s3),
