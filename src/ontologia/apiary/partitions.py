@@ -65,10 +65,22 @@ def _codes(table: pa.Table, partition_by: Sequence[str]) -> tuple[Any, list[tupl
             encoded = encoded.combine_chunks()
         values = encoded.dictionary.to_pylist()
         combined = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
-        used, codes = np.unique(combined, return_inverse=True)
+        used, codes = _renumbered(combined, len(seen) * len(values))
         seen = [(*seen[number // len(values)], values[number % len(values)]) for number in used.tolist()]
     smallest = np.uint8 if len(seen) <= 1 << 8 else np.uint16 if len(seen) <= 1 << 16 else np.int64
     return codes.astype(smallest), seen  # numbers this small sort in linear time
+
+
+def _renumbered(codes: Any, limit: int) -> tuple[Any, Any]:
+    """The numbers that occur, in order, and the codes by their place among them. Counting is quicker than sorting."""
+    import numpy as np
+
+    if limit > 4 * len(codes) + 1024:
+        return np.unique(codes, return_inverse=True)
+    used = np.flatnonzero(np.bincount(codes, minlength=limit))
+    place = np.zeros(limit, np.int64)
+    place[used] = np.arange(len(used))
+    return used, place[codes]
 
 
 def check_limit(
