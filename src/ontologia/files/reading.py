@@ -156,10 +156,11 @@ def _within(rows: pa.Table, keys: KeyRange, key: str) -> pa.Table:
 
 
 @lru_cache(maxsize=8)
-def reader_at(location: Location) -> FileReader:
+def reader_at(location: Location, store_id: str | None) -> FileReader:
     """One reader per store in a process that works for others, and lives for many tasks."""
-    settings = location.settings
-    return FileReader(location.open_objects(), Duck(settings.s3_duckdb_memory_limit), settings)
+    objects, settings = location.open_objects(), location.settings
+    objects.store_id = store_id
+    return FileReader(objects, Duck(settings.s3_duckdb_memory_limit), settings)
 
 
 class RangeFile(io.RawIOBase):

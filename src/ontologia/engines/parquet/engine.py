@@ -76,19 +76,23 @@ class ParquetEngine(Engine):
         self.objects = objects
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self.reader = FileReader(objects, self.duck, self.config)
-        self.tails = Tails(self.duck, self.reader)
-        self.lookup = Lookup(self.reader)
-        self.log = Log(objects, self.reader.cache)
+        self._forget()
+        self.log = Log(objects, self.reader.cache, self._forget)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
         self._one_thread = threading.Lock()
         self._pinned = threading.local()
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
-        self.indices: dict[TypeRef, IndexVersion] = {}
-        """Indices as they were last read or written, for the writer that advances them."""
         self._locks: dict[tuple[str, str], Lease] = {}
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
+
+    def _forget(self) -> None:
+        """Begin without what was remembered of files: names of snapshots come again in a store laid out anew."""
+        self.tails = Tails(self.duck, self.reader)
+        self.lookup = Lookup(self.reader)
+        self.indices: dict[TypeRef, IndexVersion] = {}
+        """Indices as they were last read or written, for the writer that advances them."""
 
     # --- what v1 and v2 say differently ---
 
@@ -153,8 +157,11 @@ class ParquetEngine(Engine):
         if not files.entries:
             yield EmptyRows(layout.ref)
             return
-        loaded = self.tails.table(layout, files.tail) if window.deduplicated and files.upper is None else None
-        with self.reader.places(files.files if loaded is None else files.base) as places:
+        in_memory = window.deduplicated and files.upper is None
+        with (
+            self.tails.table(layout, files.tail if in_memory else ()) as loaded,
+            self.reader.places(files.files if loaded is None else files.base) as places,
+        ):
             yield FileRows(layout.ref, files, places, loaded)
 
     def cover(self, ref: TypeRef, catalog: Catalog) -> Coverage:
@@ -328,7 +335,7 @@ class ParquetEngine(Engine):
             accelerators.advance(self, before, head, manifest, schemas)
             accelerators.mirror(self, head, schemas)
             if schemas.purged != known.purged:
-                accelerators.purge(self, sorted(schemas.purged - known.purged))
+                accelerators.purge(self, head, schemas.purged - known.purged)
             self.reader.keep(written)
         except Exception as problem:
             self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")

@@ -6,8 +6,8 @@ import re
 
 from ontologia.engines.base import WRITE_LOCK
 from ontologia.errors import ValidationError
+from ontologia.files.names import encode_name
 from ontologia.model import Kind, TypeRef
-from ontologia.objects.store import check_key
 
 HEAD = "meta/head.json"
 ENGINE = "meta/engine.json"
@@ -20,31 +20,32 @@ STAGING = "staging/"
 LOCKS = "meta/locks/"
 PROBES = ("_probe/", "meta/probe-")  # where the proof of conditions leaves its object, now and in older releases
 
+LONGEST_NAME = 200
+"""In bytes, encoded: a file name ends at 255, and there is more to it than the name."""
 _PLURAL: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
 _ATTEMPT = re.compile(r"commits/(\d+)-([0-9a-f]+)/")
 
 
 def check_name(ref: TypeRef) -> None:
-    """Refuse a type whose name cannot be part of a key: found here, before anything is written."""
-    try:
-        check_key(ref.name)
-    except ValueError:
-        raise ValidationError(
-            f"{ref.kind} {ref.name!r} cannot be kept in a bucket: a name there has printable characters, no backslash, "
-            "and no part between slashes that is empty, . or .."
-        ) from None
+    """Refuse a type whose name makes no key: found here, before anything is written."""
+    if len(encode_name(ref.name).encode()) > LONGEST_NAME:
+        raise ValidationError(f"{ref.kind} {ref.name[:40]!r}… cannot be kept in a bucket: its name is too long")
+
+
+def _folder(ref: TypeRef) -> str:
+    return f"{_PLURAL[ref.kind]}/{encode_name(ref.name)}"
 
 
 def lock(name: str = WRITE_LOCK) -> str:
-    return f"{LOCKS}{name}.json"
+    return f"{LOCKS}{encode_name(name)}.json"
 
 
 def index(ref: TypeRef) -> str:
-    return f"meta/indices/{_PLURAL[ref.kind]}/{ref.name}.json"
+    return f"meta/indices/{_folder(ref)}.json"
 
 
 def versions(ref: TypeRef) -> str:
-    return f"meta/schema/versions/{_PLURAL[ref.kind]}/{ref.name}.json"
+    return f"meta/schema/versions/{_folder(ref)}.json"
 
 
 def attempt(commit_id: int, attempt_id: str) -> str:
@@ -67,26 +68,15 @@ def attempt_of(key: str) -> tuple[int, str] | None:
 
 
 def data_v1(folder: str, ref: TypeRef, version: int) -> str:
-    return f"{folder}{_PLURAL[ref.kind]}/{ref.name}.parquet"
+    return f"{folder}{_folder(ref)}.parquet"
 
 
 def data_v2(folder: str, ref: TypeRef, version: int) -> str:
-    return f"{folder}{_PLURAL[ref.kind]}/{ref.name}/v{version}.parquet"
-
-
-def is_data_of(ref: TypeRef, key: str) -> bool:
-    """Whether an object holds rows of this type, in either engine: a file of a commit, a part of one, a snapshot."""
-    found = attempt_of(key)
-    if found is None:
-        folder = f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}"
-        return key.startswith((f"{folder}-", f"{folder}/"))
-    inside = key.removeprefix(found[1])
-    folder = f"{_PLURAL[ref.kind]}/{ref.name}"
-    return inside == f"{folder}.parquet" or inside.startswith((f"{folder}/", f"{folder}.parquet/"))
+    return f"{folder}{_folder(ref)}/v{version}.parquet"
 
 
 def snapshot_v1(ref: TypeRef, version: int, first: int, last: int) -> str:
-    return f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}-{first}-{last}.parquet"
+    return f"{SNAPSHOTS}{_folder(ref)}-{first}-{last}.parquet"
 
 
 def another(snapshot: str, attempt_id: str) -> str:
@@ -95,4 +85,4 @@ def another(snapshot: str, attempt_id: str) -> str:
 
 
 def snapshot_v2(ref: TypeRef, version: int, first: int, last: int) -> str:
-    return f"{SNAPSHOTS}{_PLURAL[ref.kind]}/{ref.name}/v{version}-{first}-{last}.parquet"
+    return f"{SNAPSHOTS}{_folder(ref)}/v{version}-{first}-{last}.parquet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Mapping
 
 from ontologia.engines.parquet import paths
@@ -85,7 +86,8 @@ def initialize(objects: Objects, engine_version: str) -> list[str]:
             f"{objects.url(paths.ENGINE)} says {stamped}, from an initialization beside this one or one that was cut "
             f"off: initialize with engine version {stamped}, or with force"
         )
-    outcome = conditional_put(objects, paths.HEAD, Head(0, None, now(), "onto-init").body(), etag=None)
+    first = Head(0, None, now(), "onto-init", store_id=uuid.uuid4().hex)
+    outcome = conditional_put(objects, paths.HEAD, first.body(), etag=None)
     if not isinstance(outcome, Committed):
         raise ValidationError(f"{objects.uri} was initialized by somebody else just now")
     return list(writes)

@@ -91,7 +91,9 @@ def _compact(engine: ParquetEngine, start: Head, job: Job, workers: Workers | No
 def _write(engine: ParquetEngine, job: Job, summary: TypeCompaction, workers: Workers | None) -> IndexEntry:
     """Write a snapshot: one file from this process, or the parts of workers in a folder of that name."""
     files = tuple(file for entry in job.entries for file in entry.files)
-    task = SnapshotTask(engine.location, summary.path, job.layout.schema, engine.has_document, files)
+    task = SnapshotTask(
+        engine.location, summary.path, job.layout.schema, engine.has_document, files, engine.objects.store_id
+    )
     parts = () if workers is None else tuple(workers.write_snapshot(task))
     written = [task.write_file(engine.reader)] if workers is None else parts
     return IndexEntry(

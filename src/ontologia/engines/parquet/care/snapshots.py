@@ -47,6 +47,7 @@ class SnapshotTask:
     schema: TypeSchema
     document: bool
     files: tuple[DataFile, ...]
+    store_id: str | None = None
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ class SnapshotTask:
 
     def open_reader(self) -> FileReader:
         """How a process that works for others reads the store."""
-        return reader_at(self.location)
+        return reader_at(self.location, self.store_id)
 
     def ranges(self) -> list[KeyRange]:
         """Ranges of keys that can be written side by side."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ontologia.engines.base import Catalog, TypeLayout
@@ -41,9 +41,13 @@ class IndexVersion:
 class Log:
     """Reads the control plane of one store."""
 
-    def __init__(self, objects: Objects, cache: FileCache | None = None) -> None:
+    def __init__(
+        self, objects: Objects, cache: FileCache | None = None, on_new_store: Callable[[], None] = lambda: None
+    ) -> None:
         self.objects = objects
         self.cache = cache
+        self._on_new_store = on_new_store
+        self._store_id: str | None = None
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
         self._lock = threading.Lock()
@@ -65,7 +69,18 @@ class Log:
                 f"{self.objects.uri}`, or correct the URI",
                 context={"url": self.objects.url(paths.HEAD), "operation": "open"},
             ) from None
-        return HeadVersion(parse(blob.data, self.objects.url(paths.HEAD), Head.read), blob.etag)
+        head = parse(blob.data, self.objects.url(paths.HEAD), Head.read)
+        if head.store_id != self._store_id:
+            self._forget(head.store_id)
+        return HeadVersion(head, blob.etag)
+
+    def _forget(self, store_id: str | None) -> None:
+        """Somebody laid this prefix out anew: what was remembered is of a store that is gone."""
+        with self._lock:
+            self._manifests.clear()
+            self._catalogs = {}
+            self._store_id = self.objects.store_id = store_id
+        self._on_new_store()
 
     def manifest(self, path: str) -> Manifest:
         with self._lock:

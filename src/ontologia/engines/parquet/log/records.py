@@ -32,6 +32,8 @@ class Head:
     runtime_id: str
     schema_manifest_path: str | None = None
     commit_sha256: str | None = None
+    store_id: str | None = None
+    """Ours too: made with the store, so that what is remembered of it is not taken for another one's."""
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -44,7 +46,8 @@ class Head:
             text(body, "runtime_id"),
             optional_text(body, "schema_manifest_path"),
             optional_text(body, "commit_sha256"),
-            rest(body, *names, "writer_id"),
+            optional_text(body, "store_id"),
+            rest(body, *names, "store_id", "writer_id"),
         )
         if (head.manifest_path is None) != (head.commit_id == 0):
             raise ValueError("manifest_path must be null for commit 0, and only for that")
@@ -59,6 +62,7 @@ class Head:
             "runtime_id": self.runtime_id,
             "schema_manifest_path": self.schema_manifest_path,
             **({} if self.commit_sha256 is None else {"commit_sha256": self.commit_sha256}),
+            **({} if self.store_id is None else {"store_id": self.store_id}),
         }
 
 

@@ -14,6 +14,7 @@ from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.scan import Scan
 from ontologia.files.duck import READ_OPTIONS
+from ontologia.files.names import encode_name
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import StoredRows, keep_newest
@@ -80,7 +81,7 @@ class FileRows(StoredRows):
 
     @property
     def _tail_place(self) -> str:
-        return f"the tail of {self.ref}"
+        return f"the tail of {self.ref.kind} {encode_name(self.ref.name)}"
 
     def fill_in(self, sql: str) -> str:
         """A statement over this relation with the table of this tail in it."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet.log.records import IndexEntry
@@ -23,35 +25,63 @@ MOST_ROWS = 200_000
 TABLES_KEPT = 12
 
 Key = tuple[TypeRef, int, tuple[str, ...]]
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table, and how many questions read it now."""
+
+    name: str
+    users: int = 0
 
 
 class Tails:
-    """The tables of one repository. Longer tails than `MOST_ROWS` are read from their files, as before."""
+    """The tables of one engine. Longer tails than `MOST_ROWS` are read from their files, as before."""
 
     def __init__(self, duck: Duck, reader: FileReader) -> None:
         self._duck = duck
         self._reader = reader
-        self._known: OrderedDict[Key, str] = OrderedDict()
-        self._numbers = itertools.count(1)
+        self._known: OrderedDict[Key, _Table] = OrderedDict()
         self._lock = threading.Lock()
 
-    def table(self, layout: TypeLayout, tail: Sequence[IndexEntry]) -> str | None:
-        """The table with the newest row of each identity in these commits; None where files are to be read."""
-        if len(tail) < 2 or sum(MOST_ROWS if e.row_count is None else e.row_count for e in tail) > MOST_ROWS:
-            return None
-        paths = tuple(entry.path for entry in tail)
-        with self._lock:
-            known = self._known.get(_key(layout, paths))
-            if known is None:
-                known = self._made(layout, tail, paths)
-            self._known.move_to_end(_key(layout, paths))
-            return known
+    @contextmanager
+    def table(self, layout: TypeLayout, tail: Sequence[IndexEntry]) -> Iterator[str | None]:
+        """The table with the newest row of each identity in these commits; None where files are to be read.
 
-    def _made(self, layout: TypeLayout, tail: Sequence[IndexEntry], paths: tuple[str, ...]) -> str:
+        It stays while in the block, however many others are asked for meanwhile.
+        """
+        if len(tail) < 2 or sum(MOST_ROWS if e.row_count is None else e.row_count for e in tail) > MOST_ROWS:
+            yield None
+            return
+        key = _key(layout, tuple(entry.path for entry in tail))
+        with self._lock:
+            found = self._known.get(key) or self._made(layout, tail, key)
+            self._known.move_to_end(key)
+            found.users += 1
+        try:
+            yield found.name
+        finally:
+            with self._lock:
+                found.users -= 1
+                self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        """Keep the tables that were used last, and all that are in use."""
+        surplus = len(self._known) - TABLES_KEPT
+        if surplus <= 0:
+            return
+        idle = [key for key, table in self._known.items() if not table.users][:surplus]
+        with self._duck.cursor() as cursor:
+            for key in idle:
+                cursor.execute(f"DROP TABLE {self._known.pop(key).name}")
+
+    def _made(self, layout: TypeLayout, tail: Sequence[IndexEntry], key: Key) -> _Table:
         """Make a table, out of the longest one that is a beginning of it."""
+        *_, paths = key
         before = next((n for n in range(len(paths) - 1, 0, -1) if _key(layout, paths[:n]) in self._known), 0)
-        older = self._known[_key(layout, paths[:before])] if before else None
-        name = f"tail_{next(self._numbers)}"
+        older = self._known[_key(layout, paths[:before])].name if before else None
+        name = f"tail_{next(_numbers)}"
         new = tail[before:]
         identity = quote_names(layout.ref.identity)
         columns = quote_names([*layout.ref.identity, COMMIT_ID, *(column.physical for column in layout.schema.columns)])
@@ -66,11 +96,8 @@ class Tails:
             if older is not None:
                 kept = f"SELECT {columns} FROM {older} ANTI JOIN (SELECT {identity} FROM {name}) USING ({identity})"
                 cursor.execute(f"INSERT INTO {name} {kept}")
-            self._known[_key(layout, paths)] = name
-            while len(self._known) > TABLES_KEPT:
-                _, dropped = self._known.popitem(last=False)
-                cursor.execute(f"DROP TABLE {dropped}")
-        return name
+        found = self._known[key] = _Table(name)
+        return found
 
 
 def _key(layout: TypeLayout, paths: tuple[str, ...]) -> Key:

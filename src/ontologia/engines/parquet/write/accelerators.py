@@ -5,7 +5,7 @@ RFC 0004 §2.3, §3.5, §5. None of this decides what is committed; the head and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -115,8 +115,20 @@ def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
     engine.mirrored = (head.schema_manifest_path,)
 
 
-def purge(engine: ParquetEngine, refs: Sequence[TypeRef]) -> None:
+def purge(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> None:
     """Delete the data files and snapshots of dropped types. Manifests stay: they are the record of what was."""
-    listed = [*engine.objects.list(paths.COMMITS), *engine.objects.list(paths.SNAPSHOTS)]
-    doomed = [info.key for info in listed if any(paths.is_data_of(ref, info.key) for ref in refs)]
-    engine.objects.delete_many(doomed)
+    engine.objects.delete_many(sorted(files_of(engine, head, refs)))
+
+
+def files_of(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> set[str]:
+    """Every file that a commit or an index names for these types: names of types do not tell, they may be alike."""
+    wanted = set(refs)
+    found: set[str] = set()
+    if wanted:
+        for _, manifest in engine.log.chain(head):
+            for file in manifest.files:
+                if file.ref in wanted:
+                    found |= {file.path, *(part.path for part in file.parts)}
+        for ref in wanted:
+            found |= {file.path for entry in engine.log.index(ref).index.entries for file in entry.files}
+    return found
