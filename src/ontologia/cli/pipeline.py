@@ -54,7 +54,7 @@ def ingest(
 ) -> None:
     """Load one file into one type, as one commit."""
     from ontologia.spark.loading.pipeline import Pipeline, load_expressions
-    from ontologia.spark.loading.sources import check_source
+    from ontologia.spark.sources import check_source
 
     declarations = _declared(run, models)
     declaration = declarations.get(into)

@@ -26,7 +26,6 @@ from ontologia.runtime.intake.rows import ORDER
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.mapping import check_names, mapped
 from ontologia.spark.loading.quarantine import Quarantine
-from ontologia.spark.loading.sources import opened
 from ontologia.spark.loading.staging import (
     COUNTS,
     OnConflict,
@@ -37,6 +36,7 @@ from ontologia.spark.loading.staging import (
     staged,
 )
 from ontologia.spark.reading.rows import check_reach
+from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
 
 if TYPE_CHECKING:

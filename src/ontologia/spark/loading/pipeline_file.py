@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import Declaration
 from ontologia.spark.loading.pipeline import CHOICES, Pipeline, check_choices, duplicates_of, load_expressions
-from ontologia.spark.loading.sources import check_source
+from ontologia.spark.sources import check_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
