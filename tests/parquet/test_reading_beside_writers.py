@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.parquet.read import tails
 from ontologia.errors import SchemaOutdatedError
-from ontologia.query.plan import Plan
+from ontologia.query.plan import LATEST, Plan
 from ontologia.testing.stores import FaultyObjects
-from support.parquet_shop import Customer, Shop, commit, migrate
+from support.parquet_shop import Customer, Product, Shop, commit, migrate
 
 CUSTOMER = Customer.__declaration__.ref
 
@@ -53,3 +57,19 @@ def test_a_commit_of_an_old_class_after_a_migration_is_refused(memory: Shop) -> 
     migrate(memory)
     with pytest.raises(SchemaOutdatedError):
         memory.commit([Customer(id="c9", name="Old")])
+
+
+def test_tails_in_use_are_not_evicted_by_other_types(memory: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "TABLES_KEPT", 1)
+    with memory.using() as repository:
+        commit(repository, [Customer(id="c1", name="again"), Product(sku="p1", price=9)])
+        engine = repository.engine
+        assert isinstance(engine, ParquetEngine)
+        catalog = engine.catalog()
+        refs = [declared.__declaration__.ref for declared in (Customer, Product)]
+        scans = {ref: engine.scan(ref, LATEST, catalog) for ref in refs}
+        with ExitStack() as stack:
+            names = [stack.enter_context(engine.tails.table(catalog.layouts[ref], scans[ref].tail)) for ref in refs]
+            with engine.duck.cursor() as cursor:
+                counted = [cursor.execute(f"SELECT count(*) FROM {name}").fetchone() for name in names]
+        assert all(row is not None and row[0] > 0 for row in counted)

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -85,6 +85,8 @@ class Lease:
         self._unsafe: str | None = None
         self._seen: tuple[str, float] | None = None  # another's etag, and since when it has not changed
         self._stop: threading.Event | None = None
+        self.wanted: Callable[[], bool] | None = None
+        """Asked before each renewal: a holder that was interrupted must not keep the lease for ever."""
 
     # --- acquire (§3.1) -------------------------------------------------------------------------------------
 
@@ -288,6 +290,9 @@ def _renew_until_stopped(lease_ref: weakref.ref[Lease], stop: threading.Event, i
     while not stop.wait(interval_s):
         lease = lease_ref()
         if lease is None:
+            return
+        if lease.wanted is not None and not lease.wanted():
+            lease.release()
             return
         try:
             lease.renew()

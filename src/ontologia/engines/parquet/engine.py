@@ -40,6 +40,7 @@ from ontologia.engines.parquet.read.tails import Tails
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.shares import Share
+from ontologia.engines.turns import Turn
 from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError, StorageBackendError
 from ontologia.files.duck import AS_STORED, BATCH_ROWS, Duck, python_values
 from ontologia.files.key_ranges import KeyRange, key_ranges
@@ -80,7 +81,8 @@ class ParquetEngine(Engine):
         self.log = Log(objects, self.reader.cache, self._forget)
         self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
         self.warnings: list[str] = []
-        self._one_thread = threading.Lock()
+        self.turn = Turn()
+        self.lease.wanted = self.turn.is_wanted
         self._pinned = threading.local()
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
@@ -287,16 +289,18 @@ class ParquetEngine(Engine):
         """Hold the write lease: one thread of this process, and one process of all."""
         prove_conditions(self.objects)
         timeout_s = self.config.s3_lock_timeout_ms / 1000
-        if not self._one_thread.acquire(timeout=timeout_s):
+        if not self.turn.take(timeout_s):
             raise LockContentionError(
                 f"another thread of {self.runtime_id} has been writing for more than {timeout_s:g} s: try again, or "
                 "raise OntologiaConfig.s3_lock_timeout_ms"
             )
         try:
+            if self.lease.held:
+                self.lease.release()  # a call that was interrupted left it behind
             with self.lease:
                 yield self.lease
         finally:
-            self._one_thread.release()
+            self.turn.give_back()
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sqlite3
 import sys
@@ -16,6 +15,7 @@ from typing import Literal, Protocol, TypeVar
 
 from ontologia.engines.base import Catalog
 from ontologia.engines.sqlite import functions
+from ontologia.engines.turns import calling
 from ontologia.errors import LockContentionError, StorageBackendError
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Connection(sqlite3.Connection):
 
     def own(self) -> None:
         """Note, before a transaction begins, that it is the caller's."""
-        self.owner = _caller(sys._getframe(1))
+        self.owner = calling(sys._getframe(1), __name__)
 
     def keep(self) -> None:
         """Leave the transaction open when the call that began it returns."""
@@ -71,15 +71,6 @@ def _has_content(path: str) -> bool:
         return os.stat(path).st_size > 0
     except OSError:
         return False
-
-
-def _caller(frame: FrameType) -> FrameType:
-    """The function that a block runs in. Generators are suspended meanwhile, so it is who uses them."""
-    while frame.f_back is not None and (
-        frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_globals["__name__"] in (__name__, "contextlib")
-    ):
-        frame = frame.f_back
-    return frame
 
 
 class Connections:

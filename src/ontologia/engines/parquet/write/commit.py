@@ -65,6 +65,9 @@ class ParquetTransaction(Transaction):
     def commit_id(self) -> int:
         return self._head.head.commit_id + 1
 
+    def keep(self) -> None:
+        self._engine.turn.keep()
+
     # --- what the commit holds ---
 
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
