@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ontologia.engines.care import VacuumItem, VacuumReport
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
-from ontologia.engines.parquet.write.accelerators import files_of, write_index
+from ontologia.engines.parquet.write.accelerators import files_of, is_among, write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.files.json_objects import now
 from ontologia.objects import Committed, Info, LeaseRecord, conditional_put
@@ -89,7 +89,7 @@ def _leftovers(engine: ParquetEngine, head: Head, listed: list[Info], before: da
     named = _named_files(engine, head)
     for info in listed:
         attempt = paths.attempt_of(info.key)
-        if info.key in purged:
+        if is_among(info.key, purged):
             yield VacuumItem(info.key, info.size, "rows of a type that was dropped with its history")
         elif info.key in named or info.modified > before:
             continue

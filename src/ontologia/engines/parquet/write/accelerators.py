@@ -117,7 +117,14 @@ def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
 
 def purge(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> None:
     """Delete the data files and snapshots of dropped types. Manifests stay: they are the record of what was."""
-    engine.objects.delete_many(sorted(files_of(engine, head, refs)))
+    named = files_of(engine, head, refs)
+    listed = (info.key for folder in (paths.COMMITS, paths.SNAPSHOTS) for info in engine.objects.list(folder))
+    engine.objects.delete_many([key for key in listed if is_among(key, named)])
+
+
+def is_among(key: str, files: set[str]) -> bool:
+    """Whether an object is one of these files, or a part in the folder of that name."""
+    return key in files or key.rpartition("/")[0] in files
 
 
 def files_of(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> set[str]:
