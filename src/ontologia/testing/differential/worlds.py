@@ -17,8 +17,9 @@ from typing_extensions import TypedDict
 from ontologia.model import Declared, Entity, Field, Relation
 
 TYPE_NAMES = (
-    *("select", "Order", "order", "order-line", "true", "Größe", "数", "it's", "a b", "semi;colon"),
-    *("back`tick", "a.b", "100%", "x--", "{brace}", "$1", ":p0", "?", "sqlite_x", "commits", "entity", "__"),
+    *("select", "Order", "order", "order-line", "order/item", "true", "Größe", "数", "it's", '5" disk', "a b", "A*"),
+    *("AB", "semi;colon", "back`tick", "a.b", "100%", "x--", "{brace}", "[A]", "$1", ":p0", "?", "sqlite_x", "commits"),
+    *("entity", "__", "..", "Tab\tle", "a%2Fb"),
 )
 FIELD_NAMES = (
     *(
