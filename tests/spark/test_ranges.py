@@ -12,9 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as sql
-from pyspark.sql.datasource import EqualTo
 
-from ontologia import Entity, Field
 from ontologia.engines import row_files as committing
 from ontologia.engines import staging as parts
 from ontologia.engines.base import TypeLayout
@@ -31,8 +29,6 @@ from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
 from ontologia.spark.loading.pipeline import TypeReport
 from ontologia.spark.loading.quarantine import Quarantine
 from ontologia.spark.ranges import quick_batches, ranged
-from ontologia.spark.reading.filters import translate
-from ontologia.spark.reading.reader import ReadPlan
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session
@@ -178,17 +174,6 @@ def test_a_file_that_took_the_place_of_another_is_opened_anew(tmp_path):
     commit(path, Customer(id="c1", name="new", age=1))
     commit(path, Customer(id="c1", name="newer", age=1))
     assert engine_at(Location(path)).catalog().head == 2
-
-
-def test_a_filter_on_a_field_called_like_the_identity_is_about_the_field():
-    class Odd(Entity):
-        id: Field[str] = Field(primary_key=True)
-        entity_key: Field[str]
-
-    schema = Odd.__declaration__.schema
-    asked = translate(ReadPlan(Location("uri"), schema, LATEST, 1), EqualTo(("entity_key",), "v"))
-    (condition,) = asked.conditions()
-    assert condition.operand.column == schema.by_name["entity_key"]
 
 
 def test_a_sample_tells_about_how_many_rows_there_are(spark):

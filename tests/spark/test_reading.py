@@ -8,7 +8,7 @@ from functools import reduce
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, datasource
+from pyspark.sql import DataFrame
 
 from ontologia import OntologiaError, StorageBackendError, ValidationError, left
 from ontologia.engines import shares
@@ -18,7 +18,6 @@ from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import Location
 from ontologia.query.plan import Window
 from ontologia.spark import read
-from ontologia.spark.reading.filters import translate
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan, SharePartition
 from ontologia.spark.types import result_struct
 from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
@@ -29,6 +28,11 @@ from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_st
 def history(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reading")
     return fill(str(folder / "onto.db") if request.param == "sqlite" else (folder / "store").as_uri())
+
+
+def embedded_rows(uri):
+    with session(uri) as opened:
+        return opened.query().entities(Customer).collect()
 
 
 def test_native_and_arrow_reads_are_equal_in_every_window(spark, history):
@@ -82,58 +86,20 @@ def test_every_type_of_value_reads_the_same_both_ways(spark, folder):
     assert native[0]["__commit_id"] == 1
 
 
-def test_filters_are_pushed_and_answer_as_spark_would(spark, history):
-    frame = loaded(spark, history, "Customer")
-    everything = frame.collect()
-    condition = "age >= 3 AND name IN ('n3', 'n4', 'later') AND id LIKE 'c%' AND note IS NULL AND NOT (age = 4)"
-    filtered = frame.where(condition)
-    expected = [
-        row for row in everything if 3 <= row.age != 4 and row.name in ("n3", "n4", "later") and row.note is None
-    ]
-    assert sorted(filtered.collect()) == sorted(expected)
-    plan = filtered._jdf.queryExecution().executedPlan().toString()
-    assert "Filter" not in plan.split("BatchScan")[0]
-
-
-@pytest.mark.parametrize(
-    "filter_",
-    [
-        datasource.EqualTo(("age",), 3),
-        datasource.GreaterThan(("age",), 3),
-        datasource.StringStartsWith(("name",), "n"),
-        datasource.In(("id",), ("c1", "c2")),
-        datasource.Not(datasource.IsNull(("note",))),
-        datasource.EqualTo(("left_key",), "c1"),
-    ],
-    ids=str,
-)
-def test_a_filter_with_an_exact_equivalent_is_taken(filter_):
-    schema = (Buys if filter_.__dict__.get("attribute") == ("left_key",) else Customer).__declaration__.schema
-    assert translate(ReadPlan("", schema, Window(), 0), filter_) is not None
-
-
-@pytest.mark.parametrize(
-    "filter_",
-    [
-        datasource.EqualTo(("tags",), "[]"),
-        datasource.EqualTo(("commit_id",), 3),
-        datasource.In(("age",), (1, None)),
-        datasource.EqualTo(("nested", "field"), 3),
-        datasource.EqualNullSafe(("note",), "x"),
-    ],
-    ids=str,
-)
-def test_a_filter_without_one_is_left_to_spark(filter_):
-    schema = Customer.__declaration__.schema
-    assert translate(ReadPlan("", schema, Window("history"), 0), filter_) is None
-
-
-def test_a_session_without_filter_pushdown_reads_as_well(spark, folder):
-    commit(folder, Customer(id="a", name="Ann", age=1), Customer(id="b", name="Bob", age=2))
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_no_answer_depends_on_what_was_asked_before(spark, history, pushdown):
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
     try:
-        assert [row.id for row in loaded(spark, folder, "Customer").where("age = 2").collect()] == ["b"]
+        frame = loaded(spark, history, "Customer")
+        everything = [row.age for row in embedded_rows(history)]
+        few = [age for age in everything if age > 3]
+        assert frame.where("age > 3").count() == len(few)
+        assert frame.count() == len(everything)
+        assert frame.where("age > 3").union(frame).count() == len(few) + len(everything)
+        assert frame.where("age = 1 OR id = 'c9'").count() == sum(
+            row.age == 1 or row.id == "c9" for row in embedded_rows(history)
+        )
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 

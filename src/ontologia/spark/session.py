@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     # Paths come from an index with their schema: a distributed listing would only cost time.

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ontologia.apiary.conditions import condition
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import prune
 from ontologia.apiary.state import Snapshot
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import UnknownNameError, ValidationError
@@ -70,29 +68,9 @@ class FrameReader(DataSourceReader):
             if field.dataType != there[field.name].dataType:
                 found = there[field.name].dataType.simpleString()
                 raise ValidationError(f"{self.work.name}.{field.name} is {found}: read it so, and cast")
-        self.filters: list[tuple[str, str, Any]] = []
-
-    @property
-    def pushFilters(self) -> Any:
-        from ontologia.spark.reading.reader import Pushing
-
-        return Pushing(self)
-
-    def push(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
-        """Take comparisons with plain values; Spark evaluates the rest, and these again."""
-        for filter_ in filters:
-            path: tuple[str, ...] = getattr(filter_, "attribute", ())
-            value = getattr(filter_, "value", None)
-            kind = _OPERATORS.get(type(filter_))
-            plain = isinstance(value, (str, int, float)) and not isinstance(value, bool) and value == value
-            if kind is not None and plain and len(path) == 1 and path[0] in self.work.schema.by_name:
-                self.filters.append((path[0], kind, value))
-            yield filter_
 
     def partitions(self) -> Sequence[InputPartition]:
-        where = condition(self.filters, self.work.schema) if self.filters else None
-        cells = prune(self.snapshot.cells, where, self.work.schema, self.work.partition_by).scanned
-        return [InputPartition(cells_text(share)) for share in shares(cells, 16)]
+        return [InputPartition(cells_text(share)) for share in shares(self.snapshot.cells, 16)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql import datasource
 from pyspark.sql.datasource import (
     DataSourceReader,
     InputPartition,
@@ -15,12 +14,11 @@ from pyspark.sql.types import StructType
 
 from ontologia.engines.base import Engine
 from ontologia.engines.shares import Share
-from ontologia.model import COMMIT_ID, Predicate, TypeSchema, commit_column
+from ontologia.model import COMMIT_ID, TypeSchema, commit_column
 from ontologia.objects import Location
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark.reading.changes import change_rows, change_struct, operation_column, up_to
-from ontologia.spark.reading.filters import translate
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import engine_at, settle
 
@@ -68,26 +66,15 @@ class SharePartition(InputPartition):
 
 
 class OntologiaReader(DataSourceReader):
-    """Plans shares on the driver, files or ranges of keys, and reads them on executors."""
+    """Plans shares on the driver, files or ranges of keys, and reads them on executors.
+
+    It takes no filters: Spark keeps a reader for every question to a DataFrame, and with it what it was given for
+    one of them. A typed query, or `read`, filters where the rows lie.
+    """
 
     def __init__(self, wanted: ReadPlan, schema: StructType) -> None:
         self.wanted = wanted
         self.names = schema.fieldNames()
-        self.filters: list[Predicate] = []
-
-    @property
-    def pushFilters(self) -> Any:
-        return Pushing(self)
-
-    def push(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
-        """Take what the engine can answer; Spark evaluates the rest."""
-        for filter_ in filters:
-            # Whether a row is an insert depends on the versions before it, so none may be filtered away first.
-            predicate = None if self.wanted.changes else translate(self.wanted, filter_)
-            if predicate is None:
-                yield filter_
-            else:
-                self.filters.append(predicate)
 
     def partitions(self) -> Sequence[InputPartition]:
         wanted = self.wanted
@@ -114,25 +101,7 @@ class OntologiaReader(DataSourceReader):
         only = tuple(map(self.wanted.physical, self.names))
         if not window.deduplicated:
             only += (COMMIT_ID,)
-        where = tuple(self.filters)
-        return Plan(schema.ref, {schema.ref: schema}, window, where, stored=True, only=only, unordered=True)
-
-
-class Pushing:
-    """`pushFilters`, in a form that Spark accepts with filter pushdown off, which is its default.
-
-    It refuses readers that override the method while it is off, and looks at `__func__` to tell. With pushdown on it
-    calls whatever is there.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: Any) -> None:
-        self.reader = reader
-
-    def __call__(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:
-        taken: Iterable[datasource.Filter] = self.reader.push(filters)
-        return taken
+        return Plan(schema.ref, {schema.ref: schema}, window, stored=True, only=only, unordered=True)
 
 
 def to_batches(wanted: ReadPlan, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
