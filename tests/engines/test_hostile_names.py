@@ -76,7 +76,7 @@ def test_types_and_fields_of_any_names_live_side_by_side(path, tmp_path, seed):
         preview = onto.drop_types([dropped], purge_history=True)
         onto.drop_types([dropped], purge_history=True, dry_run=False, token=preview.token)
         assert {name: rows(onto, name) for name in kept} == {name: before[name] for name in kept}
-        assert TypeRef("entity", dropped) not in onto.repository.catalog().layouts
+        assert TypeRef("entity", dropped) not in onto.engine.catalog().layouts
 
 
 def exported(folder, type_name, field):
