@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,7 @@ def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
 
 @pytest.mark.parametrize("path", ["a\0b", "x" * 5000])
 def test_a_path_that_cannot_be_is_refused(path):
-    with pytest.raises(StorageBackendError, match="cannot be opened"):
+    with pytest.raises(OntologiaError, match=r"cannot be opened|zero byte"):
         Ontology(path)
 
 
@@ -165,6 +166,8 @@ except OntologiaError as problem:
 # --- files that may be read and not written ---
 
 AS_NOBODY = """
+with Ontology(":memory:", entity_types=[Thing]) as onto, onto.session() as session:
+    session.ensure(Thing(id="a"))  # loads what is loaded late: nobody may not be allowed to read where Python is
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -184,37 +187,33 @@ def locked_away(tmp_path_factory, engine_version):
     open_repository(path, engine_version=engine_version).close()
     with Ontology(path, entity_types=[Thing]) as onto:
         add(onto, Thing(id="first"))
-    for parent in (base, base.parent, base.parent.parent):
-        parent.chmod(parent.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
+    shut = {
+        parent: parent.stat().st_mode for parent in (base, *base.parents) if not parent.stat().st_mode & stat.S_IXOTH
+    }
+    for parent, mode in shut.items():
+        parent.chmod(mode | stat.S_IXOTH | stat.S_IROTH)
     os.chmod(path, 0o444)
     folder.chmod(0o555)
     yield path
     folder.chmod(0o755)
-    for parent in (base.parent, base.parent.parent):
-        parent.chmod(0o700)
+    for parent, mode in shut.items():
+        parent.chmod(mode)
 
 
-def test_writing_to_a_read_only_file_is_one_clear_error(locked_away):
-    program = (
-        AS_NOBODY
-        + """
+WRITE = """
 try:
     with Ontology(sys.argv[1], entity_types=[Thing]) as onto, onto.session() as session:
         session.ensure(Thing(id="second"))
 except OntologiaError as problem:
     print(type(problem).__name__, problem)
 """
-    )
-    assert run(program, locked_away).startswith("StorageBackendError")
 
 
-def test_a_read_only_file_is_left_as_it_was(locked_away):
-    program = AS_NOBODY + (
-        "try:\n    onto = Ontology(sys.argv[1])\n    onto.repository.begin_transaction()\n"
-        "except OntologiaError:\n    print('refused')\n"
-    )
-    before = open(locked_away, "rb").read()  # noqa: SIM115
-    assert (run(program, locked_away), open(locked_away, "rb").read() == before) == ("refused", True)  # noqa: SIM115
+@pytest.mark.xdist_group("folders of all workers are opened to everyone")
+def test_writing_to_a_read_only_file_is_one_clear_error_and_leaves_it_as_it_was(locked_away):
+    before = Path(locked_away).read_bytes()
+    assert run(AS_NOBODY + WRITE, locked_away).startswith("StorageBackendError")
+    assert Path(locked_away).read_bytes() == before
 
 
 def test_a_file_that_may_not_be_read_is_one_clear_error(locked_away):

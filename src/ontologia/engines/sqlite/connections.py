@@ -129,7 +129,7 @@ class Connections:
         return held
 
     def _connect(self) -> Connection:
-        if not self.in_memory and not Path(self.absolute).parent.exists():
+        if not self.in_memory and not Path(self.absolute).parent.is_dir():
             raise StorageBackendError(f"{self.path}: the folder does not exist; create it first")
         if self.layout is None or _has_content(self.absolute):
             connection = self._configured(self._address())
