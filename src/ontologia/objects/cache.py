@@ -278,7 +278,7 @@ def _write_at(handle: int, data: bytes, start: int) -> None:
 
 def _name(objects: Objects, key: str) -> str:
     """Where a copy is found: a hash of the whole address, and the suffix, which some readers go by."""
-    address = f"{objects.identity} {objects.url(key)}"
+    address = f"{objects.identity} {objects.store_id or ''} {objects.url(key)}"
     return hashlib.sha256(address.encode()).hexdigest()[:40] + PurePosixPath(key).suffix
 
 

@@ -44,7 +44,7 @@ class Objects:
         self.prefix = prefix
         self.concurrency = concurrency
         self.store_id: str | None = None
-        """Who lives here, where somebody said: part of every cache key, since a place can be laid out anew."""
+        """Who lives here, where somebody said: cached files are named by it, since a place can be laid out anew."""
         self._folder = ""  # what `under` added to the prefix that was opened
         self._counts: list[RequestCount] = []
 
@@ -196,7 +196,7 @@ class Objects:
     @property
     def identity(self) -> str:
         """Tells stores apart, whatever the prefix."""
-        return self.backend.identity if self.store_id is None else f"{self.backend.identity} {self.store_id}"
+        return self.backend.identity
 
     def url(self, key: str) -> str:
         """The full address of an object, for messages and for engines that read by URL."""
