@@ -36,6 +36,8 @@ from support.spark_shop import (
 
 COLUMNS = "id string, name string, age int, tags array<string>"
 
+pytestmark = pytest.mark.usefixtures("spark")  # to read the types of columns, Spark needs a session
+
 
 class Tied(Relation[Tidy, Tidy]):
     at: Field[Tidied] = Field(instance_key=True)
