@@ -56,7 +56,7 @@ class Duck:
         with self._lock:
             if self._connection is None:
                 # What does not fit into memory goes where nobody else can read it, not into the working directory.
-                self._spill = tempfile.TemporaryDirectory(prefix="ontologia-spill-", ignore_cleanup_errors=True)
+                self._spill = tempfile.TemporaryDirectory(prefix="ontologia-duckdb-", ignore_cleanup_errors=True)
                 settings: dict[str, Any] = {
                     "memory_limit": self._memory_limit,
                     "autoinstall_known_extensions": False,
