@@ -239,7 +239,11 @@ def test_constraints_and_structure_are_checked(spark, folder):
             "nothing fills age, tags of entity Customer: there are the columns id, name",
         ),
         (COLUMNS.replace("age int", "age string"), {}, "age is int, and the column 'age' is string: cast it"),
-        (COLUMNS.replace("id string", "id array<int>"), {}, "id is str, and the column 'id' is list<element: int32>: cast it"),
+        (
+            COLUMNS.replace("id string", "id array<int>"),
+            {},
+            "id is str, and the column 'id' is list<element: int32>: cast it",
+        ),
         (f"{COLUMNS}, extra int", {}, "entity Customer has no field 'extra'"),
         (f"{COLUMNS}, commit_id int", {}, "write the state, not its versions"),
         (COLUMNS, {"type": "Nobody"}, "there is no type 'Nobody' in this store; it has: entity Customer"),
