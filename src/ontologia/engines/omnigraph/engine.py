@@ -4,7 +4,7 @@ counted from the empty graph."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,22 +16,20 @@ from ontologia.engines.base import (
     Capabilities,
     Catalog,
     Commit,
-    Engine,
     SchemaVersion,
     Transaction,
     TypeLayout,
     change_entry,
-    output_schema,
     summarized_layouts,
 )
+from ontologia.engines.duck import DuckEngine
+from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.omnigraph.reading import GraphRows, TypeRows, needed_columns, pushed_filter
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
-from ontologia.errors import LockContentionError, OntologiaError
-from ontologia.files.duck import Duck, python_values
 from ontologia.model import TypeRef
-from ontologia.objects import Lease, Location, Objects
+from ontologia.objects import Location, Objects
 from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.graph import Graph
@@ -39,8 +37,6 @@ from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.names import LEASES, MAIN
 from ontologia.query.builder import Fetched
-from ontologia.query.compiler import KEYS, Statement
-from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
@@ -48,12 +44,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class GraphEngine(Engine):
+class GraphEngine(DuckEngine):
     """The typed ontology on one branch of a graph."""
 
     backend = "omnigraph"
     engine_version = "v1"
-    dialect = DIALECTS["duckdb"]
     capabilities = Capabilities(typed_columns=True, branches=True, removals=True, search=True)
 
     def __init__(
@@ -63,9 +58,8 @@ class GraphEngine(Engine):
         self.graph = graph
         self.branch = branch
         self.commit = commit
-        self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self._reading = threading.local()
-        self._locks: dict[tuple[str, str], Lease] = {}
+        self._locks = LeasedLocks(graph.objects, lambda name: f"{LEASES}/@lock-{name}.json")
         self._catalogs: tuple[Manifest, Catalog] | None = None
         graph.manifest(branch)  # an unknown branch fails here, before anything else
 
@@ -179,17 +173,9 @@ class GraphEngine(Engine):
         self._reading.ranked = {name: place for place, name in enumerate(ranked)}
         return is_in("id", ranked)
 
-    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
-        return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
-
-    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        found = self.duck.table(statement.sql, parameters, **{KEYS: keys, **self._reading.tables})
-        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
-
-    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
-        with self.duck.cursor(**self._reading.tables) as cursor:
-            rows = cursor.execute(f"EXPLAIN {statement.sql}", dict(parameters)).fetchall()
-        return "\n".join(str(row[-1]) for row in rows)
+    def tables_in_memory(self) -> Mapping[str, pa.Table | None]:
+        found: Mapping[str, pa.Table | None] = self._reading.tables
+        return found
 
     # --- changes ---
 
@@ -274,39 +260,17 @@ class GraphEngine(Engine):
     # --- locks ---
 
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        held = self._locks.get((name, owner_id))
-        if held is not None and held.held:
-            return self.renew_lock(owner_id, ttl_ms, name)
-        key = f"{LEASES}/@lock-{name}.json"
-        lease = Lease(self.graph.objects, key, ttl_ms / 1000, owner_id=owner_id, timeout_s=0, keep_alive=False)
-        try:
-            lease.acquire()
-        except LockContentionError:
-            return False
-        self._locks[name, owner_id] = lease
-        return True
+        return self._locks.acquire(name, owner_id, ttl_ms)
 
     def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        lease = self._locks.get((name, owner_id))
-        if lease is None:
-            return False
-        lease.ttl_s = ttl_ms / 1000
-        try:
-            lease.renew()
-        except OntologiaError:
-            return False
-        return True
+        return self._locks.renew(name, owner_id, ttl_ms)
 
     def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
-        lease = self._locks.pop((name, owner_id), None)
-        return lease is not None and lease.release()
+        return self._locks.release(name, owner_id)
 
     def event_place(self) -> Objects:
         """Events lie beside the graph; all branches share the queue."""
         return self.graph.objects
-
-    def close(self) -> None:
-        self.duck.close()
 
 
 def catalog_of(manifest: Manifest) -> Catalog:

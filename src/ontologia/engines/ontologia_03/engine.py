@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any, NoReturn
 
-import pyarrow as pa
 from sqlglot import exp
 
 from ontologia.config import OntologiaConfig
@@ -21,39 +20,33 @@ from ontologia.engines.base import (
     Capabilities,
     Catalog,
     Commit,
-    Engine,
     SchemaVersion,
     Transaction,
     TypeLayout,
     change_entry,
-    output_schema,
     summarized_layouts,
 )
+from ontologia.engines.duck import DuckEngine
 from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.source import Contents, Source
 from ontologia.errors import ReadOnlyStoreError
-from ontologia.files.duck import Duck, python_values
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.objects import Location
-from ontologia.query.compiler import KEYS, Statement
-from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows, keep_newest
 
 RELEASE = "Ontologia 0.3"
 
 
-class Engine03(Engine):
+class Engine03(DuckEngine):
     """Reads a store of 0.3 as that release did: rows of the current schema version, in every window of time."""
 
-    dialect = DIALECTS["duckdb"]
     capabilities = Capabilities(typed_columns=True, read_only=True, staging=False)
 
     def __init__(self, source: Source, config: OntologiaConfig | None = None) -> None:
         super().__init__(Location(source.where, config or OntologiaConfig()))
         self.source = source
         self.backend, self.engine_version = source.backend, source.engine_version  # type: ignore[misc]
-        self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self._lock = threading.Lock()
         self._seen: tuple[Any, Contents] | None = None
         self._activations: dict[tuple[TypeRef, int], int] = {}
@@ -108,18 +101,6 @@ class Engine03(Engine):
             cursor.execute("COMMIT")
         self._loaded[key] = name, head
         return name
-
-    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
-        return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
-
-    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        found = self.duck.table(statement.sql, parameters, **{KEYS: keys})
-        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
-
-    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
-        with self.duck.cursor() as cursor:
-            rows = cursor.execute(f"EXPLAIN {statement.sql}", dict(parameters)).fetchall()
-        return "\n".join(str(row[-1]) for row in rows)
 
     # --- the log and the schemas ---
 
@@ -195,7 +176,7 @@ class Engine03(Engine):
         )
 
     def close(self) -> None:
-        self.duck.close()
+        super().close()
         self.source.close()
         self._loaded = {}
 

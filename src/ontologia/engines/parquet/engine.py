@@ -18,7 +18,6 @@ from ontologia.engines.base import (
     Capabilities,
     Catalog,
     Commit,
-    Engine,
     SchemaVersion,
     Transaction,
     TypeLayout,
@@ -26,6 +25,8 @@ from ontologia.engines.base import (
     output_schema,
 )
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
+from ontologia.engines.duck import DuckEngine
+from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import compaction, indexes, vacuum
 from ontologia.engines.parquet.log.coverage import Coverage, cover, current_entries, entry_of
@@ -41,15 +42,14 @@ from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.shares import Share
 from ontologia.engines.turns import Turn
-from ontologia.errors import HeadMismatchError, LockContentionError, OntologiaError, StorageBackendError
-from ontologia.files.duck import AS_STORED, BATCH_ROWS, Duck, python_values
+from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
+from ontologia.files.duck import AS_STORED, BATCH_ROWS
 from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 from ontologia.objects import Lease, Location, Objects, prove_conditions
-from ontologia.query.compiler import KEYS, Statement
-from ontologia.query.dialects import DIALECTS
+from ontologia.query.compiler import Statement
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
@@ -61,11 +61,10 @@ _log = logging.getLogger(__name__)
 ATTEMPTS = 8
 
 
-class ParquetEngine(Engine):
+class ParquetEngine(DuckEngine):
     """An ontology under one prefix of an object store: many readers and one writer at a time, on any machines."""
 
     backend = "s3"
-    dialect = DIALECTS["duckdb"]
     capabilities = Capabilities(typed_columns=True, object_storage=True)
     has_document: ClassVar[bool]
     """Whether rows carry `fields_json` beside their columns."""
@@ -75,18 +74,24 @@ class ParquetEngine(Engine):
     def __init__(self, objects: Objects, config: OntologiaConfig | None = None) -> None:
         super().__init__(Location(objects.uri, config or OntologiaConfig()))
         self.objects = objects
-        self.duck = Duck(self.config.s3_duckdb_memory_limit)
         self.reader = FileReader(objects, self.duck, self.config)
         self._forget()
         self.log = Log(objects, self.reader.cache, self._forget)
-        self.lease = self._lease(WRITE_LOCK, self.runtime_id, self.config.s3_lease_ttl_ms)
+        self.lease = Lease(
+            objects,
+            paths.lock(WRITE_LOCK),
+            self.config.s3_lease_ttl_ms / 1000,
+            owner_id=self.runtime_id,
+            timeout_s=self.config.s3_lock_timeout_ms / 1000,
+            timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
+        )
         self.warnings: list[str] = []
         self.turn = Turn()
         self.lease.wanted = self.turn.is_wanted
         self._pinned = threading.local()
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
-        self._locks: dict[tuple[str, str], Lease] = {}
+        self._locks = LeasedLocks(objects, paths.lock)
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
 
     def _forget(self) -> None:
@@ -189,18 +194,6 @@ class ParquetEngine(Engine):
             if isinstance(relation, FileRows):
                 sql = relation.fill_in(sql)
         return replace(statement, sql=sql)
-
-    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
-        return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
-
-    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        found = self.duck.table(statement.sql, parameters, **{KEYS: keys})
-        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
-
-    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
-        with self.duck.cursor() as cursor:
-            rows = cursor.execute(f"EXPLAIN {statement.sql}", dict(parameters)).fetchall()
-        return "\n".join(str(row[-1]) for row in rows)
 
     # --- reading in bulk ---
 
@@ -403,42 +396,14 @@ class ParquetEngine(Engine):
 
     # --- locks ---
 
-    def _lease(self, name: str, owner_id: str, ttl_ms: int) -> Lease:
-        return Lease(
-            self.objects,
-            paths.lock(name),
-            ttl_ms / 1000,
-            owner_id=owner_id,
-            timeout_s=self.config.s3_lock_timeout_ms / 1000,
-            timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
-        )
-
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        held = self._locks.get((name, owner_id))
-        if held is not None and held.held:
-            return self.renew_lock(owner_id, ttl_ms, name)
-        lease = Lease(self.objects, paths.lock(name), ttl_ms / 1000, owner_id=owner_id, timeout_s=0, keep_alive=False)
-        try:
-            lease.acquire()
-        except LockContentionError:
-            return False
-        self._locks[name, owner_id] = lease
-        return True
+        return self._locks.acquire(name, owner_id, ttl_ms)
 
     def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        lease = self._locks.get((name, owner_id))
-        if lease is None:
-            return False
-        lease.ttl_s = ttl_ms / 1000
-        try:
-            lease.renew()
-        except OntologiaError:
-            return False
-        return True
+        return self._locks.renew(name, owner_id, ttl_ms)
 
     def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
-        lease = self._locks.pop((name, owner_id), None)
-        return lease is not None and lease.release()
+        return self._locks.release(name, owner_id)
 
     # --- care ---
 
@@ -473,9 +438,6 @@ class ParquetEngine(Engine):
             "storage_uri": self.objects.uri,
             "head_commit_id": head.commit_id,
         }
-
-    def close(self) -> None:
-        self.duck.close()
 
 
 def _commit(manifest: Manifest) -> Commit:

@@ -1,0 +1,48 @@
+"""Locks by name, as leases on an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ontologia.errors import LockContentionError, OntologiaError
+from ontologia.objects import Lease, Objects
+
+
+class LeasedLocks:
+    """The locks that this process holds for others. Whoever holds one renews it; nothing is renewed for them."""
+
+    def __init__(self, objects: Objects, key_of: Callable[[str], str]) -> None:
+        self._objects = objects
+        self._key_of = key_of
+        self._held: dict[tuple[str, str], Lease] = {}
+
+    def acquire(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        """Take a lock if it is free, expired, or held by this owner."""
+        known = self._held.get((name, owner_id))
+        if known is not None and known.held:
+            return self.renew(name, owner_id, ttl_ms)
+        key = self._key_of(name)
+        lease = Lease(self._objects, key, ttl_ms / 1000, owner_id=owner_id, timeout_s=0, keep_alive=False)
+        try:
+            lease.acquire()
+        except LockContentionError:
+            return False
+        self._held[name, owner_id] = lease
+        return True
+
+    def renew(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        """Hold a lock longer; False when it is no longer ours."""
+        lease = self._held.get((name, owner_id))
+        if lease is None:
+            return False
+        lease.ttl_s = ttl_ms / 1000
+        try:
+            lease.renew()
+        except OntologiaError:
+            return False
+        return True
+
+    def release(self, name: str, owner_id: str) -> bool:
+        """Give a lock back; False when it was no longer ours."""
+        lease = self._held.pop((name, owner_id), None)
+        return lease is not None and lease.release()
