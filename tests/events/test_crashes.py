@@ -185,6 +185,40 @@ def test_a_new_handler_that_dies_before_it_has_looked_around_looks_again():
         assert left_over(place) == []
 
 
+def test_a_new_handler_gets_what_a_worker_is_about_to_put_away_however_long_that_takes():
+    for number in range(1, steps_of(handle_one) + 1):
+        place = Place()
+        work = handle_one(place)
+        seen = []
+
+        @on_event(StockLow)
+        def newcomer(ctx, seen=seen):
+            seen.append(ctx.event.sku)
+
+        def sign_up(_, place=place, newcomer=newcomer):
+            """Look around, and be too busy to claim anything for a minute."""
+            wanted = [newcomer.__on_event__.subscription]
+            place.survivor.events.subscribe(wanted)
+            place.clock.sleep(60)
+            place.survivor.events.claim(wanted, "newcomer", 0)
+
+        place.faulty.heal()
+        place.faulty.call(sign_up, at=number)
+        work()
+        place.run(place.survivor, [newcomer], 2)
+        assert seen == ["tea"], f"signed up before request {number}"
+        place.close()
+
+
+def handle_one(place: Place):
+    place.victim.commit(event=StockLow(sku="tea"))
+
+    @on_event(StockLow)
+    def reorder(ctx): ...
+
+    return lambda: place.run(place.victim, [reorder])
+
+
 def left_over(place: Place) -> list[str]:
     """Markers that nobody removed."""
     return [info.key for info in open_objects(place.uri).list("event_queue/")]

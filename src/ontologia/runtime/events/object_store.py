@@ -69,7 +69,6 @@ class ObjectEventStore(ObjectEvents):
         self._spent: list[tuple[StoredEvent, str, bool]] = []
         self._is_relayed = False
         self._relayed_until: int | None = None
-        self._second_looks: list[tuple[float, float, Subscription]] = []
 
     # --- queueing ---
 
@@ -156,17 +155,16 @@ class ObjectEventStore(ObjectEvents):
     def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
         """Make handlers known to the others first, then look for what is there already.
 
-        A worker that did not know of a new handler yet may just be done with an event that came after the first look,
-        so there is a second one a while later. A handler that died before that begins again.
+        Whoever ends a claim after that finds the new handler and hands the event on to it. A handler that died before
+        it had looked begins again.
         """
         prove_conditions(self.objects)
         now = self.clock.wall()
         for item in subscriptions:
-            if self._sign_up(item, now):
-                continue
-            self._queue_kept(item, since=None)
-            again_s = 2 * self.config.session_heartbeat_interval_ms / 1000
-            self._second_looks.append((self.clock.steady() + again_s, now - again_s, item))
+            if not self._sign_up(item, now):
+                self._queue_kept(item)
+                key = paths.handler(self.namespace, item.type, item.handler_id)
+                self.objects.put(key, as_bytes(_handler_body(item, now, caught_up=True)))
 
     def _sign_up(self, item: Subscription, now: float) -> bool:
         """Write down that a handler is known; whether it has caught up with what was there before it."""
@@ -176,28 +174,23 @@ class ObjectEventStore(ObjectEvents):
         self.objects.put(key, as_bytes(_handler_body(item, now, caught_up=caught_up)))
         return caught_up
 
-    def _look_again(self) -> None:
-        due = [item for item in self._second_looks if item[0] <= self.clock.steady()]
-        for look in due:
-            _, since, item = look
-            self._queue_kept(item, since=since)
-            key = paths.handler(self.namespace, item.type, item.handler_id)
-            self.objects.put(key, as_bytes(_handler_body(item, self.clock.wall(), caught_up=True)))
-            self._second_looks.remove(look)
+    def _queue_kept(self, item: Subscription) -> None:
+        """Put markers for a new handler: every event of its type, but for those that nobody has begun with.
 
-    def _queue_kept(self, item: Subscription, since: float | None) -> None:
-        """Put markers for a new handler: every event of its type that it has not finished."""
-        folder = f"events/{self.namespace}"
-        infos = self.objects.list(f"{folder}/") if since is None else self.objects.tail(folder, _name_at(since))
-        keys = [info.key for info in infos]
+        Of a shared marker, whose event has a claim, nobody can say how long it stays: a worker may be about to remove
+        it that asked for the known handlers before this one was among them.
+        """
         waiting = paths.type_queue(self.namespace, item.type)
         queued = {info.key.removeprefix(waiting) for info in self.objects.list(waiting)}
+        claims = f"claims/{self.namespace}/"
+        begun = {info.key.removeprefix(claims).partition("/")[0] for info in self.objects.list(claims)}
+        keys = [info.key for info in self.objects.list(f"events/{self.namespace}/")]
         own = paths.handler_queue(self.namespace, item.handler_id)
         for first in range(0, len(keys), 1000):
             events = self.objects.map(self._load_readable, keys[first : first + 1000])
-            wanted = [event for event in events if event is not None and event.type == item.type]
-            names = {Marker.of(event).name for event in wanted} - queued
-            self._put_empty(own + name for name in sorted(names))
+            markers = [Marker.of(event) for event in events if event is not None and event.type == item.type]
+            wanted = (marker for marker in markers if marker.event_id in begun or marker.name not in queued)
+            self._put_empty(sorted(own + marker.name for marker in wanted))
 
     def _handlers(self) -> dict[str, list[str]]:
         """The known handlers by type, from the names of their objects: one request."""
@@ -211,7 +204,6 @@ class ObjectEventStore(ObjectEvents):
 
     def claim(self, subscriptions: Sequence[Subscription], session_id: str, limit: int) -> list[Held]:
         self.flush()
-        self._look_again()
         candidates = self._candidates(subscriptions)
         passed: list[Candidate] = []
         taken: list[Held] = []
@@ -486,7 +478,3 @@ class ObjectEventStore(ObjectEvents):
 
 def _handler_body(item: Subscription, now: float, *, caught_up: bool) -> dict[str, Any]:
     return {"handler_id": item.handler_id, "type": item.type, "last_seen": instant(now), "caught_up": caught_up}
-
-
-def _name_at(seconds: float) -> str:
-    return paths.events_before(instant(seconds))
