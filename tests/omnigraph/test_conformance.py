@@ -3,7 +3,9 @@
 import pytest
 
 from ontologia.engines.dispatch import initialize_storage
-from ontologia.testing.conformance import EngineCase, EngineConformance
+from ontologia.testing.conformance import EngineCase, EngineConformance, RemovalConformance
+
+pytestmark = pytest.mark.thorough  # of graphs, `make check` has the tests of their own
 
 
 def create(folder):
@@ -17,5 +19,5 @@ def engine():
     return EngineCase("omnigraph in a directory", create)
 
 
-class TestGraph(EngineConformance):
+class TestGraph(RemovalConformance, EngineConformance):
     """The suite, on main of a graph in a directory."""

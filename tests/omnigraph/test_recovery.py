@@ -26,6 +26,8 @@ from support.graph_shop import (
     reopened,
 )
 
+pytestmark = pytest.mark.thorough
+
 STATE = {PERSON: people(a=1, b=2, c=3), KNOWS: knows("ab", "bc")}
 
 

@@ -187,6 +187,10 @@ class Transaction(ABC):
     def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
         """Make what was written into `staging` rows of this commit."""
 
+    def remove(self, ref: TypeRef, keys: pa.Table) -> None:
+        """Take rows away by identity, in engines that can: the state has them no more, the history does."""
+        raise removals_refused(str(ref))
+
     @abstractmethod
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
         """Make a type's rows unreachable; `purge` also deletes what is stored of it."""
@@ -529,6 +533,10 @@ def change_entry(ref: TypeRef, identity: Sequence[str], existed: bool) -> dict[s
         **dict(zip(names, identity, strict=True)),
         "operation": "update_version" if existed else "insert",
     }
+
+
+def removals_refused(what: str) -> ValidationError:
+    return ValidationError(f"{what} cannot be removed here: a graph can remove rows, the other engines keep them all")
 
 
 def user_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:

@@ -28,16 +28,20 @@ def commit_state(
     wanted: Mapping[TypeRef, WantedState],
     metadata: Mapping[str, Any],
     *,
+    removed: Mapping[TypeRef, WantedState] | None = None,
     within: Callable[[], None] | None = None,
 ) -> int | None:
     """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already.
 
-    `within` is called in the transaction, just before the commit point; what it raises ends the commit.
+    `removed` has identities that shall not be there. `within` is called in the transaction, just before the commit
+    point; what it raises ends the commit.
     """
 
+    gone = removed or {}
+
     def work(transaction: Transaction) -> int | None:
-        transaction.catalog.check({ref: want.schema for ref, want in wanted.items()})
-        return _publish(transaction, wanted, metadata, engine.config.max_batch_size, within)
+        transaction.catalog.check({ref: want.schema for ref, want in [*wanted.items(), *gone.items()]})
+        return _publish(transaction, wanted, gone, metadata, engine.config.max_batch_size, within)
 
     return engine.transact(work)
 
@@ -45,12 +49,14 @@ def commit_state(
 def _publish(
     transaction: Transaction,
     wanted: Mapping[TypeRef, WantedState],
+    removed: Mapping[TypeRef, WantedState],
     metadata: Mapping[str, Any],
     limit: int,
     within: Callable[[], None] | None,
 ) -> int | None:
     changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
-    rows = sum(change.num_rows for change in changes.values())
+    gone = {ref: _stored(transaction, want) for ref, want in removed.items() if ref in transaction.catalog.layouts}
+    rows = sum(change.num_rows for change in [*changes.values(), *gone.values()])
     if rows > limit:
         raise BatchSizeExceededError(rows, limit)
     if rows == 0:
@@ -58,9 +64,17 @@ def _publish(
     for ref, change in changes.items():
         if change.num_rows:
             transaction.append(transaction.layout_for(wanted[ref].schema), change.drop_columns([OPERATION]))
+    for ref, keys in gone.items():
+        if keys.num_rows:
+            transaction.remove(ref, keys)
     if within is not None:
         within()
     return transaction.publish(metadata)
+
+
+def _stored(transaction: Transaction, want: WantedState) -> pa.Table:
+    """Those of these identities that the store has: what is not there needs no removal."""
+    return transaction.current(want.schema, want.rows).select(list(want.schema.ref.identity))
 
 
 def _changes(transaction: Transaction, want: WantedState) -> pa.Table:

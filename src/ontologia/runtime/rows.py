@@ -23,6 +23,18 @@ def identity_of(obj: Declared) -> tuple[str, ...]:
     return values["left_key"], values["right_key"], "" if instance_key is None else values[instance_key]
 
 
+def identity_from_key(declaration: Declaration, key: Any) -> tuple[str, ...]:
+    """An identity from what a caller calls a key: a value, or for a relation its ends and instance key."""
+    if declaration.ref.kind == "entity":
+        return (key_text(key),)
+    size = 3 if declaration.instance_key else 2
+    if not isinstance(key, (tuple, list)) or len(key) != size:
+        parts = "left_key, right_key, instance_key" if size == 3 else "left_key, right_key"
+        raise ValidationError(f"a {declaration.ref.name} is named by ({parts}), not by {key!r}")
+    parts_of = tuple(key_text(part) for part in key)
+    return parts_of if size == 3 else (*parts_of, "")
+
+
 class WantedRows:
     """The rows of one type that a session was given, column by column. The last row of an identity wins.
 
@@ -48,6 +60,10 @@ class WantedRows:
         self._places[identity] = self._count
         self._count += 1
 
+    def forget(self, identity: tuple[str, ...]) -> None:
+        """Take back what was said of an identity."""
+        self._places.pop(identity if self._primary_key is None else identity[0], None)
+
     def table(self) -> pa.Table:
         identities, columns = list(self._places), self._columns
         if len(identities) < self._count:
@@ -56,6 +72,28 @@ class WantedRows:
         if self._primary_key is not None:
             return table_of(self.declaration, [identities], columns)
         return table_of(self.declaration, transposed(identities, len(self.declaration.ref.identity)), columns)
+
+
+class RemovedRows:
+    """The identities of one type that a session was told are no more."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self._identities: dict[tuple[str, ...], None] = {}
+
+    def add(self, identity: tuple[str, ...]) -> None:
+        self._identities[identity] = None
+
+    def forget(self, identity: tuple[str, ...]) -> None:
+        self._identities.pop(identity, None)
+
+    def table(self) -> pa.Table:
+        """The identity columns alone."""
+        import pyarrow as pa
+
+        names = self.declaration.ref.identity
+        columns = transposed(list(self._identities), len(names))
+        return pa.table({name: pa.array(keys, pa.string()) for name, keys in zip(names, columns, strict=True)})
 
 
 def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import user_metadata
+from ontologia.engines.base import removals_refused, user_metadata
 from ontologia.engines.dispatch import open_repository
 from ontologia.engines.repository import Repository
 from ontologia.errors import OntologiaError, ValidationError
@@ -20,7 +20,7 @@ from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.records import StoredEvent, checked_namespace
 from ontologia.runtime.events.store import EventStore
 from ontologia.runtime.events.types import Event
-from ontologia.runtime.rows import WantedRows
+from ontologia.runtime.rows import RemovedRows, WantedRows, identity_from_key, identity_of
 from ontologia.runtime.store import Store, declared
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Session(Store):
         self._metadata: dict[str, str] = {}
         self._wanted: dict[TypeRef, WantedRows] = {}
         self._rows_of: dict[type[Declared], WantedRows] = {}
+        self._removed: dict[TypeRef, RemovedRows] = {}
         self._guard: Callable[[], None] | None = None
         self._loop: EventLoop | None = None
 
@@ -89,17 +90,46 @@ class Session(Store):
         if rows is None:
             rows = self._rows_of[type(obj)] = self._admitted(obj)
         rows.add(obj)
+        if self._removed and rows.declaration.ref in self._removed:
+            self._removed[rows.declaration.ref].forget(identity_of(obj))
 
     def _admitted(self, obj: Declared) -> WantedRows:
         """Where the rows of an object's class are collected; what does not belong here is refused."""
         if not isinstance(obj, Declared) or isinstance(obj, Event):
             hint = ": send an event with commit(event=…) or emit it" if isinstance(obj, Event) else ""
             raise TypeError(f"ensure() takes entities and relations, not {obj!r}{hint}")
-        declaration = obj.__declaration__
+        known = self._known(obj.__declaration__)
+        return self._wanted.setdefault(known.ref, WantedRows(known))
+
+    def _known(self, declaration: Declaration) -> Declaration:
         known = self._declarations.setdefault(declaration.ref, declaration)
         if known is not declaration and known.schema.fingerprint != declaration.schema.fingerprint:
             raise TypeError(f"two different classes are stored as {declaration.ref}: give one another name=")
-        return self._wanted.setdefault(declaration.ref, WantedRows(known))
+        return known
+
+    def remove(self, target: Declared | type[Declared], *keys: Any) -> None:
+        """Declare that something is no more: an object, or a class and the key of each.
+
+        A relation is named by its ends, and its instance key if it has one: `remove(Knows, ("ann", "bob"))`. What is
+        not there is no mistake, and the last word on an identity wins. For engines that can remove rows; what was
+        removed stays in their history.
+
+        >>> session.remove(Customer, "c1", "c2")          # doctest: +SKIP
+        """
+        cls = target if isinstance(target, type) else type(target)
+        if not issubclass(cls, (Entity, Relation)) or cls in (Entity, Relation) or (keys and cls is not target):
+            raise TypeError(f"remove() takes an entity or a relation, or a class of them and keys, not {target!r}")
+        if target is cls and not keys:
+            raise TypeError(f"remove({cls.__name__}) names nothing: give the keys of those to remove")
+        declaration = self._known(cls.__declaration__)
+        if not self.engine.capabilities.removals:
+            raise removals_refused(str(declaration.ref))
+        removed = self._removed.setdefault(declaration.ref, RemovedRows(declaration))
+        identities = [identity_from_key(declaration, key) for key in keys]
+        for identity in identities or [identity_of(target)]:  # type: ignore[arg-type]
+            removed.add(identity)
+            if declaration.ref in self._wanted:
+                self._wanted[declaration.ref].forget(identity)
 
     def add_commit_meta(self, key: str, value: str) -> None:
         """Put a note on the next commit."""
@@ -117,7 +147,8 @@ class Session(Store):
             self._guard()
         events = [one.stored(self.namespace) for one in _events(event)]
         metadata = self.instance_metadata | self._metadata | user_metadata(meta)
-        if events and self._wanted:
+        pending = bool(self._wanted or self._removed)
+        if events and pending:
             metadata |= self.events.announce(events, self.repository.get_head_commit_id)
 
         def within() -> None:
@@ -127,9 +158,10 @@ class Session(Store):
                 self.events.enqueue_within(events)
 
         commit_id = None
-        if self._wanted:
+        if pending:
             wanted = {ref: WantedState(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
-            commit_id = commit_state(self.engine, wanted, metadata, within=within)
+            removed = {ref: WantedState(rows.declaration.schema, rows.table()) for ref, rows in self._removed.items()}
+            commit_id = commit_state(self.engine, wanted, metadata, removed=removed, within=within)
         if events:
             self._enqueue(events, commit_id)
         self.discard()
@@ -146,8 +178,9 @@ class Session(Store):
             _log.warning("commit %d is done; its events will be queued by a session that runs: %s", commit_id, problem)
 
     def discard(self) -> None:
-        """Forget what was ensured and not committed."""
+        """Forget what was ensured or removed and not committed."""
         self._wanted.clear()
+        self._removed.clear()
         self._rows_of.clear()
         self._metadata.clear()
 
@@ -184,7 +217,7 @@ class Session(Store):
 
         if self._loop is not None:
             raise ValidationError("this session is running already: one session runs its handlers once")
-        if self._wanted:
+        if self._wanted or self._removed:
             raise ValidationError("this session has state that is not committed: commit or discard it, then run")
         self._loop = EventLoop(self, self.events, handlers, schedules, feeds)
         try:

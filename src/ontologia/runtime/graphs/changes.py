@@ -16,7 +16,7 @@ from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
 from ontologia.query.builder import QueryRoot
-from ontologia.runtime.rows import identity_of, table_of, transposed
+from ontologia.runtime.rows import identity_from_key, identity_of, table_of, transposed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,21 +64,18 @@ class PendingRows:
 
 
 def id_of(obj: Declared) -> str:
-    identity = identity_of(obj)
-    if obj.__declaration__.ref.kind == "entity":
-        return identity[0]
-    return edge_id(identity if obj.__declaration__.instance_key else identity[:2])
+    return _id(obj.__declaration__, identity_of(obj))
 
 
 def id_from_key(declaration: Declaration, key: Any) -> str:
     """An id from what a caller calls a key: a value, or for a relation its ends and instance key."""
+    return _id(declaration, identity_from_key(declaration, key))
+
+
+def _id(declaration: Declaration, identity: tuple[str, ...]) -> str:
     if declaration.ref.kind == "entity":
-        return key_text(key)
-    size = 3 if declaration.instance_key else 2
-    if not isinstance(key, (tuple, list)) or len(key) != size:
-        parts = "left_key, right_key, instance_key" if size == 3 else "left_key, right_key"
-        raise ValidationError(f"a {declaration.ref.name} is named by ({parts}), not by {key!r}")
-    return edge_id([key_text(part) for part in key])
+        return identity[0]
+    return edge_id(identity if declaration.instance_key else identity[:2])
 
 
 class GraphTransaction:

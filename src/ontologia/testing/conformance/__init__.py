@@ -24,10 +24,11 @@ from ontologia.testing.conformance.migrations import MigrationConformance
 from ontologia.testing.conformance.properties import PropertyConformance
 from ontologia.testing.conformance.reads import ReadConformance
 from ontologia.testing.conformance.relations import RelationConformance
+from ontologia.testing.conformance.removals import RemovalConformance
 from ontologia.testing.conformance.sharing import SharingConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
-__all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "directory", "sqlite"]
+__all__ = ["EngineCase", "EngineConformance", "RemovalConformance", "StoreUnderTest", "directory", "sqlite"]
 
 
 class EngineConformance(
@@ -44,4 +45,5 @@ class EngineConformance(
     SharingConformance,
     PropertyConformance,
 ):
-    """Everything an engine promises. Subclass it in a test module that has an `engine` fixture."""
+    """Everything an engine promises. Subclass it in a test module that has an `engine` fixture; with
+    `RemovalConformance` for one that can remove rows."""

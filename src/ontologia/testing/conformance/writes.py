@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ontologia.errors import BatchSizeExceededError, SchemaOutdatedError
+from ontologia.errors import BatchSizeExceededError, SchemaOutdatedError, ValidationError
 from ontologia.model import Entity, Field
 from ontologia.runtime.session import Session
 from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
@@ -45,6 +45,15 @@ class WriteConformance(ConformanceSuite):
     def test_an_empty_commit_writes_nothing(self, store: StoreUnderTest) -> None:
         session = store.session(Box)
         assert (session.commit(), session.list_commits()) == (None, [])
+
+    def test_an_engine_without_removals_refuses_them_and_keeps_what_is_pending(self, store: StoreUnderTest) -> None:
+        session = store.session(Box)
+        if session.engine.capabilities.removals:
+            return  # what it does instead is `RemovalConformance`
+        session.ensure(Box(id="a"))
+        with pytest.raises(ValidationError, match="entity Box cannot be removed here"):
+            session.remove(Box, "a")
+        assert (session.commit(), session.query().entities(Box).count()) == (1, 1)
 
     def test_the_same_state_again_writes_nothing(self, store: StoreUnderTest) -> None:
         session = store.session()
