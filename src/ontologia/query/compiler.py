@@ -224,11 +224,7 @@ class _Compilation:
         return self.dialect.json_order(self.place(operand, alias))
 
     def from_sources(self, select: exp.Select) -> exp.Select:
-        select = select.from_(self.rows("s", probe=self.probes()))
-        if self.plan.keyed:
-            names = self.plan.source.identity
-            same = [exp.EQ(this=self.plain("k", name), expression=self.plain("s", name)) for name in names]
-            select = select.join(exp.to_table(KEYS, alias="k"), on=exp.and_(*same), join_type="inner")
+        select = self.from_keys(select) if self.plan.keyed else select.from_(self.rows("s", probe=self.probes()))
         for number, hop in enumerate(self.plan.hops):
             near, far = ("left_key", "right_key") if hop.forward else ("right_key", "left_key")
             before = "s" if number == 0 else f"e{number - 1}"
@@ -242,6 +238,19 @@ class _Compilation:
                 end = exp.EQ(this=self.plain(alias, "entity_key"), expression=self.plain("s", f"{side}_key"))
                 select = select.join(self.rows(alias, probe=False), on=end, join_type="left")
         return select
+
+    def from_keys(self, select: exp.Select) -> exp.Select:
+        """The rows of the identities in `KEYS`. These come first: they are few beside what is stored."""
+        on = [
+            exp.EQ(this=self.plain("s", name), expression=self.plain("k", name)) for name in self.plan.source.identity
+        ]
+        rows = self.rows("s", probe=True)
+        relation, columns = self.relations[self.plan.source], list(self.used["s"].values())
+        of_keys = relation.rows_of_keys("k", self.plan.window, columns)
+        if of_keys is not None:
+            rows = of_keys[0].subquery("s")
+            on.append(of_keys[1])
+        return select.from_(exp.to_table(KEYS, alias="k")).join(rows, on=exp.and_(*on), join_type=self.dialect.in_turn)
 
     def rows(self, alias: str, *, probe: bool) -> exp.Subquery:
         columns = list(self.used[alias].values())

@@ -66,6 +66,8 @@ class Dialect(ABC):
     list_kind: str
     exact_numbers: ClassVar[bool] = False
     """Whether integers and floats are compared by value; where they are not, see `numbers`."""
+    in_turn: ClassVar[str] = "inner"
+    """The inner join of an engine that takes what it joins in the order they are given, if it can be told to."""
 
     def render(self, tree: Node, *, pretty: bool = False) -> str:
         return tree.sql(dialect=self.name, pretty=pretty)
@@ -173,6 +175,7 @@ class SQLite(Dialect):
     """SQLite 3.38 and later. Text is matched as bytes, since its text functions stop at a zero byte."""
 
     name = "sqlite"
+    in_turn = "cross"  # else it may read a whole type, and look for each of its rows among a few keys
     kinds: ClassVar = {"text": ("text",), "number": ("integer", "real")}
     null_kind = "null"
     list_kind = "array"

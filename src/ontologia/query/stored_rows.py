@@ -33,6 +33,13 @@ class StoredRows(ABC):
         row by row rather than in one pass over all: filters leave few rows, or the result is wanted in key order.
         """
 
+    def rows_of_keys(
+        self, keys: str, window: Window, columns: Sequence[Column]
+    ) -> tuple[exp.Select, exp.Expression] | None:
+        """Where the engine can go from an identity straight to its row in force: all rows of a window that has one of
+        each, and the test, over the aliases `s` and `keys`, that one is it. None where `rows` serves as well."""
+        return None
+
     def shown(self, column: Column) -> str:
         """What `rows` calls a column: its physical name, unless the engine cannot have that."""
         return column.physical

@@ -12,6 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
@@ -28,8 +29,8 @@ from ontologia.engines.base import (
     change_entry,
 )
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow
-from ontologia.engines.sqlite.connections import Connection, Connections
+from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
+from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 MEMORY = ":memory:"
 SPOOL = "spool/"
+FEW_KEYS = 64
 
 
 class SqliteEngine(Engine):
@@ -166,7 +168,7 @@ class SqliteEngine(Engine):
         """The catalog this connection sees.
 
         SQLite tells with one cheap number whether another connection changed the file since we last looked; our own
-        commits drop the cached catalog themselves.
+        commits renew the cached catalog themselves.
         """
         (version,) = connection.execute("PRAGMA data_version").fetchone()
         known = connection.catalog
@@ -196,19 +198,29 @@ class SqliteEngine(Engine):
         """One state for all reads in the block: a migration in between could give rows that the catalog denies."""
         return self.connections.snapshot()
 
+    def reading(self) -> Use:
+        """A connection to read with, in a block."""
+        return self.connections.use()
+
     @contextmanager
-    def reading(self, keys: pa.Table | None = None) -> Iterator[Connection]:
-        """A connection on which every statement sees one state, with `touched_keys` filled from `keys`."""
+    def asking(
+        self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None
+    ) -> Iterator[tuple[Connection, str, Mapping[str, Any]]]:
+        """A connection, and a statement for it with its parameters. The table of identities is part of the statement
+        where they are few, and else a temporary one."""
         with self.connections.use() as connection:
             if keys is None:
-                yield connection
-                return
-            with self.snapshot(), _touched(connection, keys):
-                yield connection
+                yield connection, statement.sql, parameters
+            elif keys.num_rows <= FEW_KEYS:
+                named, values = _named_keys(keys)
+                yield connection, f"{named} {statement.sql}", {**parameters, **values}
+            else:
+                with self.snapshot(), _touched(connection, keys):
+                    yield connection, statement.sql, parameters
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
-        with self.reading(keys) as connection:
-            rows = connection.execute(statement.sql, parameters).fetchall()
+        with self.asking(statement, parameters, keys) as (connection, sql, values):
+            rows = connection.execute(sql, values).fetchall()
         if not rows:
             return [() for _ in statement.outputs]
         return [
@@ -217,8 +229,10 @@ class SqliteEngine(Engine):
         ]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        with self.reading(keys) as connection:
-            return select_arrow(connection, statement, parameters)
+        with self.asking(statement, parameters, keys) as (connection, sql, values):
+            if keys is not None and keys.num_rows <= FEW_KEYS:
+                return select_rows(connection.execute(sql, values), statement)
+            return select_arrow(connection, replace(statement, sql=sql), values)
 
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
         sql = statement.sql
@@ -251,8 +265,9 @@ class SqliteEngine(Engine):
                 yield transaction
             finally:
                 if connection.in_transaction:
+                    connection.catalog = None
                     connection.execute("ROLLBACK")
-                connection.catalog = connection.owner = None
+                connection.owner = None
                 if transaction is not None:
                     transaction.clear_spool()
 
@@ -355,7 +370,8 @@ class SqliteTransaction(Transaction):
         self._engine = engine
         self._connection = connection
         self._spooled = False
-        self.catalog = engine._read_catalog(connection, None)
+        self._keeps_layouts = True
+        self.catalog = engine._catalog(connection)
 
     @property
     def commit_id(self) -> int:
@@ -377,6 +393,7 @@ class SqliteTransaction(Transaction):
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self.catalog.dropped:
             raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+        self._keeps_layouts = False
         if schema_version_id is None:
             known = self.recorded(schema.ref)
             same = [version.schema_version_id for version in known if version.fingerprint == schema.fingerprint]
@@ -422,13 +439,17 @@ class SqliteTransaction(Transaction):
         self._engine.ensure_indexes(self._connection, layout, schema)
 
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
+        self._keeps_layouts = False
         control.mark_dropped(self._connection, ref, self.commit_id)
         self._engine.drop_rows(self._connection, ref, purge=purge)
 
     def publish(self, metadata: Mapping[str, Any]) -> int:
         commit_id = self.commit_id
         control.add_commit(self._connection, commit_id, self._engine.runtime_id, metadata)
+        self._connection.catalog = None
         self._connection.execute("COMMIT")
+        if self._keeps_layouts:
+            self._connection.catalog = replace(self.catalog, head=commit_id)
         return commit_id
 
 
@@ -436,6 +457,21 @@ def _check_free(connection: Connection) -> None:
     connection.roll_back_what_was_abandoned()
     if connection.in_transaction:
         raise ValidationError("this thread has a transaction open already: commit it or roll it back first")
+
+
+def _named_keys(keys: pa.Table) -> tuple[str, dict[str, str]]:
+    """A few identities as the beginning of a statement that reads them, and its parameters.
+
+    Their number is rounded up, so that few statements serve all; a parameter that is NULL is nobody's identity.
+    """
+    room = 1 << (keys.num_rows - 1).bit_length() if keys.num_rows else 1
+    values: dict[str, Any] = {}
+    for number, column in enumerate(keys.columns):
+        found = column.to_pylist()
+        values |= {f"key{place}_{number}": found[place] if place < len(found) else None for place in range(room)}
+    rows = (", ".join(f":key{place}_{number}" for number in range(keys.num_columns)) for place in range(room))
+    columns = ", ".join(map(control.quoted, keys.column_names))
+    return f"WITH {KEYS} ({columns}) AS (VALUES {', '.join(f'({row})' for row in rows)})", values
 
 
 @contextmanager

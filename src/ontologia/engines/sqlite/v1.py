@@ -11,11 +11,10 @@ from sqlglot import exp
 from ontologia.engines.base import Capabilities, TypeLayout, output_schema
 from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.columnar import select_arrow
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.engine import SqliteEngine
 from ontologia.engines.sqlite.functions import has_path
-from ontologia.engines.sqlite.windows import SqliteRows, windowed
+from ontologia.engines.sqlite.windows import SqliteRows, Versions
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, identity_of
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import COMPARISONS, SQLITE, Place, call, case, equal
@@ -103,8 +102,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
         import pyarrow as pa
 
         if not any(output.columns for output in statement.outputs):
-            with self.reading(keys) as connection:
-                return select_arrow(connection, statement, parameters)
+            return super().run_arrow(statement, parameters, keys)
         schema = output_schema(statement)
         columns = self.run(statement, parameters, keys)
         arrays = [pa.array(values, field.type) for field, values in zip(schema, columns, strict=True)]
@@ -163,7 +161,7 @@ class DocumentRows(SqliteRows):
         self.version = layout.schema_version_id
         self.key = ("v1", layout.ref, layout.schema_version_id)
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         fields: dict[str, exp.Expression] = {}
         for column in columns:
             fields[self.shown(column)] = self.whole(column)
@@ -175,7 +173,7 @@ class DocumentRows(SqliteRows):
         if window.mode != "latest":
             version = exp.column(SCHEMA_VERSION_ID, table="t", quoted=True)
             rows = exp.and_(rows, equal(version, self.version))
-        return windowed(f"{self.ref.kind}_history", self.ref.identity, fields, window, probe=probe, extra=rows)
+        return Versions(f"{self.ref.kind}_history", fields, rows)
 
     def of_type(self, table: str | None = "t") -> exp.Expression:
         return equal(exp.column(f"{self.ref.kind}_type", table=table, quoted=True), exp.Literal.string(self.ref.name))

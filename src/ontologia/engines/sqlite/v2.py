@@ -15,7 +15,7 @@ from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.control import quoted
 from ontologia.engines.sqlite.engine import SqliteEngine, tables
-from ontologia.engines.sqlite.windows import SqliteRows, windowed
+from ontologia.engines.sqlite.windows import SqliteRows, Versions
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows
@@ -150,9 +150,9 @@ class TableRows(SqliteRows):
         self.table = layout.table_name
         self.key = (layout.table_name,)
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         fields = {self.shown(column): exp.column(column.physical, table="t", quoted=True) for column in columns}
-        return windowed(self.table, self.ref.identity, fields, window, probe=probe)
+        return Versions(self.table, fields)
 
 
 def _definition(column: Column) -> str:

@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from ontologia.model import COMMIT_ID, Column
+from ontologia.query.dialects import equal
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """All stored rows of a type: their table, result names to expressions over the alias `t`, and what selects them."""
+
+    table: str
+    fields: Mapping[str, exp.Expression]
+    among: exp.Expression | None = None
+
+
 class SqliteRows(StoredRows):
-    """Rows whose columns any field can name."""
+    """Rows in a table keyed by identity and commit, whose columns any field can name."""
+
+    @abstractmethod
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
+        """Where the rows that a window chooses from are."""
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        return windowed(self.versions(window, columns), self.ref.identity, window, probe=probe)
+
+    def rows_of_keys(
+        self, keys: str, window: Window, columns: Sequence[Column]
+    ) -> tuple[exp.Select, exp.Expression] | None:
+        """The newest commit of an identity is the last entry of the primary key that begins with it: one look finds
+        it, and another the row, however many rows and versions there are."""
+        if not window.deduplicated:
+            return None
+        versions = self.versions(window, columns)
+        same = [equal(_column(name, "n"), _column(name, keys)) for name in self.ref.identity]
+        newest = exp.select(exp.Max(this=_column(COMMIT_ID, "n"))).from_(_table(versions.table, "n"))
+        newest = newest.where(*same, *_tests(versions, window, "n"))
+        return _selected(versions, self.ref.identity, window), equal(_column(COMMIT_ID, "s"), newest.subquery())
 
     def shown(self, column: Column) -> str:
         """SQLite forgets that a column of a subquery is called `true` or `false`, whatever its case and quotes."""
@@ -20,59 +52,68 @@ class SqliteRows(StoredRows):
         return f"{name}?" if "?" in name or name.casefold() in ("true", "false") else name
 
 
-class NoRows(SqliteRows, EmptyRows):
+class NoRows(EmptyRows, SqliteRows):
     """A type that is not stored."""
 
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
+        raise TypeError(f"{self.ref} has no table")
 
-def windowed(
-    table: str,
-    identity: Sequence[str],
-    fields: Mapping[str, exp.Expression],
-    window: Window,
-    *,
-    probe: bool,
-    extra: exp.Expression | None = None,
-) -> exp.Select:
-    """Select the rows of a window; `fields` maps result names to expressions over the alias `t`.
+    def rows_of_keys(self, keys: str, window: Window, columns: Sequence[Column]) -> None:
+        return None
+
+
+def windowed(versions: Versions, identity: Sequence[str], window: Window, *, probe: bool) -> exp.Select:
+    """Select the rows of a window.
 
     Two ways to keep one row per identity. Probing looks, for each candidate, for a newer row by the primary key: best
     after a filter that finds few, and for rows in key order, because SQLite merges it into the query around it and
     then need not sort. Scanning reads the table once in key order and keeps the row of the largest commit, which
     SQLite promises for bare columns beside a lone `max()`: best for aggregates over all.
     """
-    keys = [exp.column(name, table="t", quoted=True) for name in identity]
-    commit = exp.column(COMMIT_ID, table="t", quoted=True)
-    named = [exp.alias_(node, name, quoted=True) for name, node in fields.items()]
-    conditions = [extra] if extra is not None else []
-    if window.mode == "as_of":
-        conditions.append(exp.LTE(this=commit.copy(), expression=exp.Placeholder(this="window")))
-    if window.mode == "since":
-        conditions.append(exp.GT(this=commit.copy(), expression=exp.Placeholder(this="window")))
-    if window.deduplicated and probe:
-        conditions.append(exp.not_(exp.Exists(this=_newer(table, identity, window, extra))))
-    if window.deduplicated and not probe:
-        newest = exp.alias_(exp.Max(this=commit.copy()), COMMIT_ID, quoted=True)
-        select = exp.select(*keys, newest, *named).from_(_table(table)).where(*conditions)
-        return select.group_by(*(key.copy() for key in keys))
-    return exp.select(*keys, commit, *named).from_(_table(table)).where(*conditions)
+    if not window.deduplicated:
+        return _selected(versions, identity, window)
+    if probe:
+        return _selected(versions, identity, window).where(
+            exp.not_(exp.Exists(this=_newer(versions, identity, window))), copy=False
+        )
+    newest = exp.alias_(exp.Max(this=_column(COMMIT_ID, "t")), COMMIT_ID, quoted=True)
+    select = _selected(versions, identity, window, commit=newest)
+    return select.group_by(*(_column(name, "t") for name in identity))
 
 
-def _table(name: str, alias: str = "t") -> exp.Table:
+def _selected(
+    versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expression | None = None
+) -> exp.Select:
+    keys = [_column(name, "t") for name in identity]
+    named = [exp.alias_(node, name, quoted=True) for name, node in versions.fields.items()]
+    select = exp.select(*keys, commit or _column(COMMIT_ID, "t"), *named).from_(_table(versions.table, "t"))
+    return select.where(*_tests(versions, window, "t"))
+
+
+def _tests(versions: Versions, window: Window, alias: str) -> list[exp.Expression]:
+    """What makes a row of the table, under an alias, one of the window."""
+    tests: list[exp.Expression] = []
+    if versions.among is not None:
+        tests.append(versions.among.transform(_retabled, alias))
+    bounds = {"as_of": exp.LTE, "since": exp.GT}
+    if window.mode in bounds:
+        tests.append(bounds[window.mode](this=_column(COMMIT_ID, alias), expression=exp.Placeholder(this="window")))
+    return tests
+
+
+def _newer(versions: Versions, identity: Sequence[str], window: Window) -> exp.Select:
+    same = [equal(_column(name, "n"), _column(name, "t")) for name in identity]
+    later = exp.GT(this=_column(COMMIT_ID, "n"), expression=_column(COMMIT_ID, "t"))
+    return exp.select("1").from_(_table(versions.table, "n")).where(*same, later, *_tests(versions, window, "n"))
+
+
+def _column(name: str, alias: str) -> exp.Column:
+    return exp.column(name, table=alias, quoted=True)
+
+
+def _table(name: str, alias: str) -> exp.Table:
     return exp.Table(this=exp.to_identifier(name, quoted=True), alias=exp.TableAlias(this=exp.to_identifier(alias)))
 
 
-def _newer(table: str, identity: Sequence[str], window: Window, extra: exp.Expression | None) -> exp.Select:
-    def column(name: str, alias: str) -> exp.Column:
-        return exp.column(name, table=alias, quoted=True)
-
-    same = [exp.EQ(this=column(name, "n"), expression=column(name, "t")) for name in identity]
-    tests: list[exp.Expression] = [*same, exp.GT(this=column(COMMIT_ID, "n"), expression=column(COMMIT_ID, "t"))]
-    if window.mode == "as_of":
-        tests.append(exp.LTE(this=column(COMMIT_ID, "n"), expression=exp.Placeholder(this="window")))
-    if extra is not None:
-        tests.append(extra.transform(_retabled))
-    return exp.select("1").from_(_table(table, "n")).where(*tests)
-
-
-def _retabled(node: exp.Expression) -> exp.Expression:
-    return exp.column(node.name, table="n", quoted=True) if isinstance(node, exp.Column) else node
+def _retabled(node: exp.Expression, alias: str) -> exp.Expression:
+    return _column(node.name, alias) if isinstance(node, exp.Column) else node
