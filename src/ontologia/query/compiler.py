@@ -241,9 +241,8 @@ class _Compilation:
 
     def from_keys(self, select: exp.Select) -> exp.Select:
         """The rows of the identities in `KEYS`. These come first: they are few beside what is stored."""
-        on = [
-            exp.EQ(this=self.plain("s", name), expression=self.plain("k", name)) for name in self.plan.source.identity
-        ]
+        identity = self.plan.source.identity
+        on: list[Node] = [exp.EQ(this=self.plain("s", name), expression=self.plain("k", name)) for name in identity]
         rows = self.rows("s", probe=True)
         relation, columns = self.relations[self.plan.source], list(self.used["s"].values())
         of_keys = relation.rows_of_keys("k", self.plan.window, columns)

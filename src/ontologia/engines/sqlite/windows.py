@@ -82,7 +82,7 @@ def windowed(versions: Versions, identity: Sequence[str], window: Window, *, pro
 
 
 def _selected(
-    versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expression | None = None
+    versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expr | None = None
 ) -> exp.Select:
     keys = [_column(name, "t") for name in identity]
     named = [exp.alias_(node, name, quoted=True) for name, node in versions.fields.items()]
@@ -90,9 +90,9 @@ def _selected(
     return select.where(*_tests(versions, window, "t"))
 
 
-def _tests(versions: Versions, window: Window, alias: str) -> list[exp.Expression]:
+def _tests(versions: Versions, window: Window, alias: str) -> list[exp.Expr]:
     """What makes a row of the table, under an alias, one of the window."""
-    tests: list[exp.Expression] = []
+    tests: list[exp.Expr] = []
     if versions.among is not None:
         tests.append(versions.among.transform(_retabled, alias))
     bounds = {"as_of": exp.LTE, "since": exp.GT}
