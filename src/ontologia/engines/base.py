@@ -46,8 +46,8 @@ class Capabilities:
     """What an engine can do. The conformance suite reads it, and so does whoever works on several engines.
 
     `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
-    `staging`: others may write rows of a commit, which it then adopts. `branches`, `removals` and `search` are what
-    their names say.
+    `staging`: others may write rows of a commit, which it then adopts. `branches`, `removals`, `search` and
+    `unique_fields` are what their names say.
     """
 
     typed_columns: bool
@@ -58,6 +58,7 @@ class Capabilities:
     branches: bool = False
     removals: bool = False
     search: bool = False
+    unique_fields: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Transaction(ABC):
     """One commit in the making, under the write lock. Nothing is visible before `publish`."""
 
     catalog: Catalog
+    unique_fields: ClassVar[bool] = False  #: whether it holds rows to what a schema says is unique
 
     @property
     @abstractmethod
@@ -167,6 +169,8 @@ class Transaction(ABC):
 
     def layout_for(self, schema: TypeSchema) -> TypeLayout:
         """Where rows of a type go. A new type becomes known; one whose class has new indexes gets them."""
+        if schema.unique and not self.unique_fields:
+            raise unique_refused(schema)
         layout = self.catalog.layouts.get(schema.ref)
         if layout is None:
             return self.activate(schema)
@@ -537,6 +541,11 @@ def change_entry(ref: TypeRef, identity: Sequence[str], existed: bool) -> dict[s
 
 def removals_refused(what: str) -> ValidationError:
     return ValidationError(f"{what} cannot be removed here: a graph can remove rows, the other engines keep them all")
+
+
+def unique_refused(schema: TypeSchema) -> ValidationError:
+    names = ", ".join(f"{schema.ref.name}.{name}" for name in schema.unique)
+    return ValidationError(f"{names}: only a graph holds fields to unique=True; leave it out for this store")
 
 
 def user_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:

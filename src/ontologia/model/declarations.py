@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 KEY_SCALARS = ("str", "int", "date", "datetime")
+UNIQUE_SCALARS = ("str", "int", "date", "datetime", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,11 @@ class Declaration:
             if key is not None and specs[key].get("name") not in allowed:
                 raise TypeError(f"{self.cls.__name__}.{key}: the {role} must be {' or '.join(allowed)}, and never None")
         fields = tuple(
-            FieldSchema(name, specs[name], options.primary_key, options.index, options.dimensions)
+            FieldSchema(name, specs[name], options.primary_key, options.index, options.dimensions, options.unique)
             for name, options in self.stored.items()
         )
         self._check_indexes(fields)
+        self._check_unique(fields)
         if self.endpoints is None:
             return TypeSchema(self.ref, fields)
         left, right = (endpoint.__declaration__.ref.name for endpoint in self.endpoints)
@@ -123,6 +125,14 @@ class Declaration:
                 raise TypeError(
                     f'{self.cls.__name__}.{field.name}: index="vector" is for list[float], not {render(field.spec)}'
                 )
+
+    def _check_unique(self, fields: tuple[FieldSchema, ...]) -> None:
+        """Values that are compared exactly: not numbers with a fraction, and no structures."""
+        for field in fields:
+            scalar, _ = scalar_of(field.spec)
+            if field.unique and scalar not in UNIQUE_SCALARS:
+                kinds, given = ", ".join(UNIQUE_SCALARS), render(field.spec)
+                raise TypeError(f"{self.cls.__name__}.{field.name}: unique=True is for {kinds}, not {given}")
 
     @property
     def adapter(self) -> TypeAdapter[dict[str, Any]]:

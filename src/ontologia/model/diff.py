@@ -11,14 +11,23 @@ from ontologia.model.typespec import ANY, TypeSpec, render
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field whose type differs. `stored` and `code` are type specs."""
+    """A field whose type differs, or whether it is unique. `stored` and `code` are type specs."""
 
     name: str
     stored: TypeSpec
     code: TypeSpec
+    was_unique: bool = False
+    is_unique: bool = False
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The types as a person writes them: as stored, and in code."""
+        both = (self.stored, self.was_unique), (self.code, self.is_unique)
+        before, after = (f"{render(spec)}{', unique' if unique else ''}" for spec, unique in both)
+        return before, after
 
     def __str__(self) -> str:
-        return f"{self.name}: {render(self.stored)} → {render(self.code)}"
+        return f"{self.name}: {' → '.join(self.texts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class TypeSchemaDiff:
     @property
     def changed_fields(self) -> dict[str, tuple[str, str]]:
         """The types of the fields that have another type now: as stored, and in code."""
-        return {change.name: (render(change.stored), render(change.code)) for change in self.changed}
+        return {change.name: change.texts for change in self.changed}
 
     @property
     def type_kind(self) -> str:
@@ -75,8 +84,7 @@ class TypeSchemaDiff:
             "added": list(self.added),
             "removed": list(self.removed),
             "changed": [
-                {"field": change.name, "stored": render(change.stored), "code": render(change.code)}
-                for change in self.changed
+                {"field": change.name, "stored": change.texts[0], "code": change.texts[1]} for change in self.changed
             ],
             "identity": list(self.identity),
         }
@@ -91,9 +99,9 @@ def diff(stored: TypeSchema, code: TypeSchema, stored_version: int | None = None
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),
         changed=tuple(
-            FieldChange(name, old[name].spec, new[name].spec)
+            FieldChange(name, old[name].spec, new[name].spec, old[name].unique, new[name].unique)
             for name in new
-            if name in old and old[name].spec != new[name].spec
+            if name in old and (old[name].spec, old[name].unique) != (new[name].spec, new[name].unique)
         ),
         identity=tuple(_identity_changes(stored, code)),
         stored_version=stored_version,

@@ -24,7 +24,7 @@ MISSING: Any = _Missing()
 class FieldOptions:
     """What a declaration says about a field besides its type."""
 
-    __slots__ = ("default", "default_factory", "dimensions", "index", "instance_key", "primary_key")
+    __slots__ = ("default", "default_factory", "dimensions", "index", "instance_key", "primary_key", "unique")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class FieldOptions:
         instance_key: bool = False,
         index: bool | IndexKind = False,
         dimensions: int | None = None,
+        unique: bool = False,
     ) -> None:
         if default is not MISSING and default_factory is not None:
             raise TypeError("a field takes default or default_factory, not both")
@@ -48,6 +49,7 @@ class FieldOptions:
         self.instance_key = instance_key
         self.index = index
         self.dimensions = dimensions
+        self.unique = unique
 
     @property
     def required(self) -> bool:
@@ -80,7 +82,8 @@ else:
 
         `primary_key` marks an entity's identity, `instance_key` tells parallel relations between the same
         endpoints apart, `index` asks the engine for an index that queries use. A graph knows kinds of them: "btree",
-        "bitmap", "fts" for text that is searched, and "vector", with `dimensions`, for nearest neighbours.
+        "bitmap", "fts" for text that is searched, and "vector", with `dimensions`, for nearest neighbours; it also
+        holds rows to `unique`: no two have the same value, however they came to be there. Null does not count.
         """
 
         __slots__ = ()

@@ -42,18 +42,20 @@ class FieldSchema:
     primary_key: bool = False
     index: bool | str = False
     dimensions: int | None = None  #: of a vector
+    unique: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     def to_json(self) -> dict[str, Any]:
         content = {"name": self.name, "type": self.spec, "primary_key": self.primary_key, "index": self.index}
-        return content if self.dimensions is None else {**content, "dimensions": self.dimensions}
+        more = {"dimensions": self.dimensions, "unique": self.unique or None}
+        return content | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> FieldSchema:
         options = (content.get("primary_key", False), content.get("index", False), content.get("dimensions"))
-        return cls(content["name"], content["type"], *options)
+        return cls(content["name"], content["type"], *options, content.get("unique", False))
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class TypeSchema:
         """Fields that are looked up by value; text search and vectors are no part of it."""
         ordered = (True, "btree", "bitmap")
         return tuple(self.by_name[item.name] for item in self.fields if item.index in ordered and not item.primary_key)
+
+    @cached_property
+    def unique(self) -> tuple[str, ...]:
+        """Fields of which no two rows have the same value, besides the key."""
+        return tuple(item.name for item in self.fields if item.unique)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
 SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
+LANCE_NAMES = SCALAR | {"vector": "IVF_FLAT"}
 WORDS: dict[str, Any] = {"base_tokenizer": "simple", "lower_case": True}
 WORDS |= dict.fromkeys(("stem", "remove_stop_words", "ascii_folding"), False)
 """How text becomes words: as `\\w+` in lower case, so that rows without an index are searched by the same rule."""
@@ -165,7 +166,7 @@ def declared_indexes(table: Table) -> dict[str, str]:
 
 def index_states(dataset: LanceDataset, table: Table) -> list[IndexState]:
     rows = dataset.count_rows()
-    built = {item.name: item.num_rows_indexed for item in dataset.describe_indices()}
+    built = {item.name: item.num_rows_indexed for item in dataset.describe_indices() if _is_declared(item, table)}
     states = []
     for column, kind in declared_indexes(table).items():
         name = f"{column}_idx"
@@ -174,6 +175,12 @@ def index_states(dataset: LanceDataset, table: Table) -> list[IndexState]:
         elif rows and not (kind == "vector" and rows - _nulls(dataset, column) < MIN_VECTORS):
             states.append(IndexState(table.key, column, kind, False, rows))
     return states
+
+
+def _is_declared(index: Any, table: Table) -> bool:
+    """Whether an index is of the kind that its column declares now: it may have been built for another."""
+    kind = declared_indexes(table).get(index.name.removesuffix("_idx"))
+    return kind is not None and LANCE_NAMES[kind] == index.index_type.upper()
 
 
 def _nulls(dataset: LanceDataset, column: str) -> int:

@@ -10,6 +10,7 @@ from ontologia.errors import GraphValidationError
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.phases import Apply, Commit, TableWork, WritePlan
 from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.uniqueness import clashes, unique_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +67,7 @@ def plan_mutation(
     problems = _Problems()
     for change in changes:
         _check_new(snapshot, change, problems)
+        _check_unique(snapshot, change, manifest, problems)
     if checks.endpoints:
         _check_endpoints(snapshot, by_key, manifest, problems)
     _follow_deletes(snapshot, by_key, manifest, checks, problems)
@@ -102,6 +104,15 @@ class _Problems:
 def _check_new(snapshot: Snapshot, change: TableChange, problems: _Problems) -> None:
     taken = snapshot.existing(change.key, sorted(change.new))
     problems.add([f"{change.key} has {name!r} already, and insert() takes new keys" for name in sorted(taken)])
+
+
+def _check_unique(snapshot: Snapshot, change: TableChange, manifest: Manifest, problems: _Problems) -> None:
+    table = change.table or manifest.tables[change.key]
+    columns = unique_columns(table)
+    if not columns or change.rows is None:
+        return
+    found = clashes(snapshot, change.key, columns, change.rows, change.deleted, replace_all=change.replace_all)
+    problems.add([clash.said(change.key) for clash in found])
 
 
 def _check_endpoints(

@@ -63,6 +63,19 @@ class Snapshot:
         found = self.read(key, columns if columns is None or by in columns else [*columns, by])
         return found.filter(pc.is_in(found.column(by), value_set=pa.array(ids, pa.string())))
 
+    def rows_with(self, key: str, column: str, values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
+        """The rows that have one of these values in a column of any type."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pc.drop_null(values.unique() if isinstance(values, pa.ChunkedArray) else values)
+        if pa.types.is_string(wanted.type) and len(wanted) <= MANY_IDS:
+            return self.read(key, columns, is_in(column, wanted.to_pylist()))
+        if pa.types.is_integer(wanted.type) and len(wanted) <= MANY_IDS:
+            return self.read(key, columns, f"`{column}` IN ({', '.join(map(str, wanted.to_pylist()))})")
+        found = self.read(key, columns)
+        return found.filter(pc.is_in(found.column(column), value_set=wanted.cast(found.column(column).type)))
+
     def existing(self, key: str, ids: Sequence[str]) -> set[str]:
         """Those of these ids that the table has."""
         if key not in self or not ids:

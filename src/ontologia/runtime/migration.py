@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
-from ontologia.engines.base import Catalog, Engine, SchemaVersion, Transaction, TypeLayout
+from ontologia.engines.base import Catalog, Engine, SchemaVersion, Transaction, TypeLayout, unique_refused
 from ontologia.errors import MigrationError, MigrationTokenError, MissingUpgraderError
 from ontologia.model import (
     Declaration,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_AT_ONCE = 10_000
+MOST_NAMED = 20  #: rows that an error names
 
 
 class RowCounts(int):
@@ -210,12 +211,14 @@ def plan_steps(
         layout = catalog.layouts.get(declaration.ref)
         if layout is None or layout.schema.fingerprint == declaration.schema.fingerprint:
             continue
+        if declaration.schema.unique and not engine.capabilities.unique_fields:
+            raise unique_refused(declaration.schema)
         versions = {v.schema_version_id: v.schema for v in recorded if v.ref == declaration.ref}
-        steps.append(_step(engine, catalog, declaration, layout, versions, upgraders))
+        steps.append(plan_step(engine, catalog, declaration, layout, versions, upgraders))
     return steps
 
 
-def _step(
+def plan_step(
     engine: Engine,
     catalog: Catalog,
     declaration: Declaration,
@@ -223,11 +226,12 @@ def _step(
     versions: Mapping[int, TypeSchema],
     upgraders: Upgraders,
 ) -> Step:
+    """How the rows of one type get from the stored version to the one in code."""
     name = layout.ref.name
     target = layout.schema_version_id + 1
     while (name, target) in upgraders:  # the code may be several versions ahead of this store
         target += 1
-    automatic = _automatic(layout.schema, declaration)
+    automatic = is_automatic(layout.schema, declaration)
     rows = _count(engine, catalog, layout)
     missing: list[tuple[str, int]] = []
     if rows and not automatic:
@@ -257,7 +261,7 @@ def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
     return int(engine.fetch(plan, catalog=catalog).columns[0][0])
 
 
-def _automatic(stored: TypeSchema, declaration: Declaration) -> bool:
+def is_automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     """Whether rows can be carried over without being told how: fields dropped, widened, or added with a default."""
     change = diff(stored, declaration.schema)
     if change.identity:
@@ -303,20 +307,64 @@ def rewrite_rows(transaction: Transaction, step: Step, upgraders: Upgraders) -> 
     """Bring the latest state of a type into its new version. Returns how many rows there were."""
     old = list(transaction.scan(step.ref))
     layout = transaction.activate(step.declaration.schema, step.target)
-    rows = 0
-    for version, table in old:
+    return carry_over(transaction, layout, step, old, upgraders)
+
+
+def carry_over(
+    transaction: Transaction,
+    layout: TypeLayout,
+    step: Step,
+    stored: Sequence[tuple[int, pa.Table]],
+    upgraders: Upgraders,
+) -> int:
+    """Append stored rows in their new version; how many. Rows that cannot be upgraded are all named, or counted."""
+    rows, failures = 0, Failures(step.ref)
+    for version, table in stored:
         for start in range(0, table.num_rows, ROWS_AT_ONCE):
-            upgraded = upgraded_rows(step, version, table.slice(start, ROWS_AT_ONCE), upgraders)
+            upgraded = upgraded_rows(step, version, table.slice(start, ROWS_AT_ONCE), upgraders, failures)
             transaction.append(layout, upgraded)
             rows += upgraded.num_rows
+    failures.raise_any()
     return rows
 
 
-def upgraded_rows(step: Step, version: int, table: pa.Table, upgraders: Upgraders) -> pa.Table:
-    """Stored rows of one version, carried over and validated. The first that fails is a `MigrationError`."""
+class Failures:
+    """Rows that could not be upgraded: the first are named, all are counted."""
+
+    def __init__(self, ref: TypeRef) -> None:
+        self._ref = ref
+        self._named: list[MigrationError] = []
+        self._total = 0
+
+    def add(self, problem: MigrationError) -> None:
+        self._total += 1
+        if len(self._named) < MOST_NAMED:
+            self._named.append(problem)
+
+    def raise_any(self) -> None:
+        if self._total == 1:
+            raise self._named[0]
+        if self._total:
+            more = f"; and {self._total - MOST_NAMED:,} more" if self._total > MOST_NAMED else ""
+            said = "; ".join(map(str, self._named))
+            raise MigrationError(f"{self._total:,} rows of {self._ref} cannot be upgraded: {said}{more}") from (
+                self._named[0].__cause__
+            )
+
+
+def upgraded_rows(
+    step: Step, version: int, table: pa.Table, upgraders: Upgraders, failures: Failures | None = None
+) -> pa.Table:
+    """Stored rows of one version, carried over and validated. Those that fail are left to `failures`, or raised."""
     chain = _chain(step, version, upgraders)
-    stored = _stored_rows(step.versions[version], table)
-    upgraded = [_upgraded(step, identity, row, chain) for identity, row in stored]
+    upgraded, failed = [], failures or Failures(step.ref)
+    for identity, row in _stored_rows(step.versions[version], table):
+        try:
+            upgraded.append(_upgraded(step, identity, row, chain))
+        except MigrationError as problem:
+            failed.add(problem)
+    if failures is None:
+        failed.raise_any()
     identities = transposed([identity for identity, _ in upgraded], len(step.ref.identity))
     columns = [[obj.__dict__[name] for _, obj in upgraded] for name in step.declaration.schema.names]
     return table_of(step.declaration, identities, columns)

@@ -49,7 +49,7 @@ class GraphEngine(DuckEngine):
 
     backend = "omnigraph"
     engine_version = "v1"
-    capabilities = Capabilities(typed_columns=True, branches=True, removals=True, search=True)
+    capabilities = Capabilities(typed_columns=True, branches=True, removals=True, search=True, unique_fields=True)
 
     def __init__(
         self, graph: Graph, config: OntologiaConfig | None = None, *, branch: str = MAIN, commit: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -32,6 +33,8 @@ STAGED = "__staging/"
 
 class GraphTransaction(Transaction):
     """Collects appended rows; `publish` writes them under the branch's lease, which the engine holds."""
+
+    unique_fields = True
 
     def __init__(self, engine: GraphEngine, lease: Lease, manifest: Manifest, catalog: Catalog) -> None:
         self._engine = engine
@@ -92,6 +95,11 @@ class GraphTransaction(Transaction):
         self._activated.add(schema.ref)
         layout = self._layouts[schema.ref] = TypeLayout(schema.ref, schema, version, self.commit_id)
         return layout
+
+    def bring_back(self, ref: TypeRef) -> int:
+        """Let a dropped type be declared again, as a version of its own: what it was stays in the history."""
+        self.catalog = replace(self.catalog, dropped=self.catalog.dropped - {ref})
+        return max((version.schema_version_id for version in self.recorded(ref)), default=0) + 1
 
     # --- rows ---
 

@@ -94,7 +94,8 @@ class GraphType:
     @cached_property
     def indexes(self) -> dict[str, str]:
         """Columns with a declared index, and its kind."""
-        declared = {item.name: item.index for item in self.schema.fields if item.index}
+        unique: dict[str, Any] = dict.fromkeys(self.schema.unique, "btree")
+        declared = unique | {item.name: item.index for item in self.schema.fields if item.index}
         return {self.columns[name]: "btree" if kind is True else str(kind) for name, kind in declared.items()}
 
     # --- notes in the manifest ---
@@ -102,6 +103,8 @@ class GraphType:
     def table(self, versions: Sequence[Mapping[str, Any]]) -> Table:
         """The registration of this type, with all versions of its schema."""
         notes: dict[str, Any] = {"schemas": list(versions), "indexes": self.indexes}
+        if self.schema.unique:
+            notes["unique"] = [self.columns[name] for name in self.schema.unique]
         if self.schema.left is not None and self.schema.right is not None:
             notes["endpoints"] = [table_key("node", name) for name in (self.schema.left, self.schema.right)]
         return Table(self.key, table_path(self.key), notes)

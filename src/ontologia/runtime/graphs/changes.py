@@ -184,14 +184,17 @@ class GraphTransaction:
 
 def change_of(manifest: Manifest, pending: PendingRows) -> TableChange:
     """What a transaction does to a table; a type that the graph does not know yet is registered with it."""
+    layout = catalog_of(manifest).layouts.get(pending.type.ref)
+    # Indexes are no part of a schema's meaning; a vector's length is of its column, and the graph's counts.
+    type = pending.type if layout is None else GraphType(layout.schema)
     rows = pending.rows()
-    found = None if rows is None else pending.type.to_graph(rows)
+    found = None if rows is None else type.to_graph(rows)
     _check_unique(pending, found)
-    change = TableChange(pending.type.key, found, list(pending.deleted), frozenset(pending.new))
+    change = TableChange(type.key, found, list(pending.deleted), frozenset(pending.new))
     if pending.replaces_all:
         change.replace_all = True
-        change.rows = found if found is not None else pending.type.arrow.empty_table()
-    return registered(manifest, pending.type, change)
+        change.rows = found if found is not None else type.arrow.empty_table()
+    return registered(manifest, type, change)
 
 
 def registered(manifest: Manifest, type: GraphType, change: TableChange) -> TableChange:

@@ -16,6 +16,7 @@ from ontologia.objects import Location
 from ontologia.omnigraph import branches, cleanup, history, maintenance, merge
 from ontologia.omnigraph.branches import Branch
 from ontologia.omnigraph.commits import RecoveryRecord
+from ontologia.omnigraph.conflicts import Strategy
 from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
@@ -224,7 +225,7 @@ class Omnigraph:
         source: str,
         into: str = "main",
         *,
-        strategy: merge.Strategy = "fail",
+        strategy: Strategy = "fail",
         delete_branch: bool = False,
         dry_run: bool = False,
         actor: str | None = None,
@@ -292,19 +293,33 @@ class Omnigraph:
 
     # --- schema ---
 
-    def plan_schema(self, types: Iterable[type[Declared]], upgraders: Upgraders | None = None) -> SchemaPlan:
+    def plan_schema(
+        self,
+        types: Iterable[type[Declared]],
+        upgraders: Upgraders | None = None,
+        *,
+        renames: Mapping[str, str] | None = None,
+    ) -> SchemaPlan:
         """What `apply_schema` would do."""
         steps = registered_upgraders() if upgraders is None else upgraders
-        return graph_schema.plan_schema(GraphEngine(self._graph), _declarations(types), steps)
+        return graph_schema.plan_schema(GraphEngine(self._graph), _declarations(types), steps, renames or {})
 
     def apply_schema(
-        self, types: Iterable[type[Declared]], *, allow_data_loss: bool = False, upgraders: Upgraders | None = None
+        self,
+        types: Iterable[type[Declared]],
+        *,
+        allow_data_loss: bool = False,
+        upgraders: Upgraders | None = None,
+        renames: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Add, change and drop types in one commit, which records the migration. None when there is nothing to do."""
+        """Add, change, rename and drop types in one commit, which records the migration. None when there is nothing to
+        do. `renames` has stored names on the left: `{"Person": "Human", "Person.age": "years"}`."""
         self._graph.check_writable()
         steps = registered_upgraders() if upgraders is None else upgraders
         declarations = _declarations(types)
-        number = graph_schema.apply_schema(self._graph, declarations, steps, allow_data_loss=allow_data_loss)
+        number = graph_schema.apply_schema(
+            self._graph, declarations, steps, renames or {}, allow_data_loss=allow_data_loss
+        )
         self.declarations = {declaration.ref: declaration for declaration in declarations}
         return number
 
