@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 from functools import reduce
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -231,3 +232,16 @@ def test_a_folder_named_like_a_partition_changes_no_value(spark, tmp_path):
     writer = later.write.format("ontologia").option("models", "support.spark_shop:Customer").option("orderBy", "at")
     writer.mode("append").save(uri)
     assert [(row.name, row.age) for row in read(spark, uri, Customer).collect()] == [("Cy", 2)]
+
+
+def test_a_page_in_which_a_bit_turned_over_is_refused(spark, tmp_path):
+    history = fill((tmp_path / "store").as_uri())
+    file = next(path for path in (tmp_path / "store").glob("snapshots/**/*.parquet") if "ustomer" in str(path))
+    group = pq.read_metadata(file).row_group(0)
+    damaged = bytearray(file.read_bytes())
+    for chunk in map(group.column, range(group.num_columns)):
+        start = chunk.dictionary_page_offset or chunk.data_page_offset
+        damaged[start + chunk.total_compressed_size - 1] ^= 1  # in the last page, behind its header
+    file.write_bytes(damaged)
+    with pytest.raises(Exception, match="CRC checksum verification failed"):
+        read(spark, history, Customer).collect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.documents import documents
 from ontologia.files.identity import sort_by_identity
+from ontologia.files.spools import Spool
 from ontologia.files.writing import ROW_GROUP_ROWS, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeSchema, arrow_schema
 
@@ -19,16 +19,14 @@ from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeSchema, arrow_sche
 class RowFile:
     """The rows of one type in one commit, as a Parquet file in the making."""
 
-    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | None = None) -> None:
-        """A file in memory, or one at a path."""
-
+    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | Spool) -> None:
         self.layout = layout
         self.count = 0
         self._commit_id = commit_id
         self._document = document
         self._schema = file_schema(layout.schema, document=document)
-        self._buffer = io.BytesIO()
-        self._writer = parquet_writer(sink or pa.PythonFile(self._buffer, mode="w"), self._schema)
+        where = pa.PythonFile(sink, mode="w") if isinstance(sink, Spool) else sink
+        self._writer = parquet_writer(where, self._schema)
 
     def add(self, rows: pa.Table) -> None:
         write_rows(self._writer, self._complete(rows), ROW_GROUP_ROWS)
@@ -36,10 +34,6 @@ class RowFile:
 
     def close(self) -> None:
         self._writer.close()
-
-    def finish(self) -> bytes:
-        self.close()
-        return self._buffer.getvalue()
 
     def _complete(self, rows: pa.Table) -> pa.Table:
         """The rows with commit, version and, in v1, type and document; in the order of their identity."""

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ontologia.engines.base import Transaction, TypeLayout
 from ontologia.engines.row_files import RowFile
 from ontologia.files.data_files import DataFile
+from ontologia.files.hashes import hash_of_file
 from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups
 from ontologia.objects import Location, Objects
 
@@ -45,7 +46,7 @@ def put_part(objects: Objects, folder: str, file: Path, rows: int) -> DataFile:
     """Put a local file into a folder of a store, under a name of its own."""
     path = f"{folder}part-{uuid.uuid4().hex}.parquet"
     objects.put_file(path, file)
-    return DataFile(path, file.stat().st_size, rows)
+    return DataFile(path, file.stat().st_size, rows, hash_of_file(file))
 
 
 def append_parts(transaction: Transaction, layout: TypeLayout, parts: Sequence[DataFile], objects: Objects) -> None:

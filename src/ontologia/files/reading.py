@@ -20,9 +20,10 @@ from ontologia.errors import StorageBackendError
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import Duck
 from ontologia.files.footers import Footer
+from ontologia.files.hashes import hash_of_object
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.quoting import exact_path
-from ontologia.objects import FileCache, Location, ObjectNotFound, Objects
+from ontologia.objects import FileCache, Location, ObjectNotFound, Objects, damaged
 
 WHOLE_FILE_BYTES = 64 << 20
 """Files up to this size are fetched whole, once, into the cache; larger ones are read by range."""
@@ -42,11 +43,13 @@ class FileReader:
     @contextmanager
     def places(self, files: Iterable[DataFile]) -> Iterator[Mapping[str, str]]:
         """Where DuckDB reads each file, and no other, by its path; good while in the block."""
-        sizes = {file.path: file.size for file in files}
+        wanted = {file.path: file for file in files}
+        sizes = {path: file.size for path, file in wanted.items()}
         by_range = {path for path, size in sizes.items() if self._by_range(path, size)}
         whole = [path for path in sizes if path not in by_range]
         known = {path: size for path in whole if (size := sizes[path]) is not None}
-        with _none_missing(), self.cache.pinned(self.objects, whole, sizes=known) as found:
+        hashes = {path: digest for path in whole if (digest := wanted[path].content_sha256) is not None}
+        with _none_missing(), self.cache.pinned(self.objects, whole, sizes=known, hashes=hashes) as found:
             local = {path: str(place) for path, place in zip(whole, found, strict=True)}
             with self._errors_naming(local):
                 places = local | {path: self.objects.url(path) for path in by_range}
@@ -59,7 +62,9 @@ class FileReader:
         try:
             with _none_missing():
                 if file.size is None or file.size <= WHOLE_FILE_BYTES or self.cache.contains(self.objects, file.path):
-                    yield str(self.cache.path(self.objects, file.path, size=file.size))
+                    yield str(
+                        self.cache.path(self.objects, file.path, size=file.size, content_sha256=file.content_sha256)
+                    )
                 else:
                     yield pa.PythonFile(RangeFile(self.objects, file.path, file.size), mode="r")
         except (pa.ArrowException, OSError) as problem:
@@ -67,6 +72,19 @@ class FileReader:
                 f"{url} cannot be read: {str(problem).partition(chr(10))[0]}",
                 context={"operation": "read", "url": url},
             ) from problem
+
+    def check_large(self, files: Iterable[DataFile]) -> None:
+        """Compare files that are read by range, or in place without a look at all of them, with their hashes.
+
+        Smaller ones are compared when they are first opened.
+        """
+        large = [file for file in files if (file.size or 0) > WHOLE_FILE_BYTES and file.content_sha256 is not None]
+        with _none_missing():
+            for file, found in zip(
+                large, self.objects.map(lambda file: hash_of_object(self.objects, file.path), large), strict=True
+            ):
+                if found != file.content_sha256:
+                    raise damaged(self.objects, file.path)
 
     @contextmanager
     def _errors_naming(self, places: Mapping[str, str]) -> Iterator[None]:
@@ -133,7 +151,7 @@ def rows_between(
     With `where_null`, only those that have no value in that column: row groups without such rows are not read.
     """
     columns = {*names} if where_null is None else {*names, where_null}
-    with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+    with reader.opened(file) as source, pq.ParquetFile(source, page_checksum_verification=True) as parquet:
         for group in Footer.of(parquet.metadata, *({key} if where_null is None else {key, where_null})).groups:
             within = group.ranges[key]
             none_left = where_null is not None and group.ranges[where_null].null_count == 0

@@ -5,7 +5,7 @@ Nothing here knows about ontologies, frames or graphs. Nothing above here talks 
 """
 
 from ontologia.objects.backend import Blob, Info
-from ontologia.objects.cache import FileCache
+from ontologia.objects.cache import FileCache, damaged
 from ontologia.objects.clock import SYSTEM_CLOCK, Clock, SystemClock, pauses
 from ontologia.objects.conditional import Committed, Rejected, conditional_put, new_writer_id
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, is_transient, may_be_applied
@@ -36,6 +36,7 @@ __all__ = [
     "SystemClock",
     "checked_uri",
     "conditional_put",
+    "damaged",
     "is_transient",
     "may_be_applied",
     "new_writer_id",

@@ -26,6 +26,7 @@ from ontologia.objects.store import Objects
 
 CHUNK_BYTES = 8 << 20  #: what is asked for at once; larger files come in several requests side by side
 PART = ".part-"
+HASHED_IN_PLACE_BYTES = 64 << 20  #: files of a directory up to this size are compared with their hash when first used
 _STALE_PART_S = 3600.0
 
 
@@ -57,48 +58,54 @@ class FileCache:
         self._pins = Pins(self.directory)
         self._lock = threading.Lock()
         self._downloads: dict[str, threading.Lock] = {}
+        self._proven: dict[Path, tuple[int, int, int]] = {}
+        """Files of directories that have the hash they should have, by what would tell that they were replaced."""
         self._unmeasured = max_bytes  # bytes added since the directory was last measured: at first, unknown
 
-    def path(self, objects: Objects, key: str, *, size: int | None = None) -> Path:
+    def path(self, objects: Objects, key: str, *, size: int | None = None, content_sha256: str | None = None) -> Path:
         """A local file with the bytes of the object, downloaded if need be. Raises `ObjectNotFound`.
 
         Good for opening at once: an open file survives eviction. Who opens later or again needs `pinned`.
-        `size`, if known (a manifest has it), saves a look into the directory and catches an object that is
-        not what was written.
+        `size`, if known (a manifest has it), saves a look into the directory. Like the hash, which is compared once,
+        it catches an object that is not what was written.
         """
         local = objects.local_path(key)
         if local is not None:
-            try:
-                there = os.stat(local).st_size
-            except (FileNotFoundError, NotADirectoryError):
-                raise ObjectNotFound(objects.url(key)) from None
-            if size not in (None, there):
-                raise _wrong_size(objects, key, there, size)
+            self._check_in_place(objects, key, local, size, content_sha256)
             return local
         name = _name(objects, key)
         found = self._find(name, size)
         if found is None:
             with self._downloading(name):
-                found = self._find(name, size) or self._download(objects, key, name, size)
+                found = self._find(name, size) or self._download(objects, key, name, size, content_sha256)
             self._make_room(for_=name)
         return found
 
     @contextmanager
     def pinned(
-        self, objects: Objects, keys: Iterable[str], *, sizes: Mapping[str, int] | None = None
+        self,
+        objects: Objects,
+        keys: Iterable[str],
+        *,
+        sizes: Mapping[str, int] | None = None,
+        hashes: Mapping[str, str] | None = None,
     ) -> Iterator[list[Path]]:
         """Local files for all keys, in order, that stay where they are while in the block. Misses come side
         by side."""
         wanted = list(keys)
-        known = sizes or {}
+        known, content = sizes or {}, hashes or {}
+
+        def local(key: str) -> Path:
+            return self.path(objects, key, size=known.get(key), content_sha256=content.get(key))
+
         if not wanted or objects.local_path(wanted[0]) is not None:
-            yield [self.path(objects, key, size=known.get(key)) for key in wanted]
+            yield [local(key) for key in wanted]
             return
         names = {key: _name(objects, key) for key in wanted}
         with self._pins.pin(name.partition(".")[0] for name in names.values()):
             here = {key: self._find(name, known.get(key)) for key, name in names.items()}
             missing = [key for key, path in here.items() if path is None]
-            paths = objects.map(lambda key: self.path(objects, key, size=known.get(key)), missing)
+            paths = objects.map(local, missing)
             there = dict(zip(missing, paths, strict=True))
             yield [here[key] or there[key] for key in wanted]
 
@@ -182,6 +189,23 @@ class FileCache:
                 path.unlink(missing_ok=True)
         return entries
 
+    def _check_in_place(
+        self, objects: Objects, key: str, local: Path, size: int | None, content_sha256: str | None
+    ) -> None:
+        """Whether the file of a directory is what was written: its size each time, its hash when it is first used."""
+        try:
+            found = os.stat(local)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectNotFound(objects.url(key)) from None
+        if size not in (None, found.st_size):
+            raise _wrong_size(objects, key, found.st_size, size)
+        if content_sha256 is None or found.st_size > HASHED_IN_PLACE_BYTES:
+            return
+        identity = (found.st_ino, found.st_size, found.st_mtime_ns)
+        if self._proven.get(local) != identity:
+            _check_hash(objects, key, local, content_sha256)
+            self._proven[local] = identity
+
     # --- downloading ----------------------------------------------------------------------------------------
 
     @contextmanager
@@ -197,8 +221,14 @@ class FileCache:
             with self._lock:
                 self._downloads.pop(name, None)
 
-    def _download(self, objects: Objects, key: str, name: str, size: int | None) -> Path:
-        return self._place(objects, key, name, lambda part: _fetch(objects, key, part, size))
+    def _download(self, objects: Objects, key: str, name: str, size: int | None, content_sha256: str | None) -> Path:
+        def fetch(part: Path) -> int:
+            written = _fetch(objects, key, part, size)
+            if content_sha256 is not None:
+                _check_hash(objects, key, part, content_sha256)
+            return written
+
+        return self._place(objects, key, name, fetch)
 
     def _place(self, objects: Objects, key: str, name: str, fill: Callable[[Path], int]) -> Path:
         """Let a part file be filled, and put it into place under its size."""
@@ -253,6 +283,22 @@ def _fetch(objects: Objects, key: str, part: Path, size: int | None) -> int:
     if written != size:
         raise _wrong_size(objects, key, written, size)
     return size
+
+
+def _check_hash(objects: Objects, key: str, file: Path, content_sha256: str) -> None:
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != content_sha256:
+        raise damaged(objects, key)
+
+
+def damaged(objects: Objects, key: str) -> StorageBackendError:
+    """What is said of an object that is not what was written."""
+    return StorageBackendError(
+        f"{objects.url(key)} is damaged: it is not what was written, by its hash. `onto check` tells what else is, and "
+        "what can still be read",
+        context={"operation": "read", "url": objects.url(key), "kind": "damaged"},
+    )
 
 
 def _wrong_size(objects: Objects, key: str, found: int, expected: int | None) -> StorageBackendError:

@@ -47,6 +47,7 @@ from ontologia.files.duck import AS_STORED, BATCH_ROWS
 from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
+from ontologia.files.spools import Spool
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 from ontologia.objects import Lease, Location, Objects, prove_conditions
 from ontologia.query.compiler import Statement
@@ -298,7 +299,11 @@ class ParquetEngine(DuckEngine):
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         with self.locked() as lease:
-            yield ParquetTransaction(self, lease, self.log.head())
+            transaction = ParquetTransaction(self, lease, self.log.head())
+            try:
+                yield transaction
+            finally:
+                transaction.discard_local()
 
     def transact(self, work: Callable[[Transaction], T]) -> T:
         """RFC 0004 §3.4: after a lost swap, release, start again from the new head, with jittered backoff."""
@@ -311,9 +316,17 @@ class ParquetEngine(DuckEngine):
                 time.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2**attempt, 1.0))
         raise HeadMismatchError(f"gave up after {ATTEMPTS} lost races: {reason}")
 
-    def put_all(self, writes: Mapping[str, bytes]) -> None:
+    def put_all(self, writes: Mapping[str, bytes | Spool]) -> None:
         """Write several objects side by side."""
-        self.objects.map(lambda item: self.objects.put(*item), writes.items())
+
+        def put(item: tuple[str, bytes | Spool]) -> None:
+            key, content = item
+            if isinstance(content, Spool):
+                content.put(self.objects, key)
+            else:
+                self.objects.put(key, content)
+
+        self.objects.map(put, writes.items())
 
     def after_swap(
         self,

@@ -12,7 +12,7 @@ from ontologia.runtime.store import Store
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
 from ontologia.spark.ranges import BATCH_ROWS, quick_batches, ranged
-from ontologia.spark.reading.rows import native_paths
+from ontologia.spark.reading.rows import native_paths, read_files
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Executors:
         struct = from_arrow_schema(task.stored_schema)
         paths = native_paths(self.spark, self.engine, task.files)
         if paths is not None:
-            return self.spark.read.schema(struct).parquet(*paths.values())
+            return read_files(self.spark, struct, paths.values())
         groups = max(1, len(task.files) // FILES_PER_TASK)
 
         def fetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ The driver plans with head, index and statistics before any task starts; both wa
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from ontologia.spark.types import result_struct, stored_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 FORMAT = "ontologia"
 PATTERN = frozenset("*?[]{}\\")
@@ -175,6 +176,11 @@ def native_paths(spark: SparkSession, engine: Engine, files: Sequence[DataFile])
     return None
 
 
+def read_files(spark: SparkSession, struct: StructType, places: Iterable[str]) -> DataFrame:
+    """Data files on Spark's own reader, which compares pages with their checksums, as ours do."""
+    return spark.read.option("parquet.page.verify-checksum.enabled", True).schema(struct).parquet(*places)
+
+
 def _native(
     spark: SparkSession, schema: TypeSchema, files: FilesInForce, paths: dict[str, str], window: Window
 ) -> DataFrame:
@@ -186,7 +192,7 @@ def _native(
 
     def rows(some: Sequence[DataFile], *, settled: bool = False) -> DataFrame:
         places = [paths[file.path] for file in some]
-        found = spark.read.schema(stored_struct(schema, settled=settled)).parquet(*places)
+        found = read_files(spark, stored_struct(schema, settled=settled), places)
         return found if files.upper is None else found.where(sql.col(COMMIT_ID) <= files.upper)
 
     if not window.deduplicated:

@@ -1,7 +1,7 @@
 """A walk over all that a store consists of, from the head to the last file: what is damaged, and what that costs.
 
 Nothing is repaired here and nothing is believed: files are read whole and compared with the hashes that their commits
-wrote down. Files that have none, such as those of a snapshot, are decoded to the last page.
+wrote down. Files that have none, which older releases wrote, are decoded to the last page.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, Manifest, TypeIndex
 from ontologia.errors import StorageBackendError
 from ontologia.files.data_files import DataFile
+from ontologia.files.hashes import chunks, hash_of_object
 from ontologia.model import TypeRef
 from ontologia.objects import ObjectNotFound, Objects
 
-CHUNK = 8 << 20
 What = Literal["head", "manifest", "schemas", "file", "index", "snapshot"]
 
 
@@ -163,11 +163,8 @@ def _whole_snapshots(
 
 
 def _snapshot_problems(objects: Objects, entry: IndexEntry) -> Iterator[tuple[str, str]]:
-    if entry.content_sha256 is not None and not entry.parts:
-        yield from ((entry.path, problem) for problem in _changed(objects, entry.path, entry.content_sha256))
-        return
     for file in entry.files:
-        yield from ((file.path, problem) for problem in _unreadable(objects, file))
+        yield from ((file.path, problem) for problem in _problems(objects, file))
 
 
 # --- files ---
@@ -194,30 +191,29 @@ def _check_files(
 
 
 def _file_problems(objects: Objects, file: CommitFile) -> Iterator[tuple[str, str]]:
-    if not file.parts:
-        yield from ((file.path, problem) for problem in _changed(objects, file.path, file.content_sha256))
-    for part in file.parts:  # a bulk load hashes the names of its parts, not their content
-        yield from ((part.path, problem) for problem in _unreadable(objects, part))
+    own = DataFile(file.path, file.size, file.row_count, file.content_sha256)
+    for part in file.parts or (own,):  # with parts, the file's own hash is of their names
+        yield from ((part.path, problem) for problem in _problems(objects, part))
 
 
-def _changed(objects: Objects, key: str, content_sha256: str) -> list[str]:
-    """Why a file is not the one that has this hash; nothing where it is."""
-    digest = hashlib.sha256()
+def _problems(objects: Objects, file: DataFile) -> list[str]:
+    """What is wrong with a file, by its hash; one whose hash nobody wrote down is read to its last page."""
+    if file.content_sha256 is None:
+        return _unreadable(objects, file)
     try:
-        for chunk in _chunks(objects, key):
-            digest.update(chunk)
+        found = hash_of_object(objects, file.path)
     except ObjectNotFound:
         return ["it is missing"]
     except StorageBackendError as problem:
         return [str(problem)]
-    return [] if digest.hexdigest() == content_sha256 else ["it is not what was written: its hash is another"]
+    return [] if found == file.content_sha256 else ["it is not what was written: its hash is another"]
 
 
 def _unreadable(objects: Objects, file: DataFile) -> list[str]:
     """Why a file cannot be read to its last page; nothing where it can."""
     with tempfile.TemporaryFile(prefix="ontologia-check-") as copy:
         try:
-            for chunk in _chunks(objects, file.path):
+            for chunk in chunks(objects, file.path):
                 copy.write(chunk)
             _decode(copy, file)
         except ObjectNotFound:
@@ -234,14 +230,6 @@ def _decode(copy: IO[bytes], file: DataFile) -> None:
             raise ValueError(f"it has {reader.metadata.num_rows} rows, and should have {file.row_count}")
         for group in range(reader.metadata.num_row_groups):
             reader.read_row_group(group)
-
-
-def _chunks(objects: Objects, key: str) -> Iterator[bytes]:
-    info = objects.head(key)
-    if info is None:
-        raise ObjectNotFound(objects.url(key))
-    for start in range(0, info.size, CHUNK):
-        yield objects.get_range(key, start, CHUNK)
 
 
 def _cost(file: CommitFile, commit_id: int, whole: dict[TypeRef, list[IndexEntry]]) -> str:

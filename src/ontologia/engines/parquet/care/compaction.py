@@ -17,7 +17,7 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.snapshots import SnapshotTask
 from ontologia.engines.parquet.log.coverage import cover, current_entries, renew
 from ontologia.engines.parquet.log.log import IndexVersion
-from ontologia.engines.parquet.log.records import CONTENT_SHA256, Head, IndexEntry
+from ontologia.engines.parquet.log.records import Head, IndexEntry
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.objects import ConditionFailed
@@ -104,7 +104,7 @@ def _write(engine: ParquetEngine, job: Job, summary: TypeCompaction, workers: Wo
         sum(file.size or 0 for file in written),
         sum(file.row_count or 0 for file in written),
         parts,
-        {CONTENT_SHA256: written[0].content_sha256} if workers is None else {},
+        written[0].content_sha256 if workers is None else None,
     )
 
 

@@ -7,7 +7,6 @@ write ranges of keys side by side.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from ontologia.engines.parquet.read.shares import cuts_of_files, is_small
 from ontologia.engines.row_files import file_schema
 from ontologia.engines.staging import PART_BYTES, put_part
 from ontologia.files.data_files import DataFile
+from ontologia.files.hashes import hash_of_file
 from ontologia.files.identity import identity_key
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.files.reading import FileReader, reader_at, rows_between
@@ -97,16 +97,15 @@ class SnapshotTask:
 
     def write_file(self, reader: FileReader) -> DataFile:
         """Write the whole snapshot as one file."""
+        reader.check_large(self.files)
         with Sorter(self.order) as sorter, SnapshotFile(self) as file:
             for table in self.rows(reader):
                 sorter.add(table)
             for table in add_superseding(_cut(sorter.chunks()), self.identity):
                 file.add(table)
             path, rows = file.complete()
-            with path.open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
             reader.objects.put_file(self.path, path)
-            return DataFile(self.path, path.stat().st_size, rows, digest)
+            return DataFile(self.path, path.stat().st_size, rows, hash_of_file(path))
 
     def write_range(self, keys: KeyRange) -> list[DataFile]:
         """Write one range of keys, read from all files, as parts."""

@@ -68,7 +68,8 @@ class Head:
 
 def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
     return tuple(
-        DataFile(text(item, "path"), whole(item, "size"), whole(item, "row_count")) for item in body.get("parts", ())
+        DataFile(text(item, "path"), whole(item, "size"), whole(item, "row_count"), optional_text(item, CONTENT_SHA256))
+        for item in body.get("parts", ())
     )
 
 
@@ -76,7 +77,12 @@ def _parts_body(parts: Sequence[DataFile]) -> dict[str, Any]:
     """Several Parquet files that together are a data file: a bulk load writes them side by side."""
     if not parts:
         return {}
-    return {"parts": [{"path": part.path, "size": part.size, "row_count": part.row_count} for part in parts]}
+    return {"parts": [_part_body(part) for part in parts]}
+
+
+def _part_body(part: DataFile) -> dict[str, Any]:
+    body = {"path": part.path, "size": part.size, "row_count": part.row_count}
+    return body if part.content_sha256 is None else {**body, CONTENT_SHA256: part.content_sha256}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +183,14 @@ class IndexEntry:
     size: int | None = None
     row_count: int | None = None
     parts: tuple[DataFile, ...] = ()
+    content_sha256: str | None = field(default=None, compare=False)
+    """The hash of one file; parts have theirs."""
     other: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
         names = ("min_commit_id", "max_commit_id", "path", "schema_version_id", "size", "row_count", "parts")
+        digest = optional_text(body, CONTENT_SHA256)
         entry = cls(
             whole(body, "min_commit_id", least=1),
             whole(body, "max_commit_id", least=1),
@@ -190,7 +199,8 @@ class IndexEntry:
             body.get("size"),
             body.get("row_count"),
             _read_parts(body),
-            rest(body, *names),
+            digest,
+            rest(body, *names, CONTENT_SHA256),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
@@ -199,12 +209,7 @@ class IndexEntry:
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The Parquet files to read."""
-        return self.parts or (DataFile(self.path, self.size, self.row_count),)
-
-    @property
-    def content_sha256(self) -> str | None:
-        """The hash of a snapshot that is one file; the files of commits have theirs in the manifest."""
-        return self.other.get(CONTENT_SHA256)
+        return self.parts or (DataFile(self.path, self.size, self.row_count, self.content_sha256),)
 
     @property
     def is_snapshot(self) -> bool:
@@ -214,7 +219,12 @@ class IndexEntry:
         return self.min_commit_id <= commit_id <= self.max_commit_id
 
     def body(self) -> dict[str, Any]:
-        optional = {"schema_version_id": self.schema_version_id, "size": self.size, "row_count": self.row_count}
+        optional = {
+            "schema_version_id": self.schema_version_id,
+            "size": self.size,
+            "row_count": self.row_count,
+            CONTENT_SHA256: self.content_sha256,
+        }
         return {
             **self.other,
             "min_commit_id": self.min_commit_id,

@@ -91,7 +91,9 @@ class Lookup:
         others = [name for name in _stored(schema, footer.metadata) if name != first]
         with (
             self._reader.opened(file) as source,
-            pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=True) as parquet,
+            pq.ParquetFile(
+                source, metadata=footer.metadata, pre_buffer=True, page_checksum_verification=True
+            ) as parquet,
         ):
             for number, likely in touched_groups(footer, wanted, scan.upper):
                 column = parquet.read_row_group(number, [first]).column(0)

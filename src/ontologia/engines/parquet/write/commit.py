@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from ontologia.errors import (
 )
 from ontologia.files.data_files import DataFile
 from ontologia.files.json_objects import encode, now
+from ontologia.files.spools import Spool
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Committed, Lease, conditional_put
 from ontologia.query.plan import Plan
@@ -55,7 +56,7 @@ class ParquetTransaction(Transaction):
         self._head = found
         self._known = engine.log.schemas(found.head)
         self._schemas = self._known
-        self._rows: dict[TypeRef, RowFile] = {}
+        self._rows: dict[TypeRef, tuple[RowFile, Spool]] = {}
         self._staged: dict[TypeRef, CommitFile] = {}
         self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
         """Where this attempt's files go (§3.3 step 3); a bulk load writes there before `publish`."""
@@ -105,10 +106,11 @@ class ParquetTransaction(Transaction):
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        file = self._rows.get(layout.ref)
-        if file is None:
-            file = self._rows[layout.ref] = RowFile(layout, self.commit_id, document=self._engine.has_document)
-        file.add(rows)
+        if layout.ref not in self._rows:
+            spool = Spool()
+            file = RowFile(layout, self.commit_id, document=self._engine.has_document, sink=spool)
+            self._rows[layout.ref] = file, spool
+        self._rows[layout.ref][0].add(rows)
 
     def staging(self, layout: TypeLayout) -> Staging:
         """Parts are written where they will stay."""
@@ -134,27 +136,36 @@ class ParquetTransaction(Transaction):
         """RFC 0004 §3.3 from step 2 on. After step 7 nothing makes it fail."""
         commit_id = self.commit_id  # step 2
         folder = self.folder  # step 3
-        bodies = self._data_files(folder)
-        files = [*(file for file, _ in bodies.values()), *self._staged.values()]
+        spools = self._data_files(folder)
+        files = [*(file for file, _ in spools.values()), *self._staged.values()]
         manifest = self._manifest(commit_id, files, metadata)
-        written = {key: body for key, (_, body) in bodies.items()}
-        written[paths.manifest(folder)] = encode(manifest.body())
-        head = self._next_head(commit_id, paths.manifest(folder), written[paths.manifest(folder)])
-        writes = written | self._schema_objects()
+        body = encode(manifest.body())
+        head = self._next_head(commit_id, paths.manifest(folder), body)
+        writes: dict[str, bytes | Spool] = {
+            **{key: spool for key, (_, spool) in spools.items()},
+            paths.manifest(folder): body,
+            **self._schema_objects(),
+        }
         self._engine.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
         self._guard(folder, writes)  # step 6
         self._swap(head, folder, writes)  # step 7
-        self._engine.after_swap(self._head.head, head, manifest, self._schemas, self._known, written)  # step 8
+        kept = {key: data for key, (_, spool) in spools.items() if (data := spool.in_memory) is not None}
+        kept[paths.manifest(folder)] = body
+        self._engine.after_swap(self._head.head, head, manifest, self._schemas, self._known, kept)  # step 8
         return commit_id
 
-    def _data_files(self, folder: str) -> dict[str, tuple[CommitFile, bytes]]:
+    def discard_local(self) -> None:
+        """Remove what of this commit lies on local disk."""
+        for _, spool in self._rows.values():
+            spool.discard()
+
+    def _data_files(self, folder: str) -> dict[str, tuple[CommitFile, Spool]]:
         found = {}
-        for ref, rows in self._rows.items():
-            path = self._engine.data_path(folder, ref, rows.layout.schema_version_id)
-            body = rows.finish()
-            digest = hashlib.sha256(body).hexdigest()
-            file = CommitFile(ref, path, rows.count, rows.layout.schema_version_id, digest, len(body))
-            found[path] = (file, body)
+        for ref, (rows, spool) in self._rows.items():
+            version = rows.layout.schema_version_id
+            path = self._engine.data_path(folder, ref, version)
+            rows.close()
+            found[path] = CommitFile(ref, path, rows.count, version, spool.complete(), spool.size), spool
         return found
 
     def _manifest(self, commit_id: int, files: list[CommitFile], metadata: Mapping[str, Any]) -> Manifest:
@@ -200,14 +211,14 @@ class ParquetTransaction(Transaction):
             found[paths.TYPES] = encode(known.adjusted(self._schemas.current).body())
         return found
 
-    def _guard(self, folder: str, writes: Mapping[str, bytes]) -> None:
+    def _guard(self, folder: str, writes: Iterable[str]) -> None:
         try:
             self._lease.guard()
         except LeaseExpiredError:
             self._discard(folder, writes)
             raise
 
-    def _swap(self, head: Head, folder: str, writes: Mapping[str, bytes]) -> None:
+    def _swap(self, head: Head, folder: str, writes: Iterable[str]) -> None:
         outcome = conditional_put(
             self._engine.objects,
             paths.HEAD,
@@ -239,7 +250,7 @@ class ParquetTransaction(Transaction):
                 f"{ours.manifest_path} is in the chain of manifests behind the head"
             ) from problem
 
-    def _discard(self, folder: str, writes: Mapping[str, bytes]) -> None:
+    def _discard(self, folder: str, writes: Iterable[str]) -> None:
         """Remove the files of an attempt that is settled to have failed. What stays is vacuumed later."""
         try:
             self._engine.objects.delete_many([key for key in writes if key.startswith(folder)])
