@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ontologia.cli.differences import draw_row_change
-from ontologia.cli.options import number
+from ontologia.cli.options import OnBranch, number
 from ontologia.cli.output import Face
 from ontologia.cli.run import Run, command, metadata, remember, with_globals
 from ontologia.errors import ValidationError
@@ -30,12 +30,17 @@ def register(app: typer.Typer) -> None:
     found = typer.Typer(invoke_without_command=True)
 
     def commits(
-        ctx: typer.Context, last: Last = 10, since: Since = None, meta: MetaFilter = None, **values: Any
+        ctx: typer.Context,
+        last: Last = 10,
+        since: Since = None,
+        meta: MetaFilter = None,
+        branch: OnBranch = None,
+        **values: Any,
     ) -> None:
         run = Run(remember(ctx, values))
         if ctx.invoked_subcommand is None:
             with run.logging():
-                log(run, last, since, meta)
+                log(run, last, since, meta, branch)
 
     found.callback(help="The commit log, newest first.", epilog="Example:  onto commits --last 5 --meta source=crm")(
         with_globals(commits)
@@ -44,9 +49,9 @@ def register(app: typer.Typer) -> None:
     app.add_typer(found, name="commits")
 
 
-def log(run: Run, last: int, since: int | None, meta: list[str] | None) -> None:
+def log(run: Run, last: int, since: int | None, meta: list[str] | None, branch: str | None = None) -> None:
     wanted = metadata(meta)
-    with run.store() as store:
+    with run.store(branch=branch) as store:
         found = store.list_commits(limit=None if wanted else last, since_commit_id=since)
     if wanted:
         found = [commit for commit in found if wanted.items() <= commit["metadata"].items()][:last]
@@ -67,9 +72,10 @@ def examine(
     run: Run,
     commit_id: Annotated[int, number("--id", least=1, help="The commit.", show_default=False)],
     limit: Annotated[int, number("--limit", help="Show the fields of at most N changes; 0 for all.")] = 100,
+    branch: OnBranch = None,
 ) -> None:
     """What one commit changed: every identity, and its fields before and after."""
-    with run.store() as store, run.output.progress("examining"):
+    with run.store(branch=branch) as store, run.output.progress("examining"):
         commit = store.get_commit(commit_id)
         if commit is None:
             raise ValidationError(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, DryRun, number
+from ontologia.cli.options import Apply, DryRun, Token, number
 from ontologia.cli.output import Face, counted, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
+    from ontologia.omnigraph.conflicts import Conflict
     from ontologia.omnigraph.graph import Graph
     from ontologia.omnigraph.manifest import CommitRecord
 
@@ -74,6 +75,11 @@ def _commit(record: CommitRecord | None) -> dict[str, Any] | None:
     }
 
 
+def _conflict(found: Conflict) -> dict[str, Any]:
+    sides = {"base": found.base, "source": found.source, "target": found.target}
+    return {"table": found.table_key, "id": found.id, "kind": found.kind, **sides}
+
+
 # --- branches ---
 
 
@@ -110,12 +116,37 @@ def list_(run: Run) -> None:
     run.output.show(facts, draw)
 
 
-def delete(run: Run, name: Annotated[str, typer.Argument(help="The branch.")]) -> None:
-    """Delete a branch. Refused while other branches or tags need it."""
-    from ontologia.omnigraph.branches import delete_branch
+def delete(
+    run: Run,
+    name: Annotated[str, typer.Argument(help="The branch.")],
+    dry_run: DryRun = False,
+    token: Token = None,
+) -> None:
+    """Delete a branch. Refused while other branches or tags need it; commits that only it has need a token."""
+    from ontologia.errors import DropRefusedError
+    from ontologia.omnigraph.branches import check_deletable, delete_branch, unmerged
 
-    delete_branch(_graph(run, writes=True), name)
-    run.output.show({"deleted": name}, lambda face: face.line(f"deleted branch {name}", "good"))
+    graph = _graph(run)
+    check_deletable(graph, name)
+    lost = unmerged(graph, name)
+    wanted = lost[0][-8:] if lost else None  # of the newest of them: another commit makes another token
+    if lost and not dry_run and token != wanted:
+        raise DropRefusedError(
+            f"{counted(len(lost), 'commit')} of {name} would be lost, no other branch has them: merge it first, or see "
+            f"them with --dry-run, which prints the token that deletes it"
+        )
+    if not dry_run:
+        delete_branch(_graph(run, writes=True), name)
+    facts = {"branch": name, "deleted": not dry_run, "lost": lost, "token": wanted if dry_run else None}
+
+    def draw(face: Face) -> None:
+        for commit in lost:
+            face.change("-", f"commit {commit}")
+        face.line(f"{'would delete' if dry_run else 'deleted'} branch {name}", "good")
+
+    run.output.show(facts, draw)
+    if dry_run and lost:
+        run.output.say(f"to delete it: onto branch delete {name} --token {wanted}")
 
 
 def merge(
@@ -146,13 +177,13 @@ def merge(
         "commit": _commit(report.commit),
         "written": dict(report.written),
         "deleted": dict(report.deleted),
-        "conflicts": [str(conflict) for conflict in report.conflicts],
+        "conflicts": [_conflict(conflict) for conflict in report.conflicts],
     }
 
     def draw(face: Face) -> None:
         for key in sorted({*report.written, *report.deleted}):
             face.change("~", f"{key}: {report.written.get(key, 0):,} written, {report.deleted.get(key, 0):,} deleted")
-        for conflict in facts["conflicts"]:
+        for conflict in report.conflicts:
             face.line(f"decided for {strategy}: {conflict}", "warning")
         face.line(f"{'would be ' if dry_run else ''}{report.outcome.replace('_', ' ')}", "good")
 
@@ -243,13 +274,21 @@ def snapshot(
 # --- care ---
 
 
-def optimize(run: Run, branch: OnBranch = "main", actor: Actor = None) -> None:
+def optimize(run: Run, branch: OnBranch = "main", dry_run: DryRun = False, actor: Actor = None) -> None:
     """Compact tables and bring indexes up to date, as one commit. Refused while a recovery is pending."""
     from ontologia.omnigraph import maintenance
 
-    done = _commit(maintenance.optimize(_graph(run, writes=True), branch, actor))
-    said = "nothing to optimize" if done is None else f"optimized in commit {done['commit']}"
-    run.output.show({"commit": done}, lambda face: face.line(said, "good"))
+    graph = _graph(run, writes=not dry_run)
+    planned = maintenance.optimize_plan(graph, branch)
+    done = None if dry_run else _commit(maintenance.optimize(graph, branch, actor))
+
+    def draw(face: Face) -> None:
+        for key, steps in planned.items():
+            face.change("~", f"{key}: {', '.join(steps)}")
+        said = "nothing to optimize" if not planned else f"would optimize {counted(len(planned), 'table')}"
+        face.line(said if done is None else f"optimized in commit {done['commit']}", "good")
+
+    run.output.show({"dry_run": dry_run, "tables": planned, "commit": done}, draw)
 
 
 def cleanup(
@@ -261,7 +300,7 @@ def cleanup(
     """Forget old states. What a branch, a tag or a recovery needs is kept."""
     from ontologia.omnigraph.cleanup import cleanup as clean
 
-    report = clean(_graph(run, writes=True), keep, older_than, dry_run=not apply)
+    report = clean(_graph(run, writes=apply), keep, older_than, dry_run=not apply)
     facts: dict[str, Any] = {
         "applied": apply,
         "versions": report.versions,
@@ -295,7 +334,7 @@ def repair(
 
     if force and not confirm:
         raise UsageError("--force goes with --confirm")
-    found = maintenance.repair(_graph(run, writes=True), confirm=confirm, force=force)
+    found = maintenance.repair(_graph(run, writes=confirm), confirm=confirm, force=force)
     facts = {"tables": [asdict(drift) for drift in found]}
 
     def draw(face: Face) -> None:

@@ -78,6 +78,7 @@ class Given:
     debug: bool = False
 
 
+OnBranch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Of a graph; main by default.")]
 Models = Annotated[
     list[str] | None,
     typer.Option("--models", metavar="MODULE", help="Module or file with the classes: myapp.models or ./models.py"),

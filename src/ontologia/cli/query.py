@@ -13,7 +13,7 @@ import typer
 from ontologia.cli import filters
 from ontologia.cli.diagnostics import tell
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import AsOf, HistorySince, Models, QueryEngine, commit_of, number
+from ontologia.cli.options import AsOf, HistorySince, Models, OnBranch, QueryEngine, commit_of, number
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
@@ -64,11 +64,12 @@ def entities(
     limit: Limit = None,
     offset: Offset = None,
     engine: QueryEngine = None,
+    branch: OnBranch = None,
 ) -> None:
     """Entities of one type: the latest state, or any other state or stretch of history."""
     _rows(
         run, "entity", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset,
-        engine,
+        engine, branch,
     )  # fmt: skip
 
 
@@ -84,11 +85,12 @@ def relations(
     limit: Limit = None,
     offset: Offset = None,
     engine: QueryEngine = None,
+    branch: OnBranch = None,
 ) -> None:
     """Relations of one type; filters may look at either end."""
     _rows(
         run, "relation", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset,
-        engine,
+        engine, branch,
     )  # fmt: skip
 
 
@@ -107,11 +109,12 @@ def traverse(
     limit: Limit = None,
     offset: Offset = None,
     engine: QueryEngine = None,
+    branch: OnBranch = None,
 ) -> None:
     """Paths from entities of one type over relations. Filters are about where the paths start."""
     if not via:
         raise UsageError("--via is needed: the relation to follow, once for each step")
-    with run.store(run.model_names(models)) as store, run.output.progress("asking"):
+    with run.store(run.model_names(models), branch=branch) as store, run.output.progress("asking"):
         window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef("entity", type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, _at_most(run, limit), offset)
@@ -162,8 +165,9 @@ def _rows(
     limit: int | None,
     offset: int | None,
     engine: str | None,
+    branch: str | None,
 ) -> None:
-    with run.store(run.model_names(models)) as store, run.output.progress("asking"):
+    with run.store(run.model_names(models), branch=branch) as store, run.output.progress("asking"):
         window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef(kind, type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, _at_most(run, limit), offset)

@@ -45,14 +45,21 @@ class Run:
         return names
 
     @contextmanager
-    def store(self, models: Sequence[str] = (), *, create: bool = False, by_pages: bool = False) -> Iterator[Store]:
-        """Open the store with the classes of these modules declared."""
+    def store(
+        self,
+        models: Sequence[str] = (),
+        *,
+        create: bool = False,
+        by_pages: bool = False,
+        branch: str | None = None,
+    ) -> Iterator[Store]:
+        """Open the store, a graph on a branch of it, with the classes of these modules declared."""
         from ontologia.cli.models import load_models
         from ontologia.runtime.store import Store
 
         settings = self.settings.with_little_memory() if by_pages else self.settings
         declarations = load_models(models)
-        with Store(settings.open(create=create), declarations) as store:
+        with Store(settings.open(create=create, branch=branch), declarations) as store:
             yield store
 
     def on_spark(self, engine: str, rows: int) -> bool:

@@ -63,13 +63,13 @@ class Settings:
             return self
         return replace(self, config=replace(self.config, s3_duckdb_memory_limit=PAGED_MEMORY_LIMIT))
 
-    def open(self, *, create: bool = False) -> Repository:
+    def open(self, *, create: bool = False, branch: str | None = None) -> Repository:
         """Open the store. Only a write may create a SQLite file."""
         from ontologia.engines.dispatch import open_repository
 
         if self.is_missing() and not create:
             raise UninitializedStorageError(f"{self.where}: there is no ontology here yet; make one with onto init")
-        return open_repository(self.db, storage_uri=self.storage_uri, config=self.config)
+        return open_repository(self.db, storage_uri=self.storage_uri, config=self.config, branch=branch)
 
 
 def resolve(given: Given, environ: Mapping[str, str] | None = None) -> Settings:

@@ -20,6 +20,7 @@ from ontologia.cli.options import (
     DryRun,
     HistorySince,
     Models,
+    OnBranch,
     TypeFilter,
     WorkEngine,
     commit_of,
@@ -50,6 +51,7 @@ def export(
     with_metadata: Annotated[bool, typer.Option("--with-metadata", help="Add the commit id to every record.")] = False,
     format: Annotated[Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl is portable.")] = "jsonl",
     engine: WorkEngine = "auto",
+    branch: OnBranch = None,
 ) -> None:
     """Write the latest state of every type to files, or another state, or a stretch of history."""
     if as_of is not None and history_since is not None:
@@ -63,7 +65,7 @@ def export(
         "with_metadata": with_metadata,
         "format": format,
     }
-    with run.store(by_pages=True) as store:
+    with run.store(by_pages=True, branch=branch) as store:
         options["as_of"] = commit_of(store, as_of)
         report = _exported(run, store, folder, options, engine)
     facts = {
@@ -122,6 +124,7 @@ def import_(
     ] = None,
     engine: WorkEngine = "auto",
     meta: CommitMeta = None,
+    branch: OnBranch = None,
 ) -> None:
     """Bring exported data into a store as one commit. A preview, unless --apply."""
     from ontologia.runtime.transfer import Precondition
@@ -145,7 +148,7 @@ def import_(
         "precondition": rule,
         "meta": notes,
     }
-    with _target_store(run, run.model_names(models), apply) as store:
+    with _target_store(run, run.model_names(models), apply, branch) as store:
         report = _imported(run, store, input, options, engine)
     _show_import(run, report)
 
@@ -164,14 +167,14 @@ def _imported(run: Run, store: Store, path: str, options: dict[str, Any], engine
 
 
 @contextmanager
-def _target_store(run: Run, models: list[str], apply: bool) -> Iterator[Store]:
+def _target_store(run: Run, models: list[str], apply: bool, branch: str | None) -> Iterator[Store]:
     """The store to import into. A preview for a SQLite file that is not there yet must not make it, but another."""
     from ontologia.cli.models import load_models
     from ontologia.engines.dispatch import open_repository
     from ontologia.runtime.store import Store
 
     if apply or not run.settings.is_missing():
-        with run.store(models, create=apply, by_pages=True) as store:
+        with run.store(models, create=apply, by_pages=True, branch=branch) as store:
             yield store
         return
     with tempfile.TemporaryDirectory(prefix="ontologia-preview-") as folder:

@@ -356,7 +356,7 @@ def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | 
     from ontologia.engines.omnigraph.engine import GraphEngine
     from ontologia.omnigraph.graph import Graph
 
-    return GraphEngine(Graph.open(objects, config), branch=branch or "main")
+    return GraphEngine(Graph.open(objects, config, deferred=True), branch=branch or "main")
 
 
 def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_version: str | None) -> Engine:

@@ -68,11 +68,9 @@ def delete_branch(graph: Graph, name: str) -> None:
     """Delete a branch: its entry in `__manifest` first, which is the deletion; what remains goes now or at cleanup."""
     graph.check_writable()
     with graph.leases.hold(CONTROL):
-        if name == MAIN:
-            raise BranchError("main cannot be deleted")
-        graph.check_branch(name)
+        check_deletable(graph, name)
         with graph.leases.hold(name):
-            _check_unneeded(graph, name)
+            check_deletable(graph, name)  # again: it may have got a child or a tag before we had its lease
             graph.recovery.recover_branch(name)
             tables = list(graph.publisher.manifest(name).tables.values())
             graph.step("delete manifest", name)
@@ -82,7 +80,18 @@ def delete_branch(graph: Graph, name: str) -> None:
                 _drop_quietly(graph, path, name)
 
 
-def _check_unneeded(graph: Graph, name: str) -> None:
+def unmerged(graph: Graph, name: str) -> list[str]:
+    """The commits of a branch that no other branch has, newest first: what its deletion loses."""
+    graph.check_branch(name)
+    others = {record.graph_commit_id for other in graph.branches() if other != name for record in graph.commits(other)}
+    return [it.graph_commit_id for it in graph.commits(name) if it.graph_commit_id not in others]
+
+
+def check_deletable(graph: Graph, name: str) -> None:
+    """Refuse to delete what is not there, or what others need."""
+    if name == MAIN:
+        raise BranchError("main cannot be deleted")
+    graph.check_branch(name)
     known = graph.datasets.branches(MANIFEST)
     children = sorted(other for other, fork in known.items() if fork["parent_branch"] == name)
     if children:

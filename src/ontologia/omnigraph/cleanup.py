@@ -62,14 +62,21 @@ def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *,
     if keep < 1:
         raise ValidationError(f"keep is at least 1, the state that is current, not {keep}")
     cutoff = datetime.now(UTC) - parse_age(older_than)
+    report = CleanupReport(dry_run)
+    if dry_run:  # a preview writes nothing, not even a lease
+        _clean(graph, keep, cutoff, report)
+        return report
     graph.check_writable()
     with graph.leases.hold(CONTROL):  # no branch comes or goes, and no other cleanup runs
-        report = CleanupReport(dry_run)
-        _forks(graph, report)
-        needed = _needed(graph, keep, cutoff)
-        for (path, branch), versions in sorted(needed.items(), key=str):
-            _versions(graph, path, branch, versions, cutoff, report)
-        return report
+        _clean(graph, keep, cutoff, report)
+    return report
+
+
+def _clean(graph: Graph, keep: int, cutoff: datetime, report: CleanupReport) -> None:
+    _forks(graph, report)
+    needed = _needed(graph, keep, cutoff)
+    for (path, branch), versions in sorted(needed.items(), key=str):
+        _versions(graph, path, branch, versions, cutoff, report)
 
 
 def _needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int]]:

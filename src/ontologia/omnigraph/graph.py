@@ -47,6 +47,7 @@ class Graph:
         self.leases = Leases(objects, self.config, self.runtime_id)
         self.recovery = Recovery(self)
         self.recovered: list[RecoveryRecord] = []
+        self._settled = True
         self.step: Callable[[str, str], None] = lambda name, about: None
         """Called before each step of the protocol, for whoever watches: tests stop writers there."""
 
@@ -74,21 +75,33 @@ class Graph:
 
     @classmethod
     def open(
-        cls, objects: Objects, config: OntologiaConfig | None = None, *, mode: OpenMode = OpenMode.READ_WRITE
+        cls,
+        objects: Objects,
+        config: OntologiaConfig | None = None,
+        *,
+        mode: OpenMode = OpenMode.READ_WRITE,
+        deferred: bool = False,
     ) -> Graph:
-        """Open a graph. Read-write migrates, then recovers, before anything looks at branches."""
+        """Open a graph. Read-write migrates, then recovers, before anything looks at branches; `deferred`, before the
+        first write instead, for who may only want to read."""
         graph = cls(objects, config, mode=mode)
         if graph.datasets.find(MANIFEST) is None:
             raise UninitializedStorageError(
                 f"there is no graph at {objects.uri}: make one with Omnigraph.init or `onto init --engine omnigraph`",
                 context={"path": objects.uri},
             )
-        if mode is OpenMode.READ_WRITE:
-            migrate(graph.datasets)
-            graph.recovered = graph.recovery.sweep()
-        else:
+        graph._settled = False
+        if mode is OpenMode.READ_ONLY or deferred:
             graph.manifest()
+        else:
+            graph._settle()
         return graph
+
+    def _settle(self) -> None:
+        """Migrate, then finish or undo what others left, once."""
+        migrate(self.datasets)
+        self.recovered = self.recovery.sweep()
+        self._settled = True
 
     # --- reading ---
 
@@ -116,8 +129,11 @@ class Graph:
     # --- writing ---
 
     def check_writable(self) -> None:
+        """Said by everything that writes, before it does anything else."""
         if self.mode is OpenMode.READ_ONLY:
             raise ValidationError(f"{self.objects.uri} was opened read-only: open it with OpenMode.READ_WRITE to write")
+        if not self._settled:
+            self._settle()
 
     @contextmanager
     def writing(self, branch: str) -> Iterator[tuple[Lease, Manifest]]:

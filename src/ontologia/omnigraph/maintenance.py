@@ -59,14 +59,24 @@ def ensure_indices(graph: Graph, branch: str = MAIN, actor: str | None = None) -
     return _maintain(graph, branch, "EnsureIndices", actor)
 
 
+def optimize_plan(graph: Graph, branch: str = MAIN) -> dict[str, list[str]]:
+    """What `optimize` would do to which tables, in words."""
+    planned = _planned(graph, graph.manifest(branch), compacting=True)
+    return {key: [step.__doc__ or "" for step in steps] for key, steps in planned.items()}
+
+
+def _planned(graph: Graph, manifest: Manifest, *, compacting: bool) -> dict[str, list[Step]]:
+    found = {}
+    for key in _own_tables(manifest):
+        dataset = Snapshot(graph, manifest).dataset(key)
+        found[key] = _steps(dataset, manifest.tables[key], compacting=compacting)
+    return {key: steps for key, steps in found.items() if steps}
+
+
 def _maintain(graph: Graph, branch: str, kind: Any, actor: str | None) -> CommitRecord | None:
     def prepare(manifest: Manifest) -> WritePlan | None:
-        works = []
-        for key in _own_tables(manifest):
-            dataset = Snapshot(graph, manifest).dataset(key)
-            steps = _steps(dataset, manifest.tables[key], compacting=kind == "Optimize")
-            if steps:
-                works.append(TableWork(key, _applying(steps), 1))
+        planned = _planned(graph, manifest, compacting=kind == "Optimize")
+        works = [TableWork(key, _applying(steps), 1) for key, steps in planned.items()]
         notes = {work.key: _kept_notes(manifest, work.key) for work in works}
         return WritePlan(works, pin_notes={key: note for key, note in notes.items() if note}) if works else None
 
@@ -138,10 +148,12 @@ def _needs_compaction(dataset: LanceDataset) -> bool:
 
 
 def _compact(dataset: LanceDataset) -> None:
+    """compact files"""
     dataset.optimize.compact_files()
 
 
 def _cover(dataset: LanceDataset) -> None:
+    """bring indexes up to date"""
     if dataset.describe_indices():
         dataset.optimize.optimize_indices()
 
@@ -155,6 +167,7 @@ def _build(state: IndexState) -> Step:
             words = WORDS if state.kind == "fts" else {}
             dataset.create_scalar_index(state.column, kind, replace=True, **words)
 
+    build.__doc__ = f"build the {state.kind} index of {state.column}"
     return build
 
 
@@ -193,6 +206,9 @@ def _nulls(dataset: LanceDataset, column: str) -> int:
 def repair(graph: Graph, branch: str = MAIN, *, confirm: bool = False, force: bool = False) -> list[Drift]:
     """Find tables whose newest version is not the published one. `confirm` publishes what is provably maintenance;
     with `force` also what is not."""
+    if not confirm:  # a preview writes nothing
+        manifest = graph.manifest(branch)
+        return [_drift(graph, manifest, key, confirm, force) for key in _own_tables(manifest)]
     graph.check_writable()
     refuse_while_pending(graph)
     with graph.writing(branch) as (lease, manifest):
