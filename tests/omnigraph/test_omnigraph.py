@@ -193,7 +193,10 @@ def test_a_read_only_graph_writes_nothing(graph, uri):
         lambda: reader.transaction(),
         lambda: reader.create_branch("x"),
         lambda: reader.optimize(),
-        lambda: reader.cleanup(),
+        lambda: reader.cleanup(dry_run=False),
+        lambda: reader.repair(confirm=True),
+        lambda: reader.tag("x"),
+        lambda: reader.delete_branch("x"),
         lambda: reader.apply_schema([Person]),
     ):
         with pytest.raises(ValidationError, match="read-only"):

@@ -24,11 +24,12 @@ from ontologia.engines.base import (
 )
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
-from ontologia.engines.omnigraph.reading import GraphRows, TypeRows, needed_columns, pushed_filter
+from ontologia.engines.omnigraph.reading import FragmentShare, GraphRows, TypeRows, needed_columns, pushed_filter
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
-from ontologia.model import TypeRef
+from ontologia.engines.shares import ROWS_PER_SHARE, Share
+from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location, Objects
 from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.datasets import is_in
@@ -37,7 +38,7 @@ from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.names import LEASES, MAIN
 from ontologia.query.builder import Fetched
-from ontologia.query.plan import Plan
+from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class GraphEngine(DuckEngine):
     def relations(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
+        import pyarrow as pa
+
         found: dict[TypeRef, StoredRows] = {}
         tables: dict[str, pa.Table | None] = {}
         keys = getattr(self._reading, "keys", None)
@@ -147,7 +150,13 @@ class GraphEngine(DuckEngine):
             if plan.search is not None and ref == plan.source:
                 where = self._searched(plan, type, rows, catalog)
             relation = GraphRows(ref)
-            read = rows.read(plan.window, needed_columns(plan, type), where, gone)
+            columns = needed_columns(plan, type)
+            share = getattr(self._reading, "share", None)
+            if share is not None and ref == plan.source:
+                parts = list(rows.read_share(share, columns, where))
+                read = pa.concat_tables(parts) if parts else rows.read(Window("as_of", 0), columns)
+            else:
+                read = rows.read(plan.window, columns, where, gone)
             tables[relation.name] = self.overlaid(type, read)
             found[ref] = relation
             if gone:
@@ -176,6 +185,34 @@ class GraphEngine(DuckEngine):
     def tables_in_memory(self) -> Mapping[str, pa.Table | None]:
         found: Mapping[str, pa.Table | None] = self._reading.tables
         return found
+
+    # --- rows in bulk ---
+
+    def shares(self, schema: TypeSchema, window: Window, *, head: int | None = None) -> list[Share]:
+        """One state is shared out by fragments of the version it pins; changes, by ranges of keys."""
+        catalog = self.catalog()
+        layout = catalog.layouts.get(schema.ref)
+        if head is None or not window.deduplicated or layout is None:
+            return super().shares(schema, window, head=head)
+        rows = TypeRows(self.graph, catalog.version, GraphType(layout.schema), layout.activation_commit_id)
+        return [Share(files=share) for share in rows.shares(window, head, ROWS_PER_SHARE)]
+
+    def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
+        if not isinstance(share.files, FragmentShare):
+            yield from super().read_share(plan, share)
+            return
+        if not plan.where and plan.only is not None:  # nothing is asked of the rows but to be there
+            catalog = self.catalog()
+            layout = catalog.layouts[plan.source]
+            type = GraphType(layout.schema)
+            rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
+            yield from rows.read_share(share.files, needed_columns(plan, type))
+            return
+        self._reading.share = share.files
+        try:
+            yield self.table(plan)
+        finally:
+            self._reading.share = None
 
     # --- changes ---
 

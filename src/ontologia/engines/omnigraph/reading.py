@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
 UPDATED = "_row_last_updated_at_version"
+BATCH_ROWS = 131_072
 _OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+@dataclass(frozen=True)
+class FragmentShare:
+    """Some fragments of one version of a type's dataset: what one task reads. It can be sent to the task."""
+
+    pin: Pin
+    fragments: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,34 @@ class TypeRows:
             raise ValidationError("a search is about one state: leave out with_history() and history_since()")
         pins = self._pins(window)
         return None if not pins else self.graph.datasets.open(*pins[-1].place)
+
+    def shares(self, window: Window, head: int, rows_each: int) -> list[FragmentShare]:
+        """The rows of one state, up to a head, in shares of whole fragments."""
+        pins = [pin for pin in self._pins(window) if pin.published_at <= head + EMPTY]
+        if not pins:
+            return []
+        shares: list[tuple[int, list[int]]] = [(0, [])]
+        for fragment in self.graph.datasets.open(*pins[-1].place).get_fragments():
+            count, chosen = shares[-1]
+            rows = fragment.count_rows()
+            if chosen and count + rows > rows_each:
+                count, chosen = 0, []
+                shares.append((0, chosen))
+            chosen.append(fragment.fragment_id)
+            shares[-1] = (count + rows, chosen)
+        return [FragmentShare(pins[-1], tuple(chosen)) for _, chosen in shares]
+
+    def read_share(
+        self, share: FragmentShare, columns: Sequence[Column] | None = None, where: str | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of a share, a batch at a time."""
+        dataset = self.graph.datasets.open(*share.pin.place)
+        fragments = [dataset.get_fragment(number) for number in share.fragments]
+        scanner = dataset.scanner(
+            columns=[*self.type.needed(columns), UPDATED], filter=where, fragments=fragments, batch_size=BATCH_ROWS
+        )
+        for batch in scanner.to_batches():
+            yield self._typed(pa_table(batch))
 
     def _pins(self, window: Window) -> list[Pin]:
         last = EMPTY + (window.commit or 0) if window.mode == "as_of" else self.manifest.version
@@ -83,7 +120,6 @@ class TypeRows:
             before = pin.version
 
     def _rows(self, pin: Pin | None, columns: Sequence[Column] | None, where: str | None) -> pa.Table:
-        import numpy as np
         import pyarrow as pa
 
         wanted = [*self.type.needed(columns), UPDATED]
@@ -91,12 +127,24 @@ class TypeRows:
             empty = pa.schema([field for field in self.type.arrow if field.name in wanted]).empty_table()
             return self.type.from_graph(empty, pa.array([], pa.int64()))
         dataset = self.graph.datasets.open(pin.path, pin.branch, pin.version)
-        rows = scan(dataset, wanted, where)
+        return self._typed(scan(dataset, wanted, where))
+
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """Rows as an engine gives them back, each with the commit that published its version."""
+        import numpy as np
+        import pyarrow as pa
+
         pins = self.manifest.history[self.type.key]
         versions = np.fromiter((it.version for it in pins), np.uint64, len(pins))
         published = np.fromiter((it.published_at - EMPTY for it in pins), np.int64, len(pins))
         places = np.searchsorted(versions, rows.column(UPDATED).to_numpy())
         return self.type.from_graph(rows, pa.array(published[np.minimum(places, len(pins) - 1)]))
+
+
+def pa_table(batch: pa.RecordBatch) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([batch])
 
 
 def scan(dataset: LanceDataset, columns: Sequence[str], where: str | None) -> pa.Table:
