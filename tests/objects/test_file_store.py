@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -90,8 +91,55 @@ def test_a_crash_leaves_the_old_object_or_the_new_one(
     objects.put("object", b"and the lock is free")
 
 
+@pytest.mark.parametrize(
+    ("point", "when", "survives"),
+    [
+        ("os:fsync", "before", []),
+        ("os:fsync", "after", []),
+        ("os:link", "before", []),
+        ("os:link", "after", ["object"]),
+    ],
+)
+def test_a_crash_while_an_object_is_created_leaves_all_of_it_or_nothing(
+    directory: Path, objects: Objects, point: str, when: str, survives: list[str]
+) -> None:
+    crash = run_and_crash(
+        replace, directory.as_uri(), b"new", at_call=point, when="before" if when == "before" else "after"
+    )
+    assert crash.killed
+    assert [info.key for info in objects.list()] == survives
+    assert all(objects.get(key).data == b"new" for key in survives)
+
+
+def test_a_file_system_without_links_creates_an_object_once_all_the_same(
+    directory: Path, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*paths: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    objects.put_if_absent("a", b"1")
+    with pytest.raises(ConditionFailed):
+        objects.put_if_absent("a", b"2")
+    objects.put("b", b"3")
+    assert {info.key: objects.get(info.key).data for info in objects.list()} == {"a": b"1", "b": b"3"}
+
+
+def test_creating_waits_for_no_lock(directory: Path, objects: Objects) -> None:
+    import fcntl
+
+    objects.put("a", b"1")
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        objects.put_if_absent("b", b"2")
+    finally:
+        os.close(handle)
+    assert objects.get("b").data == b"2"
+
+
 def test_what_a_crash_left_aside_is_swept_once_it_is_old(directory: Path, objects: Objects) -> None:
-    run_and_crash(replace, directory.as_uri(), b"new", at_call="os:rename")
+    run_and_crash(replace, directory.as_uri(), b"new", at_call="os:link")
     assert len(os.listdir(directory)) == 1
     assert objects.sweep(older_than_s=3600) == 0
     assert objects.sweep(older_than_s=-1) == 1

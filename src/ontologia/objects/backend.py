@@ -1,4 +1,4 @@
-"""What a kind of store has to do: eight requests on whole paths, without prefixes, counting or hints.
+"""What a kind of store has to do: ten requests on whole paths, without prefixes, counting or hints.
 
 A new kind of store is one file with one class of this shape, one line in `opening.py` and one in the
 conformance suite. Conditions must be atomic across processes; readers must never see half an object.
@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+ASIDE = ".aside-"  #: how files of a directory that are not in place yet are named; never listed
 PAGE = 1000  #: objects in one page of a listing and in one bulk delete, as S3 has it
 
 
@@ -56,7 +57,15 @@ class Backend(Protocol):
 
     def put(self, path: str, data: bytes) -> str: ...
 
-    def put_if_absent(self, path: str, data: bytes) -> str: ...
+    def put_ahead(self, path: str, data: bytes) -> None:
+        """Write under a name that nobody knows yet. Need not survive a power failure before a `put_if_absent` that
+        comes `after` it has returned, or a `sync` of it."""
+
+    def put_if_absent(self, path: str, data: bytes, after: Sequence[str] = ()) -> str:
+        """Create. The paths in `after`, which were put ahead, are durable before this one can be."""
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make durable what was put ahead."""
 
     def put_if_match(self, path: str, data: bytes, etag: str) -> str: ...
 

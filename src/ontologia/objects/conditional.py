@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -57,12 +57,13 @@ def conditional_put(
     budget_s: float = 20.0,
     clock: Clock = SYSTEM_CLOCK,
     encode: Callable[[Body], bytes] | None = None,
+    after: Sequence[str] = (),
 ) -> Committed | Rejected:
     """Create (`etag=None`) or replace exactly `etag`, and find out what happened. One request if all goes
     well.
 
     `body` is written as JSON with a `writer_id`, made here unless the caller needs to know it before. `encode` lays
-    the JSON out where it is compact by default.
+    the JSON out where it is compact by default. What was put ahead, and a create names, is in `after`.
 
     `buried` answers the last open question: after a lost answer somebody else's body is there, and it may
     have been written *on top of* ours. Given that body, it says whether ours is in its history. Without it, a
@@ -81,6 +82,7 @@ def conditional_put(
         clock.steady() + budget_s,
         clock,
         encode or compact,
+        after,
     )
     return put.settle()
 
@@ -112,6 +114,7 @@ class _Put:
         deadline: float,
         clock: Clock,
         encode: Callable[[Body], bytes],
+        after: Sequence[str],
     ) -> None:
         self.objects = objects
         self.key = key
@@ -122,6 +125,7 @@ class _Put:
         self.buried = buried
         self.deadline = deadline
         self.clock = clock
+        self.after = after
         self.in_doubt = False  # a request of ours may have been applied, or may still be
         self.pauses = pauses()
 
@@ -152,7 +156,7 @@ class _Put:
 
     def _send(self) -> str:
         if self.etag is None:
-            return self.objects.put_if_absent(self.key, self.data)
+            return self.objects.put_if_absent(self.key, self.data, after=self.after)
         return self.objects.put_if_match(self.key, self.data, self.etag)
 
     def _judge(self, found: Blob | None) -> Committed | Rejected | None:

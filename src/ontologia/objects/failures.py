@@ -56,6 +56,7 @@ _NOT_APPLIED = frozenset(
         "bad_request",
         "busy",
         "file_permission",
+        "disk_full",
     }
 )
 _TRANSIENT = frozenset({"unreachable", "timeout", "server_error", "connection", "busy"})

@@ -1,31 +1,37 @@
 """A store in a directory: the same layout as in a bucket, with compare-and-swap across processes.
 
-A file system can replace a file atomically but cannot compare first. So every change of a file is made under
+A file system can replace a file atomically but cannot compare first. So a file that is there is changed under
 a lock on the directory that holds it (`flock` on the directory itself: nothing to clean up, released when a
 process dies, and the same lock no matter at which parent the store was opened). The bytes are written aside
 and synced before the lock is taken, put into place with one rename, and the directory is synced before the
 lock is given up: a crash at any point leaves the old object or the new one, and readers need no lock.
+
+A file that is not there is given its name by a hard link, which fails if the name is taken: that is a comparison,
+and needs no lock. Nobody who holds the lock can be misled by it, since names vanish under the lock only.
 
 For local file systems. Network file systems often do not pass `flock` on.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ontologia.objects.backend import PAGE, Blob, Info, content_etag
+from ontologia.objects.backend import ASIDE, PAGE, Blob, Info, content_etag
 from ontologia.objects.clock import pauses
 from ontologia.objects.failures import ConditionFailed, FolderBusy, ObjectNotFound
 
-ASIDE = ".aside-"  #: how files that are not in place yet are named; never listed
-HASHED_BYTES = 4 << 20
+HASHED_BYTES = 1 << 20
+SYNCS_AT_ONCE = 16
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class FileBackend:
@@ -72,18 +78,37 @@ class FileBackend:
     # --- writing --------------------------------------------------------------------------------------------
 
     def put(self, path: str, data: bytes) -> str:
-        with self._aside(path, data) as (aside, etag), self._locked(aside.parent) as folder:
-            self._into_place(aside, path, folder)
+        with self._aside(path, data) as (aside, etag):
+            if not self._linked(aside, path):
+                with self._locked(aside.parent) as folder:
+                    self._into_place(aside, path, folder)
             return etag
 
-    def put_if_absent(self, path: str, data: bytes) -> str:
+    def put_ahead(self, path: str, data: bytes) -> None:
+        target = self._checked(path)
+        file = self._create(target, os.O_TRUNC)
+        try:
+            _write(file, data)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        _sync_together(self._with_folders(paths))
+
+    def put_if_absent(self, path: str, data: bytes, after: Sequence[str] = ()) -> str:
         if os.path.lexists(self.directory / path):  # the usual refusal, without writing anything
             raise ConditionFailed(f"{self.root}/{path}", None)
-        with self._aside(path, data) as (aside, etag), self._locked(aside.parent) as folder:
-            if os.path.lexists(self.directory / path):
-                raise ConditionFailed(f"{self.root}/{path}", None)
-            self._into_place(aside, path, folder)
-            return etag
+        with self._aside(path, data, self._with_folders(after)) as (aside, etag):
+            if self._linked(aside, path):
+                return etag
+            with self._locked(aside.parent) as folder:
+                if os.path.lexists(self.directory / path):
+                    raise ConditionFailed(f"{self.root}/{path}", None)
+                self._into_place(aside, path, folder)
+                return etag
 
     def put_if_match(self, path: str, data: bytes, etag: str) -> str:
         if not (self.directory / path).exists():
@@ -123,18 +148,18 @@ class FileBackend:
     # --- how a file gets into place -------------------------------------------------------------------------
 
     @contextmanager
-    def _aside(self, path: str, data: bytes) -> Iterator[tuple[Path, str]]:
-        """Write and sync the bytes beside their place. While the file is there, nobody can remove the
-        directory."""
-        target = self.directory / path
-        if any(part.startswith(ASIDE) for part in target.parts):
-            raise ValueError(f"keys cannot have parts that begin with {ASIDE!r}: {path!r}")
-        aside = target.parent / f"{ASIDE}{uuid.uuid4().hex}"
-        file = self._create(aside)
+    def _aside(self, path: str, data: bytes, ahead: Sequence[Path] = ()) -> Iterator[tuple[Path, str]]:
+        """Write and sync the bytes beside their place, together with what was written ahead. While the file is there,
+        nobody can remove the directory."""
+        aside = self._checked(path).parent / f"{ASIDE}{uuid.uuid4().hex}"
+        file = self._create(aside, os.O_EXCL)
         try:
             try:
                 _write(file, data)
-                os.fsync(file)
+                if ahead:
+                    _sync_together([aside, *ahead])
+                else:
+                    os.fsync(file)
                 etag = _etag(file, data)
             finally:
                 os.close(file)
@@ -142,13 +167,23 @@ class FileBackend:
         finally:
             aside.unlink(missing_ok=True)
 
-    def _create(self, aside: Path) -> int:
+    def _checked(self, path: str) -> Path:
+        target = self.directory / path
+        if any(part.startswith(ASIDE) for part in target.parts):
+            raise ValueError(f"keys cannot have parts that begin with {ASIDE!r}: {path!r}")
+        return target
+
+    def _with_folders(self, paths: Sequence[str]) -> list[Path]:
+        files = [self.directory / path for path in paths]
+        return list(dict.fromkeys([*files, *(file.parent for file in files)]))
+
+    def _create(self, place: Path, mode: int) -> int:
         attempts = 100  # each one lost to a delete that emptied the directory and removed it in between
         while True:
             attempts -= 1
             try:
-                self._make(aside.parent)
-                return os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+                self._make(place.parent)
+                return os.open(place, os.O_CREAT | mode | os.O_WRONLY | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
                 if attempts == 0:
                     raise
@@ -162,15 +197,29 @@ class FileBackend:
             folder.mkdir()
         except FileExistsError:
             return
-        parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _sync(folder.parent)
+
+    def _linked(self, aside: Path, path: str) -> bool:
+        """Give the file its name, unless that is taken, or the file system has no links."""
+        folder = os.open(aside.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(parent)
+            try:
+                os.link(aside, self.directory / path)
+            except OSError as problem:
+                if problem.errno == errno.EEXIST or problem.errno in _NO_LINKS:
+                    return False
+                raise
+            with _in_place(path):
+                aside.unlink()
+                os.fsync(folder)
+            return True
         finally:
-            os.close(parent)
+            os.close(folder)
 
     def _into_place(self, aside: Path, path: str, folder: int) -> None:
         os.rename(aside, self.directory / path)
-        os.fsync(folder)
+        with _in_place(path):
+            os.fsync(folder)
 
     @contextmanager
     def _locked(self, folder: Path) -> Iterator[int]:
@@ -239,6 +288,35 @@ class FileBackend:
                 except FileNotFoundError:
                     continue
                 yield Info(path, stat.st_size, None, _modified(stat))
+
+
+@contextmanager
+def _in_place(path: str) -> Iterator[None]:
+    """Whatever fails from here on, the object is there: the error must not read as if it were not."""
+    try:
+        yield
+    except OSError as problem:
+        raise OSError(f"{path} is written, but may not survive a power failure: {problem}") from problem
+
+
+def _sync_together(places: Sequence[Path]) -> None:
+    """Make files and directories durable at the same time: a journal that commits for one does so for all of them."""
+    if not places:
+        return
+    first, *others = places
+    with ThreadPoolExecutor(max(1, min(len(others), SYNCS_AT_ONCE)), thread_name_prefix="sync") as threads:
+        started = [threads.submit(_sync, place) for place in others]
+        _sync(first)
+    for sync in started:
+        sync.result()
+
+
+def _sync(place: Path) -> None:
+    handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _try_lock(handle: int) -> bool:

@@ -45,7 +45,13 @@ class MemoryBackend:
         with self._lock:
             return self._write(path, data)
 
-    def put_if_absent(self, path: str, data: bytes) -> str:
+    def put_ahead(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """Nothing here outlives the process."""
+
+    def put_if_absent(self, path: str, data: bytes, after: Sequence[str] = ()) -> str:
         with self._lock:
             if path in self._objects:
                 raise ConditionFailed(f"{self.root}/{path}", None)

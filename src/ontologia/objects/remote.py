@@ -89,7 +89,13 @@ class RemoteBackend:
         )
         return self._version(result)
 
-    def put_if_absent(self, path: str, data: bytes) -> str:
+    def put_ahead(self, path: str, data: bytes) -> None:
+        self.put(path, data)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        """A put that was answered is durable."""
+
+    def put_if_absent(self, path: str, data: bytes, after: Sequence[str] = ()) -> str:
         return self._put_once(path, data, "create", None)
 
     def put_if_match(self, path: str, data: bytes, etag: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import copy
 import mmap
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ontologia.errors import StorageBackendError
-from ontologia.objects.backend import PAGE, Backend, Blob, Info
+from ontologia.objects.backend import ASIDE, PAGE, Backend, Blob, Info
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, storage_error
 from ontologia.objects.requests import Request, RequestCount, interceptors
 
@@ -75,9 +76,24 @@ class Objects:
             finally:
                 view.release()
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
-        """Create. Raises `ConditionFailed` if there is an object already. Sent once, never repeated."""
-        return self._send("put_if_absent", key, partial(self.backend.put_if_absent, self._path(key), data))
+    def put_ahead(self, key: str, data: bytes) -> None:
+        """Write an object under a name that nobody knows yet, ahead of one that will name it.
+
+        Need not survive a power failure before `put_if_absent(…, after=[key])` has returned, or `sync([key])`: a
+        directory makes all of them durable at once, together with the one that names them.
+        """
+        self._send("put", key, partial(self.backend.put_ahead, self._path(key), data))
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Make durable what was put ahead. Sends nothing where a put that was answered is durable."""
+        self._named("sync", "", partial(self.backend.sync, [self._path(key) for key in keys]))
+
+    def put_if_absent(self, key: str, data: bytes, *, after: Iterable[str] = ()) -> str:
+        """Create. Raises `ConditionFailed` if there is an object already. Sent once, never repeated.
+
+        Objects that were put ahead, and that this one names, are durable before it is there."""
+        ahead = [self._path(name) for name in after]
+        return self._send("put_if_absent", key, partial(self.backend.put_if_absent, self._path(key), data, ahead))
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         """Replace exactly this version. Raises `ConditionFailed` if it is another or gone. Sent once.
@@ -126,6 +142,24 @@ class Objects:
         for info in self._list(inside, inside + after):
             if "/" not in info.key[len(inside) :]:
                 yield info
+
+    def names(self, folder: str) -> builtins.list[str]:
+        """The names of the objects directly in a folder. A directory gives them without looking at the files."""
+        place = self.local_path(folder)
+        if place is None:
+            inside = folder + "/"
+            keys = (info.key.removeprefix(inside) for info in self.list(inside))
+            return [name for name in keys if "/" not in name]
+        return self._send("list", folder, partial(_file_names, place))
+
+    def existing(self, folder: str, names: Iterable[str]) -> builtins.list[str]:
+        """Those of the names that are objects in a folder. A directory answers at once, a bucket name by name."""
+        place = self.local_path(folder)
+        if place is None:
+            wanted = list(names)
+            found = self.map(lambda name: self.exists(f"{folder}/{name}"), wanted)
+            return [name for name, there in zip(wanted, found, strict=True) if there]
+        return self._send("exists", folder, lambda: [name for name in names if os.access(f"{place}/{name}", os.F_OK)])
 
     def _list(self, prefix: str, start_after: str | None) -> Iterator[Info]:
         if prefix.strip("/"):
@@ -248,6 +282,14 @@ class Objects:
     def _path(self, key: str) -> str:
         check_key(key)
         return f"{self.prefix}/{key}" if self.prefix else key
+
+
+def _file_names(place: Path) -> list[str]:
+    try:
+        with os.scandir(place) as found:
+            return sorted(entry.name for entry in found if not entry.is_dir() and not entry.name.startswith(ASIDE))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def check_key(key: str) -> None:

@@ -273,10 +273,10 @@ class FaultyObjects(Objects):
 
     # --- how requests pass ----------------------------------------------------------------------------------
 
-    def put_if_absent(self, key: str, data: bytes) -> str:
+    def put_if_absent(self, key: str, data: bytes, *, after: Iterable[str] = ()) -> str:
         if self._ignores_conditions:
             return self._send("put_if_absent", key, partial(self.backend.put, self._path(key), data))
-        return super().put_if_absent(key, data)
+        return super().put_if_absent(key, data, after=after)
 
     def put_if_match(self, key: str, data: bytes, etag: str) -> str:
         if self._ignores_conditions:
