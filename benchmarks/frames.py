@@ -19,8 +19,9 @@ from deltalake.exceptions import CommitFailedError
 
 from benchmarks.report import Case
 from ontologia.apiary import Apiary, Frame
-from ontologia.apiary.entries import AddCells, Cell, Entry, RewriteCells, encode
-from ontologia.apiary.ledger import Ledger
+from ontologia.apiary.entries import AddCells, Cell, Checkpoint, Entry, RewriteCells, encode
+from ontologia.apiary.ledger import CHECKPOINT_EVERY, Ledger
+from ontologia.apiary.types import declared
 
 BULK_ROWS = 5_000_000
 MERGE_INTO = 1_000_000
@@ -165,20 +166,22 @@ def growth(folder: Path) -> Iterator[Case]:
             opening(by_versions[10_000]), opening(by_versions[200]), repeat=5,
         )  # fmt: skip
         one = rows(1)
-        for kind, grown_by, smallest in (("versions", by_versions, 10), ("cells", by_cells, 10)):
-            for count in [count for count in grown_by if count >= 1_000]:
-                ours, least = grown_by[count], grown_by[smallest]
-                # Opening and pruning look at every cell, so they may grow with the cells, and with nothing else.
-                limit = 2.0 if kind == "versions" else count / smallest
-                names = (f"{count:,} {kind}", f"{smallest} {kind}")
-                yield Case(f"open at {count:,} {kind}", *names, limit, opening(ours), opening(least))
+        for kind, grown_by in (("versions", by_versions), ("cells", by_cells)):
+            least, larger = grown_by[10], {count: frame for count, frame in grown_by.items() if count >= 1_000}
+            # Opening and pruning look at every cell, so they may grow with the cells, and with nothing else.
+            limits = {count: 2.0 if kind == "versions" else count / 10 for count in larger}
+            for count, ours in larger.items():
+                sides = (f"{count:,} {kind}", f"10 {kind}")
+                yield Case(f"open at {sides[0]}", *sides, limits[count], opening(ours), opening(least), repeat=5)
+            for count, ours in larger.items():
+                sides = (f"{count:,} {kind}", f"10 {kind}")
                 yield Case(
-                    f"append at {count:,} {kind}", *names, 2.0,
-                    lambda ours=ours: ours.write(one), lambda least=least: least.write(one), repeat=10,
+                    f"point filter at {sides[0]}", *sides, limits[count],
+                    lambda ours=ours: ours.read(filter={"id": -5}), lambda least=least: least.read(filter={"id": -5}),
                 )  # fmt: skip
                 yield Case(
-                    f"point filter at {count:,} {kind}", *names, limit,
-                    lambda ours=ours: ours.read(filter={"id": -5}), lambda least=least: least.read(filter={"id": -5}),
+                    f"append at {sides[0]}", *sides, 2.0,
+                    lambda ours=ours: ours.write(one), lambda least=least: least.write(one), repeat=10,
                 )  # fmt: skip
 
 
@@ -205,6 +208,10 @@ def grown(stack: ExitStack, folder: Path, *, versions: int, cells: int) -> Frame
         many = tuple(claimed() for _ in range(cells - 1)) if last else ()
         action = AddCells(many) if last else RewriteCells((), ())
         (place / f"{version:06d}.json").write_bytes(encode(replace(entry, version=version, action=action).to_json()))
+        if version % CHECKPOINT_EVERY == 0 and not last:
+            checkpoint = Checkpoint(version, declared(SCHEMA), (), (real,)).to_json()
+            (place / "_checkpoint").mkdir(exist_ok=True)
+            (place / "_checkpoint" / f"checkpoint_{version:06d}.json").write_bytes(encode(checkpoint))
     found = stack.enter_context(Apiary("bench", node.location.uri)).frame("h.b.f")
     found._node.ledger(found.name).write_checkpoint()
     return found

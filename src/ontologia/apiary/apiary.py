@@ -166,10 +166,8 @@ class Apiary:
         """A frame by its three-part name, as in `ap.frame("analytics.sensors.temperature")`."""
         found = FrameName.parse(name)
         entry = self.node.registry.frame(found)
-        if (
-            not self.node.read_only and not self.node.ledger(found).exists()
-        ):  # whoever created it was stopped before its ledger was there
-            self.node.ledger(found).create(entry.schema, entry.partition_by)
+        if not self.node.read_only:
+            self.node.ledger(found).create_if_missing(entry.schema, entry.partition_by)
         return Frame(found, lambda: self.node)
 
     def write_to_frame(self, hive: str, box: str, frame: str, ipc: bytes) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class CellSizing:
 def write_cell(
     folder: Objects, table: pa.Table, values: Mapping[str, str], partition_by: Sequence[str], scratch: Scratch
 ) -> Cell:
-    """Write one cell under a new name. It is not part of the frame until a ledger entry says so."""
+    """Write one cell under a new name. It is not part of the frame until a ledger entry says so, and need not survive a
+    power failure before."""
     cell_id = f"cell_{uuid.uuid4()}"
     path = "/".join([*(partition_folder(name, values[name]) for name in partition_by), f"{cell_id}.parquet"])
     if len(f"{folder.prefix}/{path}".encode()) > _KEY_BYTES:
@@ -71,7 +72,7 @@ def write_cell(
             f"the key of a cell would be longer than the {_KEY_BYTES} bytes a store takes: {path[:80]}…: use shorter "
             "names, or fewer partition columns"
         )
-    stats = statistics(table)
+    stats = statistics(table, partition_by)
     size = _put(folder, path, table, scratch)
     return Cell(cell_id, path, dict(values), table.num_rows, size, stats, exact=True)
 
@@ -83,7 +84,7 @@ def _put(folder: Objects, path: str, table: pa.Table, scratch: Scratch) -> int:
         sink = pa.BufferOutputStream()
         _write(sink, table)
         data: Any = memoryview(sink.getvalue()).cast("B")
-        folder.put(path, data)
+        folder.put_ahead(path, data)
         return int(data.nbytes)
     local = scratch() / path.rpartition("/")[2]
     try:
@@ -95,15 +96,19 @@ def _put(folder: Objects, path: str, table: pa.Table, scratch: Scratch) -> int:
 
 
 def _write(sink: Any, table: pa.Table) -> None:
-    from ontologia.files.writing import ROW_GROUP_ROWS, parquet_writer
+    from ontologia.files.writing import parquet_writer, repeating_columns, write_rows
 
-    with parquet_writer(sink, table.schema, compression="lz4") as writer:
-        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+    with parquet_writer(sink, table.schema, compression="lz4", dictionary=repeating_columns(table)) as writer:
+        write_rows(writer, table)
 
 
-def statistics(table: pa.Table) -> dict[str, dict[str, Any]]:
-    """Least and greatest value and the number of nulls per column (the seed's ColumnStats)."""
-    return {name: _column_statistics(table.column(name), name) for name in table.column_names}
+def statistics(table: pa.Table, constant: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """Least and greatest value and the number of nulls per column (the seed's ColumnStats). `constant` columns have the
+    value of the first row everywhere."""
+    return {
+        name: _column_statistics(table.column(name).slice(0, 1) if name in constant else table.column(name), name)
+        for name in table.column_names
+    }
 
 
 def _column_statistics(column: pa.ChunkedArray, name: str) -> dict[str, Any]:
@@ -111,15 +116,14 @@ def _column_statistics(column: pa.ChunkedArray, name: str) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     low = high = None
-    kinds = pa.types
     if column.type == pa.float16():
         column = column.cast(pa.float32())  # Arrow does not compare shorter ones
-    if not (kinds.is_binary(column.type) or column.null_count == len(column)):
+    if not (pa.types.is_binary(column.type) or column.null_count == len(column)):
         try:
             low, high = pc.min_max(column).as_py().values()
         except UnicodeDecodeError as problem:
             raise FrameSchemaError(f"column {name!r} has text that is not UTF-8: {problem}") from problem
-        if kinds.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+        if pa.types.is_floating(column.type) and _has_nan(column):
             high = None  # NaN is greater than all numbers, so there is no greatest
     return {
         "min": bound_json(low),
@@ -127,3 +131,11 @@ def _column_statistics(column: pa.ChunkedArray, name: str) -> dict[str, Any]:
         "null_count": column.null_count,
         "distinct_count": None,
     }
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    import pyarrow.compute as pc
+
+    if math.isfinite(pc.sum(column).as_py()):  # one NaN makes the sum NaN, and a sum is quicker than a look at each
+        return False
+    return bool(pc.any(pc.is_nan(column)).as_py())

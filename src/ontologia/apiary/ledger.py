@@ -7,13 +7,13 @@ The state is kept and moved forward, so a commit costs one request and a read on
 from __future__ import annotations
 
 import logging
-import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
-from ontologia.apiary.names import CHECKPOINTS, LEDGER, FrameName, numbered
+from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, numbered
+from ontologia.apiary.numbering import numbers_from, numbers_in
 from ontologia.apiary.state import FrameState, Snapshot, with_partitioning
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, CorruptFrameError, OntologiaError, UnknownNameError
@@ -30,13 +30,14 @@ from ontologia.objects import (
 
 CHECKPOINT_EVERY = 100
 COMMIT_BUDGET_S = 60.0
-_SORTED_AS_TEXT = 1_000_000  # names of fewer than seven digits sort as their numbers do
 _PATIENCE = 5
-_ENTRY = re.compile(r"(\d{6,})\.json")
-_CHECKPOINT = re.compile(r"checkpoint_(\d{6,})\.json")
 _log = logging.getLogger(__name__)
 
 Propose = Callable[[FrameState], Action]
+
+
+class NoLedgerError(CorruptFrameError):
+    """Whoever created the frame was stopped before its first entry was there."""
 
 
 class Ledger:
@@ -73,11 +74,6 @@ class Ledger:
         with self._lock:
             return self._state or self._refreshed()
 
-    def exists(self) -> bool:
-        """Whether version 0 is there."""
-        with self._lock:
-            return self._state is not None or self.folder.exists(self._key(0))
-
     def entries(self, first: int, last: int) -> list[Entry]:
         """The entries of these versions, both included, fetched side by side."""
         return self.folder.map(self._entry, range(first, last + 1))
@@ -93,9 +89,9 @@ class Ledger:
         """Seed, "Reading the Ledger": the newest checkpoint, then the entries after it."""
         start = self._newest_checkpoint()
         first = 0 if start is None else start.version + 1
-        numbers = self._numbers_from(first)
+        numbers = numbers_from(self.folder, LEDGER, first)
         if start is None and not numbers:
-            raise CorruptFrameError(
+            raise NoLedgerError(
                 f"{self.name} has no ledger at {self.folder.url(LEDGER)}: create the frame again, with the same schema",
                 context={"operation": "read", "url": self.folder.url(LEDGER)},
             )
@@ -135,29 +131,17 @@ class Ledger:
                 state.apply(entry)
             ahead = min(ahead * 2, self.folder.concurrency)
 
-    def _numbers_from(self, first: int) -> list[int]:
-        if 0 < first < _SORTED_AS_TEXT - 10 * CHECKPOINT_EVERY:
-            infos = self.folder.tail(LEDGER, f"{numbered(first - 1)}.json")
-        else:
-            infos = self.folder.list(f"{LEDGER}/")
-        names = (info.key.removeprefix(f"{LEDGER}/") for info in infos)
-        return sorted(
-            number for name in names if (match := _ENTRY.fullmatch(name)) and (number := int(match[1])) >= first
-        )
-
     def _newest_checkpoint(self, at_most: int | None = None) -> Checkpoint | None:
         """The newest that can be read. One that a crash cut short is passed over: the entries are the truth."""
-        keys = {}
-        for info in self.folder.list(f"{LEDGER}/{CHECKPOINTS}/"):
-            match = _CHECKPOINT.fullmatch(info.key.rpartition("/")[2])
-            if match and (at_most is None or int(match[1]) <= at_most):
-                keys[int(match[1])] = info.key
-        for number in sorted(keys, reverse=True):
+        for number in reversed(numbers_in(self.folder, f"{LEDGER}/{CHECKPOINTS}", CHECKPOINT)):
+            if at_most is not None and number > at_most:
+                continue
+            key = self._checkpoint_key(number)
             try:
-                found = decode(self.folder.get(keys[number]).data, self.folder.url(keys[number]), Checkpoint.from_json)
+                found = decode(self.folder.get(key).data, self.folder.url(key), Checkpoint.from_json)
                 if found.version == number:
                     return found
-                problem: OntologiaError = CorruptFrameError(f"{keys[number]} says that it is version {found.version}")
+                problem: OntologiaError = CorruptFrameError(f"{key} says that it is version {found.version}")
             except (CorruptFrameError, ObjectNotFound) as error:
                 problem = error
             self._checkpoint_due = True
@@ -207,20 +191,35 @@ class Ledger:
         entry = self._entry_for(0, CreateFrame(schema, partition_by), None)
         conditional_put(self.folder, self._key(0), entry.to_json(), etag=None, encode=encode, clock=self.clock)
 
-    def commit(self, propose: Propose, operation: str | None = None) -> Entry:
+    def create_if_missing(self, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
+        """Write version 0 for somebody who was stopped before. A ledger that cannot be read is no missing one."""
+        try:
+            self.known()
+        except NoLedgerError:
+            self.create(schema, partition_by)
+        except CorruptFrameError:
+            return  # said when it is read from, or written to
+
+    def commit(self, propose: Propose, operation: str | None = None, ahead: Sequence[str] = ()) -> Entry:
         """Seed, "Commit Protocol": read the version, put the next one if nobody has, else look again and retry.
 
         `propose` is asked anew for every attempt, with the state it would be committed on, and raises if it cannot
-        be. The cells it names are written before; only the entry is tried again.
+        be. The cells it names are written before, at the paths `ahead`; only the entry is tried again.
         """
         deadline = self.clock.steady() + COMMIT_BUDGET_S
-        waits = pauses(0.002, 0.2)
+        waits = pauses(0.001, 0.05)
         with self._lock:
             state = self._state or self._refreshed()
             while True:
                 entry = self._entry_for(state.version + 1, propose(state), operation)
                 outcome = conditional_put(
-                    self.folder, self._key(entry.version), entry.to_json(), etag=None, encode=encode, clock=self.clock
+                    self.folder,
+                    self._key(entry.version),
+                    entry.to_json(),
+                    etag=None,
+                    encode=encode,
+                    clock=self.clock,
+                    after=ahead,
                 )
                 if isinstance(outcome, Committed):
                     state.apply(entry)
@@ -264,8 +263,10 @@ class Ledger:
             self._put_checkpoint(self._refreshed())
 
     def _put_checkpoint(self, state: FrameState) -> None:
-        key = f"{LEDGER}/{CHECKPOINTS}/checkpoint_{numbered(state.version)}.json"
-        self.folder.put(key, encode(state.checkpoint().to_json()))
+        self.folder.put(self._checkpoint_key(state.version), encode(state.checkpoint().to_json()))
+
+    def _checkpoint_key(self, version: int) -> str:
+        return f"{LEDGER}/{CHECKPOINTS}/{CHECKPOINT}{numbered(version)}.json"
 
     def _key(self, version: int) -> str:
         return f"{LEDGER}/{numbered(version)}.json"

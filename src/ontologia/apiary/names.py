@@ -14,6 +14,7 @@ HEARTBEATS = "_heartbeats"
 QUERIES = "_queries"
 LEDGER = "_ledger"
 CHECKPOINTS = "_checkpoint"
+CHECKPOINT = "checkpoint_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _SEGMENT_BYTES = 120
 

@@ -49,7 +49,7 @@ def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
         return [Group(texts[0], table)]
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
-    parts = np.split(order, ends[:-1])
+    parts = np.split(order.astype(np.int32) if len(order) < 1 << 31 else order, ends[:-1])
     return [Group(values, table, pa.array(rows)) for values, rows in zip(texts, parts, strict=True)]
 
 
@@ -57,18 +57,24 @@ def _codes(table: pa.Table, partition_by: Sequence[str]) -> tuple[Any, list[tupl
     """A small number for each row's combination of values, and the combinations by number."""
     import numpy as np
 
-    codes: Any = np.zeros(table.num_rows, np.int64)
-    seen: list[tuple[Any, ...]] = [()]
-    for name in partition_by:
-        encoded = table.column(name).combine_chunks().dictionary_encode()
-        if hasattr(encoded, "chunks"):
-            encoded = encoded.combine_chunks()
-        values = encoded.dictionary.to_pylist()
-        combined = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+    first, *more = partition_by
+    codes, values = _encoded(table, first)
+    seen: list[tuple[Any, ...]] = [(value,) for value in values]
+    for name in more:
+        inner, values = _encoded(table, name)
+        combined = codes.astype(np.int64) * len(values) + inner
         used, codes = _renumbered(combined, len(seen) * len(values))
         seen = [(*seen[number // len(values)], values[number % len(values)]) for number in used.tolist()]
     smallest = np.uint8 if len(seen) <= 1 << 8 else np.uint16 if len(seen) <= 1 << 16 else np.int64
     return codes.astype(smallest), seen  # numbers this small sort in linear time
+
+
+def _encoded(table: pa.Table, name: str) -> tuple[Any, list[Any]]:
+    """The values of a column, each once, and for every row the place of its own."""
+    encoded = table.column(name).combine_chunks().dictionary_encode()
+    if hasattr(encoded, "chunks"):
+        encoded = encoded.combine_chunks()
+    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
 
 def _renumbered(codes: Any, limit: int) -> tuple[Any, Any]:

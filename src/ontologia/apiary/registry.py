@@ -7,7 +7,6 @@ conditional put, and creating what is there already adds none.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ontologia.apiary.entries import decode, encode, instant, instant_text
-from ontologia.apiary.names import CHECKPOINTS, REGISTRY, FrameName, check_name, numbered
+from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, REGISTRY, FrameName, check_name, numbered
+from ontologia.apiary.numbering import numbers_from, numbers_in
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, OntologiaError, UnknownNameError, ValidationError
 from ontologia.files.json_objects import rest, text, whole
@@ -32,8 +32,7 @@ from ontologia.objects import (
 MAX_PARTITIONS = 10_000
 CHECKPOINT_EVERY = 100
 COMMIT_BUDGET_S = 60.0
-_STATE = re.compile(r"state_(\d{6,})\.json")
-_CHECKPOINT = re.compile(r"checkpoint_(\d{6,})\.json")
+STATE = "state_"
 _log = logging.getLogger(__name__)
 
 
@@ -273,8 +272,8 @@ class Registry:
 
     def _load(self, known: RegistryState | None) -> RegistryState:
         """The state with the highest number. The newest checkpoint says where to begin to look."""
-        after = known.version if known is not None else self._newest_checkpoint()
-        newest = max(self._numbers(after), default=after)
+        after = known.version if known is not None else max(self._checkpoints(), default=0)
+        newest = max(numbers_from(self.objects, REGISTRY, after + 1 if after else 0, STATE), default=after)
         if known is not None and newest == known.version:
             return known
         if newest == 0:
@@ -293,26 +292,14 @@ class Registry:
                 self.clock.sleep(next(waits))
         raise AssertionError("unreachable")
 
-    def _numbers(self, after: int) -> list[int]:
-        inside = f"{REGISTRY}/"
-        if 0 < after < 999_000:  # from there on, names do not sort as their numbers do
-            infos = self.objects.tail(REGISTRY, f"state_{numbered(after)}.json")
-        else:
-            infos = self.objects.list(inside)
-        names = (info.key.removeprefix(inside) for info in infos)
-        return [int(match[1]) for name in names if (match := _STATE.fullmatch(name))]
-
-    def _newest_checkpoint(self) -> int:
-        inside = f"{REGISTRY}/{CHECKPOINTS}/"
-        names = (info.key.removeprefix(inside) for info in self.objects.list(inside))
-        numbers = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
-        return max(numbers, default=0)
+    def _checkpoints(self) -> list[int]:
+        return numbers_in(self.objects, f"{REGISTRY}/{CHECKPOINTS}", CHECKPOINT)
 
     def _checkpoint_if_due(self, state: RegistryState) -> None:
         """A copy of the state every 100 versions: listing from there on is cheap, however many came before."""
         if state.version % CHECKPOINT_EVERY:
             return
-        key = f"{REGISTRY}/{CHECKPOINTS}/checkpoint_{numbered(state.version)}.json"
+        key = f"{REGISTRY}/{CHECKPOINTS}/{CHECKPOINT}{numbered(state.version)}.json"
         try:
             self.objects.put(key, encode(state.to_json()))
         except OntologiaError as problem:
@@ -331,7 +318,7 @@ class Registry:
 
 
 def _key(version: int) -> str:
-    return f"{REGISTRY}/state_{numbered(version)}.json"
+    return f"{REGISTRY}/{STATE}{numbered(version)}.json"
 
 
 def _check_same(name: FrameName, there: FrameEntry, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:

@@ -107,7 +107,7 @@ def rewriting(node: Node, name: FrameName, operation: str, fill: Callable[[Rewri
                 with node.reading(name, version):
                     fill(work)
                 if work.removed or writer.cells:
-                    version = ledger.commit(work.propose, operation).version
+                    version = writer.commit(work.propose, operation)
         except Stale:
             node.clock.sleep(next(waits))
             continue

@@ -12,6 +12,7 @@ from ontologia.apiary.cells import write_cell
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.entries import AddCells, Cell, RewriteCells
 from ontologia.apiary.incoming import tables
+from ontologia.apiary.ledger import Propose
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import Group, check_limit, coarser_columns, split
@@ -75,6 +76,15 @@ class CellWriter:
                 cells.append(cell)
         return cells
 
+    def commit(self, propose: Propose, operation: str) -> int:
+        """Step 4: name the cells in one entry of the ledger, which becomes durable after them. Its version."""
+        ahead = [cell.path for cell in self._put]
+        return self.node.ledger(self.name).commit(propose, operation, ahead).version
+
+    def sync(self) -> None:
+        """Make the cells durable, for somebody else to name them."""
+        self.node.objects.under(self.name.folder).sync(cell.path for cell in self._put)
+
     def _check_limit(self, rows: pa.Table, groups: Sequence[Group]) -> None:
         self._new.update(partition_of(group.values, self.partition_by) for group in groups)
         if len(self._there) + len(self._new) > self.limit:
@@ -117,15 +127,14 @@ def append(node: Node, name: FrameName, data: Any, backpressure: str, timeout_s:
     """Seed, "The Write Path"."""
     started = node.clock.steady()
     temperature = node.admit_write(backpressure, timeout_s)
-    ledger = node.ledger(name)
-    state = ledger.known()
+    state = node.ledger(name).known()
     writer = CellWriter(node, name, state.schema, state.partition_by, state.partitions)
     with writer.removing_on_failure():
         for table in tables(data, state.schema, node.capacity.sizing.piece):
             writer.write(table)
         version = state.version
         if writer.cells:
-            version = ledger.commit(partial(_appended, writer), "write").version
+            version = writer.commit(partial(_appended, writer), "write")
     return WriteResult(
         version, len(writer.cells), writer.rows, writer.bytes, node.clock.steady() - started, temperature
     )
@@ -140,8 +149,7 @@ def overwrite(node: Node, name: FrameName, data: Any, backpressure: str, timeout
     """Seed, "Overwrite Semantics": all cells that are there when it commits go, the new ones come."""
     started = node.clock.steady()
     temperature = node.admit_write(backpressure, timeout_s)
-    ledger = node.ledger(name)
-    current = ledger.known()
+    current = node.ledger(name).known()
     writer = CellWriter(node, name, current.schema, current.partition_by)
     removed: list[Cell] = []
 
@@ -152,7 +160,7 @@ def overwrite(node: Node, name: FrameName, data: Any, backpressure: str, timeout
     with writer.removing_on_failure():
         for table in tables(data, current.schema, node.capacity.sizing.piece):
             writer.write(table)
-        version = ledger.commit(replaced, "overwrite").version
+        version = writer.commit(replaced, "overwrite")
     return RewriteResult(
         version,
         len(writer.cells),

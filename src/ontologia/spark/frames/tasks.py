@@ -51,6 +51,7 @@ class FrameWork:
         with writer.removing_on_failure():
             for table in tables:
                 writer.write(table)
+            writer.sync()
         return writer.cells
 
 

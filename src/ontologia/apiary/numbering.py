@@ -1,0 +1,51 @@
+"""Objects that are numbered in the order they came: entries of a ledger, states of a registry, checkpoints of both.
+
+The highest number is the truth, so finding it must not cost what history costs. A bucket lists from a name on. A
+directory cannot, and is asked for the next names one by one instead, in windows wide enough to see past a gap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ontologia.apiary.names import numbered
+from ontologia.objects import Objects
+
+WINDOW = 128  #: more than there are between two checkpoints
+_SORTED_AS_TEXT = 999_000  # from there on, names do not sort as their numbers do
+
+
+def numbers_in(objects: Objects, folder: str, prefix: str = "") -> list[int]:
+    """All numbers that have an object `{prefix}NNNNNN.json` in a folder, in order."""
+    return _parsed(objects.names(folder), prefix)
+
+
+def numbers_from(objects: Objects, folder: str, first: int, prefix: str = "") -> list[int]:
+    """Those numbers from one on that others have come before; from 0 on, all of them."""
+    if first == 0 or (first >= _SORTED_AS_TEXT and objects.local_path(folder) is None):
+        return [number for number in numbers_in(objects, folder, prefix) if number >= first]
+    if objects.local_path(folder) is not None:
+        return _probed(objects, folder, first, prefix)
+    infos = objects.tail(folder, _name(prefix, first - 1))
+    return _parsed((info.key.rpartition("/")[2] for info in infos), prefix)
+
+
+def _probed(objects: Objects, folder: str, first: int, prefix: str) -> list[int]:
+    found: list[int] = []
+    while True:
+        window = range(first, first + WINDOW)
+        there = objects.existing(folder, [_name(prefix, number) for number in window])
+        found += _parsed(there, prefix)
+        if len(there) < WINDOW:
+            return found
+        first += WINDOW
+
+
+def _parsed(names: Iterable[str], prefix: str) -> list[int]:
+    pattern = re.compile(re.escape(prefix) + r"(\d{6,})\.json")
+    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
+
+
+def _name(prefix: str, number: int) -> str:
+    return f"{prefix}{numbered(number)}.json"
