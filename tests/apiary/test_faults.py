@@ -5,7 +5,7 @@ import pytest
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.objects import open_objects
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
-from support.frames import NAME, apiary, ids, readings, sensors
+from support.frames import NAME, apiary, cells_at, ids, readings, sensors
 
 START = readings(("north", 1.0, 1), ("south", 2.0, 2))
 ACTS = {
@@ -30,8 +30,8 @@ FAULTS = [
 ]
 
 
-def prepared(root, tmp_path):
-    with apiary(root, tmp_path / "c") as ap:
+def prepared(uri, tmp_path):
+    with apiary(uri, tmp_path / "c") as ap:
         frame = sensors(ap)
         frame.write(START)
         frame.write(readings(("north", 1.0, 10), ("south", 2.0, 11)))
@@ -59,15 +59,15 @@ def quiet(monkeypatch):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("verb", ACTS)
-def test_a_fault_at_any_request_leaves_the_old_state_or_the_new_one(root, tmp_path, monkeypatch, verb, fault):
+def test_a_fault_at_any_request_leaves_the_old_state_or_the_new_one(uri, tmp_path, monkeypatch, verb, fault):
     quiet(monkeypatch)
     act, after = ACTS[verb]
     number = 0
     while True:
         number += 1
-        where = root / str(number)
+        where = f"{uri}/{number}"
         prepared(where, tmp_path)
-        faulty = FaultyObjects(open_objects(where.as_uri()))
+        faulty = FaultyObjects(open_objects(where))
         acknowledged = survived = False
         ap = None
         try:
@@ -95,13 +95,13 @@ def test_a_fault_at_any_request_leaves_the_old_state_or_the_new_one(root, tmp_pa
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_at_any_request_of_creation_can_be_made_good_by_creating_again(root, tmp_path, monkeypatch, fault):
+def test_a_fault_at_any_request_of_creation_can_be_made_good_by_creating_again(uri, tmp_path, monkeypatch, fault):
     quiet(monkeypatch)
     number = 0
     while True:
         number += 1
-        where = root / str(number)
-        faulty = FaultyObjects(open_objects(where.as_uri()))
+        where = f"{uri}/{number}"
+        faulty = FaultyObjects(open_objects(where))
         survived = False
         inject(faulty, fault, number)
         try:
@@ -120,13 +120,13 @@ def test_a_fault_at_any_request_of_creation_can_be_made_good_by_creating_again(r
             assert [field.nullable for field in frame.schema] == [True, True, False]
 
 
-def test_a_full_disk_is_said_and_leaves_no_cell(root, tmp_path):
-    prepared(root, tmp_path)
-    faulty = FaultyObjects(open_objects(root.as_uri()))
-    with apiary(root, tmp_path / "c", objects=faulty) as ap:
+def test_a_full_disk_is_said_and_leaves_no_cell(uri, tmp_path):
+    prepared(uri, tmp_path)
+    faulty = FaultyObjects(open_objects(uri))
+    with apiary(uri, tmp_path / "c", objects=faulty) as ap:
         frame = ap.frame(NAME)
-        cells = len(list(root.rglob("cell_*.parquet")))
+        cells = cells_at(uri)
         faulty.fail(OSError(28, "No space left on device"), "put", "*region=south/cell_*")
         with pytest.raises(StorageBackendError, match="the disk is full"):
             frame.write(readings(("north", 3.0, 3), ("south", 4.0, 4)))
-        assert (frame.version, ids(frame.read()), len(list(root.rglob("cell_*.parquet")))) == (2, BEFORE, cells)
+        assert (frame.version, ids(frame.read()), cells_at(uri)) == (2, BEFORE, cells)

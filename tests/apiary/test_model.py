@@ -3,11 +3,12 @@
 import contextlib
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ontologia.objects import open_objects
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
@@ -30,7 +31,11 @@ class FrameMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="frame-model-"))
+        self.uri = self.new_root()
         self.open_one = None
+
+    def new_root(self):
+        return (self.folder / "root").as_uri()
 
     @initialize()
     def start(self):
@@ -41,8 +46,8 @@ class FrameMachine(RuleBasedStateMachine):
         self.retained = 0
 
     def open(self):
-        self.objects = FaultyObjects(open_objects((self.folder / "root").as_uri()), serial=False)
-        self.open_one = apiary(self.folder / "root", self.folder / "cache", objects=self.objects)
+        self.objects = FaultyObjects(open_objects(self.uri), serial=False)
+        self.open_one = apiary(self.uri, self.folder / "cache", objects=self.objects)
         self.ap = self.open_one.__enter__()
 
     @property
@@ -129,3 +134,11 @@ TestFrames = FrameMachine.TestCase
 TestFrames.settings = settings(
     max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_a_frame_in_a_bucket_is_as_the_model_says(s3):
+    class InABucket(FrameMachine):
+        def new_root(self):
+            return s3.uri(f"frames-tests/{uuid.uuid4().hex}")
+
+    run_state_machine_as_test(InABucket, settings=TestFrames.settings)

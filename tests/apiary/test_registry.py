@@ -95,8 +95,8 @@ def test_a_frame_is_asked_for_by_three_parts(ap, name):
         ap.frame(name)
 
 
-def test_two_nodes_that_create_the_same_frame_agree(root, tmp_path):
-    with apiary(root, tmp_path / "c") as one, apiary(root, tmp_path / "c") as other:
+def test_two_nodes_that_create_the_same_frame_agree(uri, tmp_path):
+    with apiary(uri, tmp_path / "c") as one, apiary(uri, tmp_path / "c") as other:
         threads = [threading.Thread(target=sensors, args=(ap,)) for ap in (one, other)]
         for thread in threads:
             thread.start()
@@ -106,8 +106,8 @@ def test_two_nodes_that_create_the_same_frame_agree(root, tmp_path):
         assert other.frame(NAME).version == 0
 
 
-def test_two_nodes_that_create_a_frame_with_different_schemas_do_not_both_win(root, tmp_path):
-    with apiary(root, tmp_path / "c") as one, apiary(root, tmp_path / "c") as other:
+def test_two_nodes_that_create_a_frame_with_different_schemas_do_not_both_win(uri, tmp_path):
+    with apiary(uri, tmp_path / "c") as one, apiary(uri, tmp_path / "c") as other:
         one.create_hive("h")
         one.create_box("h", "b")
         other.node.registry.state()
@@ -117,26 +117,26 @@ def test_two_nodes_that_create_a_frame_with_different_schemas_do_not_both_win(ro
         assert other.get_frame("h", "b", "f")["schema"] == {"a": "int64"}
 
 
-def test_what_racing_processes_create_is_all_there(anywhere, uri, tmp_path):
+def test_what_racing_processes_create_is_all_there(ap, uri, tmp_path):
     open_objects(uri).map(lambda n: run_and_crash(create_names, uri, tmp_path / f"c{n}", n), range(3))
-    assert anywhere.list_boxes("shared") == ["box0", "box1", "box2"]
-    assert [anywhere.list_frames("shared", f"box{n}") for n in range(3)] == [["f"]] * 3
+    assert ap.list_boxes("shared") == ["box0", "box1", "box2"]
+    assert [ap.list_frames("shared", f"box{n}") for n in range(3)] == [["f"]] * 3
 
 
-def test_a_frame_whose_creator_was_stopped_before_its_ledger_gets_one(ap, root, frame):
-    (root / "analytics/sensors/temperature/_ledger/000000.json").unlink()
-    with apiary(root, root.parent / "c") as other:
+def test_a_frame_whose_creator_was_stopped_before_its_ledger_gets_one(ap, uri, frame, tmp_path):
+    open_objects(uri).delete("analytics/sensors/temperature/_ledger/000000.json")
+    with apiary(uri, tmp_path / "c") as other:
         again = other.frame(NAME)
         again.write(readings(("north", 1.0, 1)))
         assert [field.nullable for field in again.schema] == [True, True, False]
         assert again.partition_by == ("region",)
 
 
-def test_the_registry_is_checkpointed_and_found_with_three_requests(ap, root):
+def test_the_registry_is_checkpointed_and_found_with_three_requests(ap, uri):
     for number in range(105):
         ap.create_hive(f"hive{number}")
-    assert [path.name for path in (root / "_registry/_checkpoint").iterdir()] == ["checkpoint_000100.json"]
-    objects = open_objects(root.as_uri())
+    assert open_objects(uri).names("_registry/_checkpoint") == ["checkpoint_000100.json"]
+    objects = open_objects(uri)
     with objects.counting() as count:
         assert len(Registry(objects).state().hives) == 105
     assert count.total == 3, count.log

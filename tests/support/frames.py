@@ -12,7 +12,7 @@ import pyarrow as pa
 from ontologia.apiary import Apiary, Frame
 from ontologia.apiary.colony.capacity import Capacity
 from ontologia.config import OntologiaConfig
-from ontologia.objects import Location, Objects
+from ontologia.objects import Location, Objects, open_objects
 
 SCHEMA = {"region": "string", "temp": "float64", "id": {"type": "int64", "nullable": False}}
 NAME = "analytics.sensors.temperature"
@@ -51,6 +51,11 @@ def readings(*rows: tuple[str, float | None, int]) -> pa.Table:
 
 def ids(table: pa.Table) -> list[int]:
     return sorted(table.column("id").to_pylist())
+
+
+def cells_at(uri: str) -> list[str]:
+    """The keys of all cells in a store, whether an entry names them or not."""
+    return sorted(info.key for info in open_objects(uri).list() if "/cell_" in info.key)
 
 
 def append_some(uri: str, cache: str, first: int, count: int) -> list[int]:
