@@ -13,6 +13,7 @@ HEAD = "meta/head.json"
 ENGINE = "meta/engine.json"
 TYPES = "meta/schema/types.json"
 DROPPED = "meta/schema/dropped.json"
+VERSIONS = "meta/schema/versions/"
 LAYOUTS = "meta/type_layout_catalog.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
@@ -45,7 +46,7 @@ def index(ref: TypeRef) -> str:
 
 
 def versions(ref: TypeRef) -> str:
-    return f"meta/schema/versions/{_folder(ref)}.json"
+    return f"{VERSIONS}{_folder(ref)}.json"
 
 
 def attempt(commit_id: int, attempt_id: str) -> str:

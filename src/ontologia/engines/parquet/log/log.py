@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ontologia.engines.base import Catalog, TypeLayout
+from ontologia.engines.base import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from
@@ -161,16 +161,39 @@ class Log:
         return found
 
     def _registered(self, head: Head) -> SchemaCatalog:
-        """The catalog from the schema registry, for stores whose head does not name one (RFC 0009 §6.5)."""
-        versions = []
+        """The catalog from the schema registry, for stores whose head does not name one (RFC 0009 §6.5).
+
+        The registry is written before the swap. After a crash its latest version is one that never came into force,
+        and the one before it still is.
+        """
+        versions: list[SchemaVersion] = []
         for ref in self.known_types().refs:
             key = paths.versions(ref)
             blob = self.objects.get(key)
             found = parse(
                 blob.data, self.objects.url(key), lambda body: [version_from(item) for item in body["versions"]]
             )
-            versions += [item for item in found if (item.activation_commit_id or 0) <= head.commit_id]
+            kept = [version for version in found if self._came_into_force(head, version)]
+            ran_ahead = any(version.is_current for version in found if version not in kept)
+            if kept and ran_ahead:
+                kept[-1] = replace(kept[-1], is_current=True)
+            versions += kept
         return SchemaCatalog(tuple(versions))
+
+    def _came_into_force(self, head: Head, version: SchemaVersion) -> bool:
+        """Whether the commit that was to bring a version is its own: another may have taken that number."""
+        commit_id = version.activation_commit_id
+        if commit_id is None:
+            return True  # registered, and not said to be in force
+        found = self.find(head, commit_id)
+        if found is None:
+            return False
+        file = found[1].file_of(version.ref)
+        if file is not None:
+            return file.schema_version_id == version.schema_version_id
+        index = self.index(version.ref).index  # a type without rows leaves its trace only there
+        earlier = [item.get("schema_version_id") for item in index.historical_versions or ()]
+        return version.schema_version_id in (1, index.current_schema_version_id, *earlier)
 
     def catalog(self, head: Head) -> Catalog:
         schemas = self.schemas(head)

@@ -84,6 +84,11 @@ def version_body(version: SchemaVersion) -> dict[str, Any]:
     }
 
 
+def registry_body(versions: Iterable[SchemaVersion]) -> dict[str, Any]:
+    """`meta/schema/versions/{kind}/{TypeName}.json`: every version of a type."""
+    return {"versions": [version_body(version) for version in versions]}
+
+
 def version_from(body: Mapping[str, Any]) -> SchemaVersion:
     schema = TypeSchema.from_json(body["schema"])
     return SchemaVersion(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
 from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
-from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog
+from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body, version_body, version_from
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.files.json_objects import encode, now, parse
 from ontologia.model import TypeRef
@@ -98,7 +98,7 @@ def write_index(
 
 
 def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
-    """Bring the layout catalog (RFC 0009 §4.4) and the list of dropped types in line with the catalog in force.
+    """Bring layout catalog (RFC 0009 §4.4), dropped types and schema registry in line with the catalog in force.
 
     Looked at once per change of the catalog, whoever made it: a migration that died after its swap is finished by the
     next commit or repair (RFC 0009 §6.5).
@@ -112,7 +112,29 @@ def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
             stored = {}
         if any(stored.get(name) != value for name, value in content.items()):
             engine.objects.put(key, encode({**stored, **content, "updated_at": now()}))
+    if head.schema_manifest_path is not None:
+        _correct_registry(engine, schemas)
     engine.mirrored = (head.schema_manifest_path,)
+
+
+def _correct_registry(engine: ParquetEngine, schemas: SchemaCatalog) -> None:
+    """Take back what a writer registered that died before its swap. One listing tells whether there is such a thing."""
+    sizes = {info.key: info.size for info in engine.objects.list(paths.VERSIONS)}
+    right = {paths.versions(ref): registry_body(schemas.of(ref)) for ref in {v.ref for v in schemas.versions}}
+    for key, body in right.items():
+        if sizes.get(key) != len(encode(body)) and _registered(engine, key) != body["versions"]:
+            engine.objects.put(key, encode(body))
+    engine.objects.delete_many([key for key in sizes if key not in right])
+
+
+def _registered(engine: ParquetEngine, key: str) -> list[dict[str, Any]] | None:
+    try:
+        data = engine.objects.get(key).data
+        return parse(
+            data, engine.objects.url(key), lambda body: [version_body(version_from(v)) for v in body["versions"]]
+        )
+    except (ObjectNotFound, StorageBackendError):
+        return None
 
 
 def purge(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> None:

@@ -13,7 +13,7 @@ from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayo
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
-from ontologia.engines.parquet.log.schemas import KnownTypes, version_body
+from ontologia.engines.parquet.log.schemas import KnownTypes, registry_body
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
 from ontologia.errors import (
@@ -196,16 +196,13 @@ class ParquetTransaction(Transaction):
     def _schema_objects(self) -> dict[str, bytes]:
         """The schema registry and the known types, written in the locked section before the swap (RFC 0004 §5).
 
-        They may run ahead of a swap that fails. Readers take the catalog from the manifest that the head names, so a
-        version that never became current misleads nobody.
+        They may run ahead of a swap that fails. Readers take the catalog from the manifest that the head names, and
+        the next commit puts the registry right.
         """
         if self._schemas is self._known:
             return {}
         changed = {version.ref for version in self._schemas.versions if version not in self._known.versions}
-        found = {
-            paths.versions(ref): encode({"versions": [version_body(version) for version in self._schemas.of(ref)]})
-            for ref in changed
-        }
+        found = {paths.versions(ref): encode(registry_body(self._schemas.of(ref))) for ref in changed}
         if not set(self._schemas.current) <= set(self._known.current):
             known = self._engine.log.known_types(missing=KnownTypes())
             found[paths.TYPES] = encode(known.adjusted(self._schemas.current).body())
@@ -252,6 +249,7 @@ class ParquetTransaction(Transaction):
 
     def _discard(self, folder: str, writes: Iterable[str]) -> None:
         """Remove the files of an attempt that is settled to have failed. What stays is vacuumed later."""
+        self._engine.mirrored = None  # the registry may have run ahead
         try:
             self._engine.objects.delete_many([key for key in writes if key.startswith(folder)])
         except StorageBackendError as problem:
