@@ -214,6 +214,14 @@ class Scene:
             assert latest(repository) == expected, where
         self.heal(shop, expected, where)
 
+    def fail_at_every_request(self, fault: Callable[[FaultyObjects, int], None]) -> None:
+        for step, request in self.steps():
+            shop = self.base.copy()
+            faulty = FaultyObjects(shop.objects)
+            fault(faulty, step)
+            problem = self.attempt(shop, faulty)
+            self.check(shop, problem, f"{self.operation} with {fault.__name__} at {request}")
+
     def heal(self, shop: Shop, expected: Latest, where: str) -> None:
         with shop.using(clock=AheadClock(3_600)) as repository:
             assert commit(repository, [Product(sku="next")]) is not None, where
@@ -253,12 +261,16 @@ def version(request: pytest.FixtureRequest) -> str:
 def test_after_a_fault_at_any_request_the_state_is_old_or_new_and_the_next_writer_heals(
     scene: Scene, fault: Callable[[FaultyObjects, int], None]
 ) -> None:
-    for step, request in scene.steps():
-        shop = scene.base.copy()
-        faulty = FaultyObjects(shop.objects)
-        fault(faulty, step)
-        problem = scene.attempt(shop, faulty)
-        scene.check(shop, problem, f"{scene.operation} with {fault.__name__} at {request}")
+    scene.fail_at_every_request(fault)
+
+
+@pytest.mark.parametrize("fault", [lose_response, crash_before], ids=lambda fault: fault.__name__.replace("_", " "))
+def test_a_commit_to_v1_survives_a_fault_at_any_request(
+    tmp_path: Path, fault: Callable[[FaultyObjects, int], None]
+) -> None:
+    """The quick run has this much of v1; the rest of it is slow."""
+    scene = Scene(OPERATIONS[0], "v1", tmp_path)
+    scene.fail_at_every_request(fault)
 
 
 @pytest.mark.parametrize("rival", [False, True], ids=["alone", "with a rival"])
