@@ -2,21 +2,14 @@
 
 import pytest
 
-from ontologia.engines.dispatch import initialize_storage
-from ontologia.testing.conformance import EngineCase, EngineConformance, RemovalConformance
+from ontologia.testing.conformance import EngineConformance, RemovalConformance, graph
 
 pytestmark = pytest.mark.thorough  # of graphs, `make check` has the tests of their own
 
 
-def create(folder):
-    uri = (folder / "graph").as_uri()
-    initialize_storage(storage_uri=uri, engine="omnigraph")
-    return uri
-
-
 @pytest.fixture(scope="module")
 def engine():
-    return EngineCase("omnigraph in a directory", create)
+    return graph()
 
 
 class TestGraph(RemovalConformance, EngineConformance):

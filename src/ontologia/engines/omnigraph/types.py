@@ -53,17 +53,21 @@ class GraphType:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """Fields and the columns they lie in. A name that is taken, whatever its case, gets a number."""
+        """Fields and the columns they lie in. A name that is taken, whatever its case, gets a number.
+
+        Lance takes points and backticks for signs of its own: they become `~2E` and `~60`, as in paths.
+        """
         names = sorted(self.schema.names) + ([self.schema.instance_key] if self.schema.instance_key else [])
         taken, found = set(RESERVED), {}
         for name in names:
             if name == "id" == self.schema.primary_key and self.schema.by_name[name].scalar == "str":
                 found[name] = name  # the key is the id: it is stored once
                 continue
-            candidate, number = name, 1
+            plain = name.replace(".", "~2E").replace("`", "~60")
+            candidate, number = plain, 1
             while candidate.casefold() in taken or candidate.startswith("_row"):
                 number += 1
-                candidate = f"{name.lstrip('_') if name.startswith('_row') else name}__{number}"
+                candidate = f"{plain.lstrip('_') if plain.startswith('_row') else plain}__{number}"
             taken.add(candidate.casefold())
             found[name] = candidate
         return found

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from ontologia.testing.conformance.aggregation import AggregationConformance
-from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, directory, sqlite
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, directory, graph, sqlite
 from ontologia.testing.conformance.drops import DropConformance
 from ontologia.testing.conformance.exactness import ExactnessConformance
 from ontologia.testing.conformance.filters import FilterConformance
@@ -28,7 +28,7 @@ from ontologia.testing.conformance.removals import RemovalConformance
 from ontologia.testing.conformance.sharing import SharingConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
-__all__ = ["EngineCase", "EngineConformance", "RemovalConformance", "StoreUnderTest", "directory", "sqlite"]
+__all__ = ["EngineCase", "EngineConformance", "RemovalConformance", "StoreUnderTest", "directory", "graph", "sqlite"]
 
 
 class EngineConformance(

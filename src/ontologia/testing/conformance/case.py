@@ -70,6 +70,17 @@ def directory(engine_version: str) -> EngineCase:
     return EngineCase(f"s3/{engine_version} in a directory", create)
 
 
+def graph() -> EngineCase:
+    """A graph, in a directory, opened on its main branch."""
+
+    def create(folder: Path) -> str:
+        uri = (folder / "graph").as_uri()
+        initialize_storage(storage_uri=uri, engine="omnigraph")
+        return uri
+
+    return EngineCase("a graph in a directory", create)
+
+
 class StoreUnderTest:
     """An empty store, and the ways to open it. Whatever it opened, it closes at the end of the test."""
 

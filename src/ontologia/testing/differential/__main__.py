@@ -7,10 +7,10 @@ import itertools
 import sys
 import time
 
-from ontologia.testing.conformance.case import directory, sqlite
+from ontologia.testing.conformance.case import directory, graph, sqlite
 from ontologia.testing.differential.checking import Disagreement, check_seed
 
-CASES = [sqlite("v1"), sqlite("v2"), directory("v1"), directory("v2")]
+CASES = [sqlite("v1"), sqlite("v2"), directory("v1"), directory("v2"), graph()]
 
 
 def main() -> int:
