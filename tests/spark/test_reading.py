@@ -118,7 +118,7 @@ def test_a_bucket_is_read_through_arrow(spark, bucket):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"type": "Nobody"}, "there is no type 'Nobody' in this store; it has: entity Customer"),
+        ({"type": "Nobody"}, "Nobody is not in this store; it has entity Customer"),
         ({"asOf": "three"}, "the option asOf takes a commit id, not 'three'"),
         ({"timestampAsOf": "noon"}, "the option timestampAsOf takes a time such as"),
         ({"history": "maybe"}, "the option history is true or false, not 'maybe'"),

@@ -246,7 +246,7 @@ def test_constraints_and_structure_are_checked(spark, folder):
         ),
         (f"{COLUMNS}, extra int", {}, "entity Customer has no field 'extra'"),
         (f"{COLUMNS}, commit_id int", {}, "write the state, not its versions"),
-        (COLUMNS, {"type": "Nobody"}, "there is no type 'Nobody' in this store; it has: entity Customer"),
+        (COLUMNS, {"type": "Nobody"}, "Nobody is not in this store; it has entity Customer"),
         (COLUMNS, {"onConflict": "merge"}, "the option onConflict is one of abort, skip, upsert, not 'merge'"),
         (COLUMNS, {"onInvalid": "ignore"}, "the option onInvalid is one of abort, quarantine, not 'ignore'"),
         (COLUMNS, {"onclash": "skip"}, "there is no option 'onclash'"),
@@ -266,7 +266,7 @@ def test_a_write_that_cannot_work_says_why_before_any_task_starts(spark, shop, c
 
 def test_what_the_plan_refuses_reaches_the_caller_of_a_write(spark, shop):
     frame = spark.createDataFrame([("c5", "Eve", 1, [])], COLUMNS)
-    assert "there is no type 'Nobody' in this store" in refused(frame, shop, "Nobody")
+    assert "Nobody is not in this store" in refused(frame, shop, "Nobody")
     with pytest.raises(PySparkException, match="a store keeps its history"):
         frame.write.format("ontologia").option("type", "Customer").mode("overwrite").save(shop)
 

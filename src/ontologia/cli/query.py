@@ -16,7 +16,6 @@ from ontologia.cli.exits import UsageError
 from ontologia.cli.options import AsOf, HistorySince, Models, OnBranch, QueryEngine, commit_of, number
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
-from ontologia.errors import ValidationError
 from ontologia.model import Kind, TypeRef, TypeSchema
 from ontologia.model.values import plain
 
@@ -234,16 +233,12 @@ class _Question:
         self._store = store
         self._source = source
         self._ref = ref
-        self._layouts = store.engine.catalog().layouts
+        self._catalog = store.engine.catalog()
         self.schema(ref)
 
     def schema(self, ref: TypeRef) -> TypeSchema:
-        if ref in self._store.schemas:
-            return self._store.schemas[ref]
-        if ref in self._layouts:
-            return self._layouts[ref].schema
-        known = ", ".join(sorted(item.name for item in self._layouts if item.kind == ref.kind)) or "none"
-        raise ValidationError(f"{ref} is not in this store; of that kind it has {known}")
+        declared = self._store.schemas.get(ref)
+        return self._catalog.named(ref.name, ref.kind).schema if declared is None else declared
 
     def plan(
         self,

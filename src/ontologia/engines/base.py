@@ -106,6 +106,19 @@ class Catalog:
                 found.append(diff(layout.schema, schema, layout.schema_version_id))
         return found
 
+    def named(self, name: str, kind: str | None = None) -> TypeLayout:
+        """The type that a name means. Whoever asks by name, in code, in the console or in Spark, asks here."""
+        found = [layout for ref, layout in self.layouts.items() if ref.name == name and kind in (None, ref.kind)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ValidationError(f"{name!r} is an entity and a relation here: say which with kind")
+        if kind is None:
+            known = ", ".join(map(str, sorted(self.layouts))) or "no types yet"
+            raise ValidationError(f"{name} is not in this store; it has {known}")
+        known = ", ".join(sorted(ref.name for ref in self.layouts if ref.kind == kind)) or "none yet"
+        raise ValidationError(f"{kind} {name} is not in this store; of that kind it has {known}")
+
     def check(self, schemas: Mapping[TypeRef, TypeSchema]) -> None:
         outdated = self.outdated(schemas)
         if outdated:

@@ -276,7 +276,7 @@ class Repository:
     def field(self, kind: Kind, type_name: str, path: str) -> FieldExpr[Any]:
         """A stored field as an expression: `repo.field("entity", "Customer", "address.city") == "Rome"`."""
         ref = TypeRef(kind, type_name)
-        schema = self._schema(ref)
+        schema = self.engine.catalog().named(ref.name, ref.kind).schema
         name, *steps = path.split(".")
         if name in ref.identity or name == schema.instance_key:
             return FieldExpr(ref, name, None)
@@ -330,12 +330,6 @@ class Repository:
     def iter_latest_relations(self, relation_type: str) -> Iterator[dict[str, Any]]:
         yield from self.query_relations(relation_type)
 
-    def _schema(self, ref: TypeRef) -> TypeSchema:
-        layout = self.engine.catalog().layouts.get(ref)
-        if layout is None:
-            raise ValidationError(f"{ref} is not in this store")
-        return layout.schema
-
     def _plan(
         self,
         kind: Kind,
@@ -350,7 +344,7 @@ class Repository:
         ref = TypeRef(kind, type_name)
         return Plan(
             ref,
-            {ref: self._schema(ref)},
+            {ref: self.engine.catalog().named(type_name, kind).schema},
             window,
             tuple(where),
             tuple(order),

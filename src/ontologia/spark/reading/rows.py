@@ -116,13 +116,8 @@ def resolve(engine: Engine, type_: type[Any] | str, kind: str | None) -> tuple[T
     if isinstance(declaration, Declaration):
         catalog.check({declaration.ref: declaration.schema})
         return declaration.ref, declaration.schema
-    found = [ref for ref in catalog.layouts if ref.name == type_ and kind in (None, ref.kind)]
-    if not found:
-        known = ", ".join(sorted(map(str, catalog.layouts))) or "none yet"
-        raise ValidationError(f"there is no type {type_!r} in this store; it has: {known}")
-    if len(found) > 1:
-        raise ValidationError(f"{type_!r} is an entity and a relation here: say which with kind")
-    return found[0], catalog.layouts[found[0]].schema
+    layout = catalog.named(str(type_), kind)
+    return layout.ref, layout.schema
 
 
 def window_of(
