@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Self
+
+LONGEST_KEY = 256
+"""Longer keys are not worth writing down beside every file."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """The first and the last key of some rows, of the first identity column; what is between may be there or not."""
+
+    low: str
+    high: str
+
+    @classmethod
+    def of(cls, spans: Iterable[KeySpan | None]) -> Self | None:
+        """What several files span together; None where that of one is not known."""
+        found = list(spans)
+        known = [span for span in found if span is not None]
+        if not found or len(known) < len(found):
+            return None
+        return cls(min(span.low for span in known), max(span.high for span in known))
+
+    def overlaps(self, other: KeySpan) -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+    @property
+    def is_short(self) -> bool:
+        return max(len(self.low), len(self.high)) <= LONGEST_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +43,23 @@ class DataFile:
     size: int | None = None
     row_count: int | None = None
     content_sha256: str | None = None
+    keys: KeySpan | None = field(default=None, compare=False)
+
+
+class SpansApart:
+    """Spans that do not overlap, in the order of their keys."""
+
+    def __init__(self) -> None:
+        self._lows: list[str] = []
+        self._highs: list[str] = []
+
+    def add(self, span: KeySpan) -> bool:
+        """Take a span in, unless it overlaps one that is here."""
+        place = bisect_left(self._lows, span.low)
+        if place < len(self._lows) and self._lows[place] <= span.high:
+            return False
+        if place and self._highs[place - 1] >= span.low:
+            return False
+        self._lows.insert(place, span.low)
+        self._highs.insert(place, span.high)
+        return True

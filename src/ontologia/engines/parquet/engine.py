@@ -34,7 +34,8 @@ from ontologia.engines.parquet.log.log import IndexVersion, Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
-from ontologia.engines.parquet.read.file_rows import FileRows
+from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
+from ontologia.engines.parquet.read.layers import layers
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force, scan
 from ontologia.engines.parquet.read.tails import Tails
@@ -161,16 +162,22 @@ class ParquetEngine(DuckEngine):
 
     @contextmanager
     def _relation(self, layout: TypeLayout, files: Scan, window: Window) -> Iterator[StoredRows]:
-        """The rows of a type in files. The commits after a snapshot are few, and stay in memory once read."""
+        """The rows of a type in files. Small commits stay in memory once read."""
         if not files.entries:
             yield EmptyRows(layout.ref)
             return
-        in_memory = window.deduplicated and files.upper is None
+        in_memory = window.deduplicated and files.upper is None and len(files.entries) > 1
+        split = layers(files.entries) if in_memory else None
+        if split is None or not split.small:
+            with self.reader.places(files.files) as places:
+                yield FileRows(layout.ref, files, places)
+            return
+        large = [file for entry in split.large for file in entry.files]
         with (
-            self.tails.table(layout, files.tail if in_memory else ()) as loaded,
-            self.reader.places(files.files if loaded is None else files.base) as places,
+            self.tails.loaded(layout, split, self.tails.key(layout, split)) as tail,
+            self.reader.places(large) as places,
         ):
-            yield FileRows(layout.ref, files, places, loaded)
+            yield LayeredRows(layout.ref, files, places, split, tail)
 
     def cover(self, ref: TypeRef, catalog: Catalog) -> Coverage:
         """The files of a type, of all its versions, at the head of a catalog."""
@@ -190,6 +197,9 @@ class ParquetEngine(DuckEngine):
 
     def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
         statement = super()._statement(plan, relations)
+        source = relations[plan.source]
+        if counts_all(plan) and isinstance(source, FileRows) and source.count is not None:
+            return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
         sql = statement.sql
         for relation in relations.values():
             if isinstance(relation, FileRows):

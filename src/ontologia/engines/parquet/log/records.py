@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, ref_from
-from ontologia.files.data_files import DataFile
+from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.json_objects import optional_text, rest, text, whole
 from ontologia.model import TypeRef
 
@@ -66,9 +66,25 @@ class Head:
         }
 
 
+def _read_keys(body: Mapping[str, Any]) -> KeySpan | None:
+    """Between which keys the rows of a file lie, where it was written down."""
+    low, high = optional_text(body, "min_key"), optional_text(body, "max_key")
+    return None if low is None or high is None else KeySpan(low, high)
+
+
+def _keys_body(keys: KeySpan | None) -> dict[str, Any]:
+    return {} if keys is None or not keys.is_short else {"min_key": keys.low, "max_key": keys.high}
+
+
 def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
     return tuple(
-        DataFile(text(item, "path"), whole(item, "size"), whole(item, "row_count"), optional_text(item, CONTENT_SHA256))
+        DataFile(
+            text(item, "path"),
+            whole(item, "size"),
+            whole(item, "row_count"),
+            optional_text(item, CONTENT_SHA256),
+            _read_keys(item),
+        )
         for item in body.get("parts", ())
     )
 
@@ -81,7 +97,7 @@ def _parts_body(parts: Sequence[DataFile]) -> dict[str, Any]:
 
 
 def _part_body(part: DataFile) -> dict[str, Any]:
-    body = {"path": part.path, "size": part.size, "row_count": part.row_count}
+    body = {"path": part.path, "size": part.size, "row_count": part.row_count, **_keys_body(part.keys)}
     return body if part.content_sha256 is None else {**body, CONTENT_SHA256: part.content_sha256}
 
 
@@ -96,6 +112,7 @@ class CommitFile:
     content_sha256: str
     size: int | None = None
     parts: tuple[DataFile, ...] = ()
+    keys: KeySpan | None = None
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
@@ -107,6 +124,7 @@ class CommitFile:
             text(body, "content_sha256"),
             body.get("size"),
             _read_parts(body),
+            _read_keys(body),
         )
 
     def body(self) -> dict[str, Any]:
@@ -118,6 +136,7 @@ class CommitFile:
             "schema_version_id": self.schema_version_id,
             "content_sha256": self.content_sha256,
             "size": self.size,
+            **_keys_body(self.keys),
             **_parts_body(self.parts),
         }
 
@@ -185,6 +204,10 @@ class IndexEntry:
     parts: tuple[DataFile, ...] = ()
     content_sha256: str | None = field(default=None, compare=False)
     """The hash of one file; parts have theirs."""
+    own_keys: KeySpan | None = field(default=None, compare=False)
+    """Between which keys the rows of one file lie; parts have theirs."""
+    rows_in_force: int | None = field(default=None, compare=False)
+    """How many rows of a snapshot were not superseded when it was made."""
     other: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -200,7 +223,9 @@ class IndexEntry:
             body.get("row_count"),
             _read_parts(body),
             digest,
-            rest(body, *names, CONTENT_SHA256),
+            _read_keys(body),
+            body.get("rows_in_force"),
+            rest(body, *names, CONTENT_SHA256, "min_key", "max_key", "rows_in_force"),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
@@ -209,7 +234,17 @@ class IndexEntry:
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The Parquet files to read."""
-        return self.parts or (DataFile(self.path, self.size, self.row_count, self.content_sha256),)
+        return self.parts or (DataFile(self.path, self.size, self.row_count, self.content_sha256, self.own_keys),)
+
+    @property
+    def keys(self) -> KeySpan | None:
+        """Between which keys the rows lie."""
+        return KeySpan.of(part.keys for part in self.parts) if self.parts else self.own_keys
+
+    @property
+    def current_row_count(self) -> int | None:
+        """How many identities have a row here, where it was written down."""
+        return self.rows_in_force if self.is_snapshot else self.row_count
 
     @property
     def is_snapshot(self) -> bool:
@@ -224,6 +259,7 @@ class IndexEntry:
             "size": self.size,
             "row_count": self.row_count,
             CONTENT_SHA256: self.content_sha256,
+            "rows_in_force": self.rows_in_force,
         }
         return {
             **self.other,
@@ -231,6 +267,7 @@ class IndexEntry:
             "max_commit_id": self.max_commit_id,
             "path": self.path,
             **{name: value for name, value in optional.items() if value is not None},
+            **_keys_body(self.own_keys),
             **_parts_body(self.parts),
         }
 

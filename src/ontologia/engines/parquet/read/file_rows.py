@@ -1,91 +1,85 @@
 """A type's files as rows in a window of time, in DuckDB's SQL (RFC 0004 §4.3, §4.4).
 
-Over a snapshot, latest and as-of are plain filters, because each row knows the commit that superseded it. Only the
-commits after it go through a window function.
+Rows that need no care are selected as they are: those of a commit, which has each identity once, and those of a
+snapshot, which know the commit that superseded them. What later commits superseded is left out by its place in the
+file where the later ones are in memory, and by its identity where they are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import IndexEntry
+from ontologia.engines.parquet.read.layers import Layers
 from ontologia.engines.parquet.read.scan import Scan
+from ontologia.engines.parquet.read.tails import Tail
+from ontologia.files.data_files import DataFile
 from ontologia.files.duck import READ_OPTIONS
 from ontologia.files.names import encode_name
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import StoredRows, keep_newest
 
+ROW_NUMBER = "file_row_number"
+
 
 class FileRows(StoredRows):
-    """The rows of a type in its files. `places` says where each file can be read, by path.
+    """The rows of a type in its files. `places` says where each file can be read, by path."""
 
-    `tail_table` holds the newest rows of the commits after the snapshot, where somebody has loaded them.
-    """
-
-    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str], tail_table: str | None = None) -> None:
+    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str]) -> None:
         self.ref = ref
         self.scan = scan
         self.places = places
-        self.tail_table = tail_table
-        read = scan.entries if tail_table is None else [entry for entry in scan.entries if entry is scan.snapshot]
-        loaded = tail_table is not None
-        self.key = (ref, scan.upper, loaded, tuple((entry.is_snapshot, *self._places([entry])) for entry in read))
+        entries = tuple((entry.is_snapshot, *self._places(entry.files)) for entry in scan.entries)
+        self.key: Hashable = (ref, scan.upper, len(scan.apart), entries)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         if not window.deduplicated:
             since = [exp.GT(this=_column(COMMIT_ID), expression=_bound())] if window.mode == "since" else []
-            return self._select(names, self.scan.entries).where(*since, *self._upper())
-        if self.scan.snapshot is None:
-            return self._newest(names)
-        if self.scan.inside_snapshot or not self.scan.tail:
-            return self._settled(names, self.scan.snapshot)
-        base = self._not_superseded(self._settled(names, self.scan.snapshot))
-        return exp.select(*map(_column, names)).from_(exp.union(base, self._newest(names), distinct=False).subquery())
-
-    def _settled(self, names: Sequence[str], snapshot: IndexEntry) -> exp.Select:
-        """The rows of the snapshot that were in force at the end of the window."""
-        current = _column(SUPERSEDED_BY).is_(exp.null())
-        if not self.scan.inside_snapshot:
-            return self._select(names, [snapshot]).where(current)
-        later = exp.GT(this=_column(SUPERSEDED_BY), expression=self._end())
-        return self._select(names, [snapshot]).where(exp.or_(current, later), *self._upper())
-
-    def _newest(self, names: Sequence[str]) -> exp.Select:
-        """The last row of each identity among the commits after the snapshot."""
-        select = self._tail(names)
-        if self.tail_table is not None or len(self.scan.tail) == 1:  # one commit has each identity once
-            return select
-        return keep_newest(select, self.ref.identity)
-
-    def _not_superseded(self, base: exp.Select) -> exp.Select:
-        """Without the identities that a later commit has a row of. Those are few, so that this is one small table."""
-        names = self.ref.identity
-        later = self._tail(names).subquery("later")
-        same = [
-            exp.EQ(this=exp.column(name, table="later", quoted=True), expression=exp.column(name, "t", quoted=True))
-            for name in names
-        ]
-        return base.join(later, on=exp.and_(*same), join_type="anti")
-
-    def _tail(self, names: Sequence[str]) -> exp.Select:
-        if self.tail_table is not None:
-            # The table changes with every commit, the statement does not: it names a place, which `fill_in` replaces.
-            table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
-            return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
-        return self._select(names, self.scan.tail).where(*self._upper())
+            return self.select(names, self.scan.files).where(*since, *self._upper())
+        base = self._apart(names)
+        if not self.scan.tail:
+            return together(names, base)
+        later = self.select(self.ref.identity, self.scan.tail_files).where(*self._upper())
+        base = [without(part, later, self.ref.identity) for part in base]
+        return together(names, [*base, self._newest(names)])
 
     @property
-    def _tail_place(self) -> str:
-        return f"the tail of {self.ref.kind} {encode_name(self.ref.name)}"
+    def count(self) -> int | None:
+        """How many rows are in force, where that is known without looking."""
+        if self.scan.tail or self.scan.upper is not None:
+            return None
+        return in_force(self.scan.apart)
 
     def fill_in(self, sql: str) -> str:
-        """A statement over this relation with the table of this tail in it."""
-        return sql if self.tail_table is None else sql.replace(f'"{self._tail_place}"', self.tail_table)
+        """A statement over these rows with what it leaves open filled in."""
+        return sql
+
+    def _apart(self, names: Sequence[str]) -> list[exp.Select]:
+        """The rows that need no care, as they were at the end of the window."""
+        parts = []
+        commits = [file for entry in self.scan.apart if not entry.is_snapshot for file in entry.files]
+        snapshots = [file for entry in self.scan.apart if entry.is_snapshot for file in entry.files]
+        if commits:
+            parts.append(self.select(names, commits).where(*self._upper()))
+        if snapshots:
+            current: exp.Expr = _column(SUPERSEDED_BY).is_(exp.null())
+            if self.scan.inside_snapshot:
+                current = exp.or_(current, exp.GT(this=_column(SUPERSEDED_BY), expression=self._end()))
+            parts.append(self.select(names, snapshots).where(current, *self._upper()))
+        return parts
+
+    def _newest(self, names: Sequence[str]) -> exp.Select:
+        """The last row of each identity in the tail."""
+        select = self.select(names, self.scan.tail_files).where(*self._upper())
+        if len(self.scan.tail) == 1 and not self.scan.tail[0].is_snapshot:  # one commit has each identity once
+            return select
+        return keep_newest(select, self.ref.identity)
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:
@@ -95,15 +89,128 @@ class FileRows(StoredRows):
     def _end(self) -> exp.Expression:
         return exp.Literal.number(self.scan.upper)
 
-    def _places(self, entries: Sequence[IndexEntry]) -> list[str]:
-        return [self.places[file.path] for entry in entries for file in entry.files]
+    def _places(self, files: Iterable[DataFile]) -> list[str]:
+        return [self.places[file.path] for file in files]
 
-    def _select(self, names: Sequence[str], entries: Sequence[IndexEntry]) -> exp.Select:
-        files = exp.Array(expressions=[exp.Literal.string(place) for place in self._places(entries)])
-        how = [exp.EQ(this=exp.column(name), expression=exp.convert(value)) for name, value in READ_OPTIONS.items()]
-        read = exp.Anonymous(this="read_parquet", expressions=[files, *how])
+    def select(self, names: Sequence[str], files: Iterable[DataFile], *, numbered: bool = False) -> exp.Select:
+        """Columns of files, under the alias `t`; with the number of each row in its file where it is asked for."""
+        array = exp.Array(expressions=[exp.Literal.string(place) for place in self._places(files)])
+        options = READ_OPTIONS | ({ROW_NUMBER: True} if numbered else {})
+        how = [exp.EQ(this=exp.column(name), expression=exp.convert(value)) for name, value in options.items()]
+        read = exp.Anonymous(this="read_parquet", expressions=[array, *how])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
         return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Files that one SELECT reads: those with rows that were superseded are read one by one."""
+
+    files: tuple[DataFile, ...]
+    is_snapshot: bool
+    later: tuple[IndexEntry, ...]
+    superseded: bool
+
+
+class LayeredRows(FileRows):
+    """The rows of a type whose small commits are in memory.
+
+    The tables in memory change with every commit, the statement does not: it names places, which `fill_in` replaces.
+    """
+
+    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str], layers: Layers, tail: Tail) -> None:
+        self.ref = ref
+        self.scan = scan
+        self.places = places
+        self.layers = layers
+        self.tail = tail
+        self._parts = self._divided()
+        parts = tuple(
+            (part.is_snapshot, part.superseded, *(tuple(self._places(entry.files)) for entry in part.later), "of")
+            + tuple(self._places(part.files))
+            for part in self._parts
+        )
+        self.key = (ref, "layered", parts)
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+        names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
+        table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
+        small = exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
+        return together(names, [*(self._large(names, part) for part in self._parts), small])
+
+    def fill_in(self, sql: str) -> str:
+        for part in self._parts:
+            if part.superseded:
+                table, _ = self.tail.superseded[part.files[0].path]
+                sql = sql.replace(f'"{self._place_of(part)}"', table)
+        return sql.replace(f'"{self._tail_place}"', self.tail.table)
+
+    @property
+    def count(self) -> int | None:
+        large = in_force(self.layers.large)
+        if large is None or any(self.layers.later):
+            return None
+        return large + self.tail.rows - sum(count for _, count in self.tail.superseded.values())
+
+    def _divided(self) -> list[_Part]:
+        """Files that are read alike, together."""
+        found: list[_Part] = []
+        alike: dict[tuple[bool, tuple[IndexEntry, ...]], list[DataFile]] = {}
+        for entry, later in zip(self.layers.large, self.layers.later, strict=True):
+            for file in entry.files:
+                if file.path in self.tail.superseded:
+                    found.append(_Part((file,), entry.is_snapshot, later, True))
+                else:
+                    alike.setdefault((entry.is_snapshot, later), []).append(file)
+        whole = [_Part(tuple(files), is_snapshot, later, False) for (is_snapshot, later), files in alike.items()]
+        return [*whole, *found]
+
+    def _large(self, names: Sequence[str], part: _Part) -> exp.Select:
+        select = self.select(names, part.files, numbered=part.superseded)
+        if part.is_snapshot:
+            select = select.where(_column(SUPERSEDED_BY).is_(exp.null()))
+        if part.superseded:
+            table = exp.to_table("x", alias="gone")
+            table.set("this", exp.to_identifier(self._place_of(part), quoted=True))
+            same = exp.EQ(
+                this=exp.column("n", table="gone", quoted=True), expression=exp.column(ROW_NUMBER, table="t", quoted=True)
+            )
+            select = select.join(table, on=same, join_type="anti")
+        if part.later:
+            files = [file for entry in part.later for file in entry.files]
+            select = without(select, self.select(self.ref.identity, files), self.ref.identity)
+        return select
+
+    @property
+    def _tail_place(self) -> str:
+        return f"the tail of {self.ref.kind} {encode_name(self.ref.name)}"
+
+    def _place_of(self, part: _Part) -> str:
+        return f"{self._tail_place} in {self.places[part.files[0].path]}".replace('"', "'")
+
+
+def in_force(entries: Iterable[IndexEntry]) -> int | None:
+    """How many rows of these entries are in force by themselves; None where somebody did not count them."""
+    counts = [entry.current_row_count for entry in entries]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def together(names: Sequence[str], parts: Sequence[exp.Select]) -> exp.Select:
+    """The rows of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    union = exp.union(*parts, distinct=False)
+    return exp.select(*map(_column, names)).from_(union.subquery())
+
+
+def without(rows: exp.Select, later: exp.Select, identity: Sequence[str]) -> exp.Select:
+    """Rows whose identity later ones do not have."""
+    same = [
+        exp.EQ(this=exp.column(name, table="later", quoted=True), expression=exp.column(name, "t", quoted=True))
+        for name in identity
+    ]
+    return rows.join(later.copy().subquery("later"), on=exp.and_(*same), join_type="anti")
 
 
 def _column(name: str) -> exp.Column:

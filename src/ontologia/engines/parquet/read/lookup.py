@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.read.scan import Scan
+from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names
 from ontologia.engines.parquet.read.wanted import WantedKeys, touched_groups
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, Kept
 from ontologia.files.reading import FileReader
-from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.model import TypeSchema
 
 SMALL_FILE_BYTES = 1 << 20
 HELD_BYTES = 64 << 20
@@ -40,7 +41,7 @@ class Lookup:
         """The last row of each of these identities in the scan: commit, identity and fields."""
 
         wanted = WantedKeys.of(schema.ref.identity, keys)
-        found = [_shape(schema).empty_table()]
+        found = [row_shape(schema).empty_table()]
         room = max(SMALL_FILE_BYTES, wanted.keys.nbytes)  # many identities are matched with many rows at once
         for files in _batches(self._touched(schema, scan, wanted), room):
             if not wanted.keys.num_rows:
@@ -81,14 +82,14 @@ class Lookup:
     def _whole(self, schema: TypeSchema, file: DataFile) -> pa.Table:
 
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
-            return _shaped(schema, parquet.read(_stored(schema, parquet.metadata)))
+            return shaped(schema, parquet.read(stored_names(schema, parquet.metadata)))
 
     def _large(self, schema: TypeSchema, file: DataFile, wanted: WantedKeys, scan: Scan) -> Iterator[pa.Table]:
         """The rows of a large file that are likely wanted, by row group."""
 
         footer = self._footers.get(file.path) or self._footer(schema, file)
         first = schema.ref.identity[0]
-        others = [name for name in _stored(schema, footer.metadata) if name != first]
+        others = [name for name in stored_names(schema, footer.metadata) if name != first]
         with (
             self._reader.opened(file) as source,
             pq.ParquetFile(
@@ -100,7 +101,7 @@ class Lookup:
                 places = likely.places_in(column)
                 if len(places):
                     rows = parquet.read_row_group(number, others).append_column(first, column)
-                    yield _shaped(schema, rows.take(places))
+                    yield shaped(schema, rows.take(places))
 
 
 def _is_small(file: DataFile) -> bool:
@@ -119,26 +120,3 @@ def _batches(files: Iterable[DataFile], room: int) -> Iterator[list[DataFile]]:
         batch.append(file)
     if batch:
         yield batch
-
-
-def _shape(schema: TypeSchema) -> pa.Schema:
-    """What a looked-up row has: commit, identity and fields."""
-
-    fields = [(COMMIT_ID, pa.int64()), *((name, pa.string()) for name in schema.ref.identity)]
-    return pa.schema([*fields, *((column.physical, column.arrow_type) for column in schema.columns)])
-
-
-def _stored(schema: TypeSchema, metadata: pq.FileMetaData) -> list[str]:
-    """The columns of a row that a file has."""
-    return [name for name in _shape(schema).names if name in metadata.schema.names]
-
-
-def _shaped(schema: TypeSchema, rows: pa.Table) -> pa.Table:
-    """Rows of a file as looked-up rows; what the file has no column for is null."""
-
-    shape = _shape(schema)
-    columns = [
-        rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in shape
-    ]
-    return pa.table(columns, names=shape.names).cast(shape)

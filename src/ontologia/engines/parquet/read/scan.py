@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import Head, IndexEntry
-from ontologia.files.data_files import DataFile
+from ontologia.files.data_files import DataFile, SpansApart
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader, rows_between
 from ontologia.query.plan import Window
@@ -21,30 +21,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scan:
     """The files of one type in one window.
 
-    `snapshot` is compacted: every row knows the commit that superseded it. `tail` are the commits after it, whose
-    rows must be deduplicated. `upper` bounds the commits that count, where files may hold later ones.
+    The rows of `apart` need no care: a commit has each identity once, the rows of a snapshot know the commit that
+    superseded them, and no two of these entries have an identity in common. `tail` is what came after them, oldest
+    first: of each identity its last row counts, and supersedes the row that `apart` has. `upper` bounds the commits
+    that count, where files may hold later ones.
     """
 
-    snapshot: IndexEntry | None
+    apart: tuple[IndexEntry, ...]
     tail: tuple[IndexEntry, ...]
     upper: int | None
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
-        return self.tail if self.snapshot is None else (self.snapshot, *self.tail)
+        return (*self.apart, *self.tail)
 
     @property
     def files(self) -> list[DataFile]:
-        return [file for entry in self.entries for file in entry.files]
+        return [*self.base, *self.tail_files]
 
     @property
     def base(self) -> list[DataFile]:
-        """The files of the snapshot."""
-        return [] if self.snapshot is None else list(self.snapshot.files)
+        """The files of `apart`."""
+        return [file for entry in self.apart for file in entry.files]
 
     @property
     def tail_files(self) -> list[DataFile]:
@@ -52,12 +54,13 @@ class Scan:
 
     @property
     def inside_snapshot(self) -> bool:
-        """Whether the window ends within the snapshot, so that later rows of it are not superseding yet."""
-        return self.snapshot is not None and self.upper is not None and self.upper < self.snapshot.max_commit_id
+        """Whether the window ends within a snapshot, so that later rows of it are not superseding yet."""
+        upper = self.upper
+        return upper is not None and any(entry.is_snapshot and upper < entry.max_commit_id for entry in self.apart)
 
 
 def scan(entries: Sequence[IndexEntry], window: Window, head: Head) -> Scan:
-    """Prune the files of a type to a window."""
+    """Prune the files of a type, which come oldest first, to a window."""
     bound = head.commit_id
     if window.mode == "as_of" and window.commit is not None:
         bound = min(window.commit, bound)
@@ -65,18 +68,30 @@ def scan(entries: Sequence[IndexEntry], window: Window, head: Head) -> Scan:
     if window.mode == "since" and window.commit is not None:
         kept = [entry for entry in kept if entry.max_commit_id > window.commit]
     beyond = any(entry.max_commit_id > bound for entry in kept)
-    snapshot = next((entry for entry in kept if entry.is_snapshot), None) if window.deduplicated else None
-    if snapshot is not None and kept[0] is not snapshot:
-        snapshot = None  # something lies before it, so that it is no base to build on
-    tail = tuple(entry for entry in kept if entry is not snapshot)
-    return Scan(snapshot, tail, bound if beyond else None)
+    count = _apart(kept) if window.deduplicated else 0
+    return Scan(tuple(kept[:count]), tuple(kept[count:]), bound if beyond else None)
+
+
+def _apart(entries: Sequence[IndexEntry]) -> int:
+    """How many of the first entries have no identity in common, as far as the keys they span tell."""
+    seen = SpansApart()
+    for number, entry in enumerate(entries):
+        if entry.keys is None or not seen.add(entry.keys):
+            return max(number, 1)
+    return len(entries)
 
 
 def rows_in_force(
     reader: FileReader, scan: Scan, names: Sequence[str], keys: KeyRange, key: str
 ) -> Iterator[pa.Table] | None:
-    """The rows in force in a range, as files have them; None unless one commit or one snapshot has them all."""
-    if len(scan.entries) != 1 or scan.upper is not None:
+    """The rows in force in a range, as files have them; None where something supersedes them, or will have."""
+    if scan.tail or scan.upper is not None:
         return None
-    settled = None if scan.snapshot is None else SUPERSEDED_BY
-    return (rows for file in scan.files for rows in rows_between(reader, file, names, keys, key, where_null=settled))
+    return (
+        rows
+        for entry in scan.apart
+        for file in entry.files
+        for rows in rows_between(
+            reader, file, names, keys, key, where_null=SUPERSEDED_BY if entry.is_snapshot else None
+        )
+    )

@@ -74,7 +74,7 @@ def by_file(files: Scan, window: Window, head: int) -> list[Scan] | None:
     """
     entries = [entry for entry in files.entries if entry.min_commit_id <= head]
     found = [(entry, file) for entry in entries for file in entry.files]
-    is_apart = not window.deduplicated or len(entries) == 1
+    is_apart = not window.deduplicated or not any(entry.min_commit_id <= head for entry in files.tail)
     if not found or not is_apart or any(file.row_count is None or file.row_count > MOST_ROWS for _, file in found):
         return None
     found_shares: list[dict[IndexEntry, list[DataFile]]] = []
@@ -85,12 +85,12 @@ def by_file(files: Scan, window: Window, head: int) -> list[Scan] | None:
             room = shares.ROWS_PER_SHARE
         found_shares[-1].setdefault(entry, []).append(file)
         room -= file.row_count or 0
-    return [_share(files, share, files.upper if window.deduplicated else head) for share in found_shares]
+    return [_share(share, files.upper if window.deduplicated else head) for share in found_shares]
 
 
-def _share(files: Scan, share: Mapping[IndexEntry, Sequence[DataFile]], upper: int | None) -> Scan:
+def _share(share: Mapping[IndexEntry, Sequence[DataFile]], upper: int | None) -> Scan:
     chosen = {entry: {file.path for file in some} for entry, some in share.items()}
     entries = [
         replace(entry, parts=tuple(part for part in entry.parts if part.path in chosen[entry])) for entry in chosen
     ]
-    return Scan(None, tuple(entries), upper) if files.snapshot is None else Scan(entries[0], (), upper)
+    return Scan(tuple(entries), (), upper)

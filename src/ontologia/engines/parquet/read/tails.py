@@ -1,8 +1,9 @@
-"""The commits after a snapshot, kept as small tables in memory.
+"""Small commits, kept as one table in memory, and the places of the rows that they supersede in large files.
 
-A tail of fifty commits is fifty small files, and opening them costs more than reading the million rows before them.
-So the newest rows of a tail are loaded once, into a table of the in-process database, and a longer tail grows out of
-the one before it: only the files that are new are read. Files never change, so neither does such a table.
+A tail of fifty commits is fifty small files, and opening them costs more than reading the million rows before them. So
+the rows in force of small commits are loaded once, into a table of the in-process database, and a longer tail grows out
+of the one before it: only the files that are new are read, and only their keys are looked for in the large files. Files
+never change, so neither does what is known of them.
 """
 
 from __future__ import annotations
@@ -10,95 +11,209 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.parquet.log.records import IndexEntry
-from ontologia.files.duck import AS_STORED, Duck
-from ontologia.files.quoting import quote_names
+from ontologia.engines.parquet.read.layers import Layers
+from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names
+from ontologia.engines.parquet.read.superseded import Found, find
+from ontologia.engines.parquet.read.wanted import WantedKeys
+from ontologia.files.data_files import DataFile
+from ontologia.files.duck import Duck
+from ontologia.files.identity import identity_key
+from ontologia.files.quoting import quote_name, quote_names
 from ontologia.files.reading import FileReader
-from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 
-MOST_ROWS = 200_000
-TABLES_KEPT = 12
+TAILS_KEPT = 12
 
-Key = tuple[TypeRef, int, tuple[str, ...]]
+Places = npt.NDArray[np.int64]
 _numbers = itertools.count(1)
 
 
-@dataclass(slots=True)
-class _Table:
-    """A table, and how many questions read it now."""
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The rows in force of small commits: their table, and by the path of a large file the table that has, as `n`, the
+    numbers of its rows that they supersede, and how many these are."""
 
-    name: str
+    table: str
+    rows: int
+    superseded: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+class _Key:
+    """What a tail is of. Its hash is taken once: it may be of thousands of paths."""
+
+    __slots__ = ("_hash", "of", "small")
+
+    def __init__(self, layout: TypeLayout, layers: Layers) -> None:
+        self.of: tuple[TypeRef, int, tuple[str, ...]] = (
+            layout.ref,
+            layout.schema_version_id,
+            tuple(entry.path for entry in layers.large),
+        )
+        self.small = tuple(entry.path for entry in layers.small)
+        self._hash = hash((self.of, self.small))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, _Key) and self._hash == other._hash and (self.of, self.small) == (other.of, other.small)
+
+    def begins(self, other: _Key) -> bool:
+        """Whether the other one is this, and more commits after it."""
+        return self.of == other.of and self.small == other.small[: len(self.small)]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A tail in the making or made, and how many questions read it now."""
+
+    number: int
+    places: dict[str, Places] = field(default_factory=dict)
     users: int = 0
+    tail: Tail | None = None
+
+    @property
+    def table(self) -> str:
+        return f"tail_{self.number}"
 
 
 class Tails:
-    """The tables of one engine. Longer tails than `MOST_ROWS` are read from their files, as before."""
+    """The tails of one engine."""
 
     def __init__(self, duck: Duck, reader: FileReader) -> None:
         self._duck = duck
         self._reader = reader
-        self._known: OrderedDict[Key, _Table] = OrderedDict()
+        self._known: OrderedDict[_Key, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    @contextmanager
-    def table(self, layout: TypeLayout, tail: Sequence[IndexEntry]) -> Iterator[str | None]:
-        """The table with the newest row of each identity in these commits; None where files are to be read.
+    @staticmethod
+    def key(layout: TypeLayout, layers: Layers) -> _Key:
+        """What `loaded` finds a tail by; worth keeping by who asks again."""
+        return _Key(layout, layers)
 
-        It stays while in the block, however many others are asked for meanwhile.
-        """
-        if len(tail) < 2 or sum(MOST_ROWS if e.row_count is None else e.row_count for e in tail) > MOST_ROWS:
-            yield None
-            return
-        key = _key(layout, tuple(entry.path for entry in tail))
+    @contextmanager
+    def loaded(self, layout: TypeLayout, layers: Layers, key: _Key) -> Iterator[Tail]:
+        """The rows of these small commits that are in force. They stay while in the block, however many others are
+        asked for meanwhile."""
         with self._lock:
-            found = self._known.get(key) or self._made(layout, tail, key)
+            kept = self._known.get(key) or self._made(layout, layers, key)
             self._known.move_to_end(key)
-            found.users += 1
+            kept.users += 1
+            assert kept.tail is not None
         try:
-            yield found.name
+            yield kept.tail
         finally:
             with self._lock:
-                found.users -= 1
+                kept.users -= 1
                 self._drop_unused()
 
     def _drop_unused(self) -> None:
-        """Keep the tables that were used last, and all that are in use."""
-        surplus = len(self._known) - TABLES_KEPT
-        if surplus <= 0:
-            return
-        idle = [key for key, table in self._known.items() if not table.users][:surplus]
+        """Keep the tails that were used last, and all that are in use."""
+        surplus = len(self._known) - TAILS_KEPT
+        if surplus > 0:
+            for key in [key for key, kept in self._known.items() if not kept.users][:surplus]:
+                self._drop(self._known.pop(key))
+
+    def _drop(self, kept: _Kept) -> None:
         with self._duck.cursor() as cursor:
-            for key in idle:
-                cursor.execute(f"DROP TABLE {self._known.pop(key).name}")
+            for table in (kept.table, *(_table_of_places(kept, number) for number in range(len(kept.places)))):
+                cursor.execute(f"DROP TABLE IF EXISTS {table}")
 
-    def _made(self, layout: TypeLayout, tail: Sequence[IndexEntry], key: Key) -> _Table:
-        """Make a table, out of the longest one that is a beginning of it."""
-        *_, paths = key
-        before = next((n for n in range(len(paths) - 1, 0, -1) if _key(layout, paths[:n]) in self._known), 0)
-        older = self._known[_key(layout, paths[:before])].name if before else None
-        name = f"tail_{next(_numbers)}"
-        new = tail[before:]
-        identity = quote_names(layout.ref.identity)
-        columns = quote_names([*layout.ref.identity, COMMIT_ID, *(column.physical for column in layout.schema.columns)])
-        new_files = [file for entry in new for file in entry.files]
-        with self._reader.places(new_files) as places, self._duck.cursor() as cursor:
-            files = list(places.values())
-            newest = (
-                f"SELECT {columns} FROM read_parquet($files, {AS_STORED}) "
-                f"QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
-            )
-            cursor.execute(f"CREATE TABLE {name} AS {newest}", {"files": files})
-            if older is not None:
-                kept = f"SELECT {columns} FROM {older} ANTI JOIN (SELECT {identity} FROM {name}) USING ({identity})"
-                cursor.execute(f"INSERT INTO {name} {kept}")
-        found = self._known[key] = _Table(name)
-        return found
+    def _made(self, layout: TypeLayout, layers: Layers, key: _Key) -> _Kept:
+        """Make a tail: grow the longest one that is a beginning of it, in place where nobody reads that."""
+        older = max((known for known in self._known if known.begins(key)), key=lambda k: len(k.small), default=None)
+        before = None if older is None else self._known[older]
+        if older is not None and before is not None and not before.users:
+            del self._known[older]
+            kept = before
+        else:
+            kept = _Kept(next(_numbers), {} if before is None else dict(before.places))
+        new = layers.small[0 if older is None else len(older.small) :]
+        try:
+            rows = self._in_force(layout.schema, new, layers, kept)
+            self._store(layout.schema, rows, kept, grown_from=before)
+        except BaseException:
+            self._drop(kept)
+            raise
+        self._known[key] = kept
+        return kept
+
+    def _in_force(
+        self, schema: TypeSchema, new: Sequence[IndexEntry], layers: Layers, kept: _Kept
+    ) -> pa.Table:
+        """The rows of new commits without those that a later large file has; what they supersede is noted by its
+        place."""
+        rows = self._read(schema, [file for entry in new for file in entry.files])
+        for large in layers.large:
+            after = rows.filter(pc.greater(rows.column(COMMIT_ID), large.max_commit_id))
+            wanted = WantedKeys.of(schema.ref.identity, after)
+            for file in large.files:
+                self._note(kept, file, find(self._reader, file, wanted))
+            if after.num_rows < rows.num_rows:
+                rows = self._without(schema, rows, large)
+        return rows
+
+    def _note(self, kept: _Kept, file: DataFile, found: Iterable[Found]) -> None:
+        places = [item.places for item in found]
+        if places:
+            kept.places[file.path] = np.union1d(kept.places.get(file.path, np.empty(0, np.int64)), np.concatenate(places))
+
+    def _without(self, schema: TypeSchema, rows: pa.Table, large: IndexEntry) -> pa.Table:
+        """Without the rows of commits before a large one that have an identity of it."""
+        is_before = pc.less(rows.column(COMMIT_ID), large.min_commit_id)
+        wanted = WantedKeys.of(schema.ref.identity, rows.filter(is_before))
+        found = [item.identities for file in large.files for item in find(self._reader, file, wanted)]
+        if not found:
+            return rows
+        known = pa.chunked_array([chunk for column in found for chunk in column.chunks])
+        gone = pc.and_(is_before, pc.is_in(identity_key(rows, schema.ref.identity), value_set=known))
+        return rows.filter(pc.invert(gone))
+
+    def _read(self, schema: TypeSchema, files: Sequence[DataFile]) -> pa.Table:
+        """The rows of small files, read side by side."""
+
+        def read(file: DataFile) -> pa.Table:
+            with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+                return shaped(schema, parquet.read(stored_names(schema, parquet.metadata), use_threads=False))
+
+        return pa.concat_tables([row_shape(schema).empty_table(), *self._reader.objects.map(read, files)])
+
+    def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
+        """Put rows into the table of a tail, in place of older ones of the same identity."""
+        identity = quote_names(schema.ref.identity)
+        newest = f"SELECT * FROM fresh QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
+        with self._duck.cursor(fresh=rows) as cursor:
+            if grown_from is None:
+                cursor.execute(f"CREATE TABLE {kept.table} AS {newest}")
+            else:
+                same = " AND ".join(f"old.{name} = new.{name}" for name in map(quote_name, schema.ref.identity))
+                if grown_from is not kept:
+                    cursor.execute(f"CREATE TABLE {kept.table} AS SELECT * FROM {grown_from.table}")
+                cursor.execute(f"DELETE FROM {kept.table} old USING (SELECT {identity} FROM fresh) new WHERE {same}")
+                cursor.execute(f"INSERT INTO {kept.table} {newest}")
+            (count,) = cursor.execute(f"SELECT count(*) FROM {kept.table}").fetchone() or (0,)
+        superseded = {}
+        for number, (path, places) in enumerate(kept.places.items()):
+            table = _table_of_places(kept, number)
+            with self._duck.cursor(fresh=pa.table({"n": places})) as cursor:
+                cursor.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT n FROM fresh")
+            superseded[path] = (table, len(places))
+        kept.tail = Tail(kept.table, count, superseded)
 
 
-def _key(layout: TypeLayout, paths: tuple[str, ...]) -> Key:
-    return layout.ref, layout.schema_version_id, paths
+def _table_of_places(kept: _Kept, number: int) -> str:
+    return f"{kept.table}_superseded_{number}"
