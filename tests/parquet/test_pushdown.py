@@ -13,6 +13,7 @@ import pytest
 from ontologia import OntologiaConfig, left
 from ontologia.engines.parquet.care import snapshots
 from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.parquet.read import layers
 from ontologia.errors import StorageBackendError
 from ontologia.files import reading as remote
 from ontologia.objects import open_objects
@@ -90,13 +91,16 @@ def test_as_of_inside_a_snapshot_is_a_filter_and_not_a_window(session: Session) 
     assert session.query().entities(Customer).as_of(2).where(Customer.age < 0).count() == 999
 
 
-def test_only_the_commits_after_a_snapshot_go_through_a_window(compacted: Shop, tmp_path: Path) -> None:
+def test_no_commit_after_a_snapshot_goes_through_a_window(
+    compacted: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "LARGE_ROWS", 1_000)  # else a snapshot of this size is read into memory, too
     twin = Shop(compacted.copy().objects, compacted.version, tmp_path / "cache")
     twin.commit([Customer(id="c00001", name="tail", age=1)])
     twin.commit([Customer(id="c00002", name="tail", age=2), Customer(id="new", name="tail", age=3)])
     query = twin.session().query().entities(Customer)
     statement = query.explain().split("\n\n")[0]
-    assert statement.count("ROW_NUMBER()") <= 1
+    assert "ROW_NUMBER()" not in statement
     assert "superseded_by" in statement
     assert query.count() == 2_001
     assert query.where(Customer.name == "tail").count() == 3

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.documents import documents
+from ontologia.files.data_files import KeySpan
 from ontologia.files.identity import sort_by_identity
 from ontologia.files.spools import Spool
 from ontologia.files.writing import ROW_GROUP_ROWS, parquet_writer, write_rows
@@ -22,6 +23,7 @@ class RowFile:
     def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | Spool) -> None:
         self.layout = layout
         self.count = 0
+        self.keys: KeySpan | None = None
         self._commit_id = commit_id
         self._document = document
         self._schema = file_schema(layout.schema, document=document)
@@ -29,8 +31,10 @@ class RowFile:
         self._writer = parquet_writer(where, self._schema)
 
     def add(self, rows: pa.Table) -> None:
-        write_rows(self._writer, self._complete(rows), ROW_GROUP_ROWS)
+        complete = self._complete(rows)
+        write_rows(self._writer, complete, ROW_GROUP_ROWS)
         self.count += rows.num_rows
+        self.keys = span_of(complete, self.layout.ref.identity[0], self.keys)
 
     def close(self) -> None:
         self._writer.close()
@@ -47,6 +51,14 @@ class RowFile:
             columns[f"{ref.kind}_type"] = pa.repeat(pa.scalar(ref.name), rows.num_rows)
             columns["fields_json"] = pa.array(documents(self.layout.schema, rows), pa.string())
         return pa.table({field.name: columns[field.name] for field in self._schema}).cast(self._schema)
+
+
+def span_of(rows: pa.Table, key: str, before: KeySpan | None) -> KeySpan | None:
+    """The keys of rows that come sorted, and of others before them."""
+    if not rows.num_rows:
+        return before
+    keys = rows.column(key)
+    return KeySpan(keys[0].as_py(), keys[-1].as_py()).joined(before)
 
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:

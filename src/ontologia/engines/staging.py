@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.base import Transaction, TypeLayout
 from ontologia.engines.row_files import RowFile
-from ontologia.files.data_files import DataFile
+from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
 from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups
 from ontologia.objects import Location, Objects
@@ -42,11 +42,13 @@ class Staging:
         return PartWriter(self)
 
 
-def put_part(objects: Objects, folder: str, file: Path, rows: int) -> DataFile:
+def put_part(
+    objects: Objects, folder: str, file: Path, rows: int, keys: KeySpan | None, rows_in_force: int | None = None
+) -> DataFile:
     """Put a local file into a folder of a store, under a name of its own."""
     path = f"{folder}part-{uuid.uuid4().hex}.parquet"
     objects.put_file(path, file)
-    return DataFile(path, file.stat().st_size, rows, hash_of_file(file))
+    return DataFile(path, file.stat().st_size, rows, hash_of_file(file), keys, rows_in_force)
 
 
 def append_parts(transaction: Transaction, layout: TypeLayout, parts: Sequence[DataFile], objects: Objects) -> None:
@@ -95,7 +97,8 @@ class PartWriter:
     def _put(self) -> None:
         if self._file is not None:
             self._file.close()
-            self._done.append(put_part(self._objects, self.staging.folder, self._path, self._file.count))
+            file = self._file
+            self._done.append(put_part(self._objects, self.staging.folder, self._path, file.count, file.keys))
             self._file = None
 
     def finish(self) -> list[DataFile]:

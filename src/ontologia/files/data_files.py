@@ -27,6 +27,10 @@ class KeySpan:
             return None
         return cls(min(span.low for span in known), max(span.high for span in known))
 
+    def joined(self, other: KeySpan | None) -> KeySpan:
+        """Both spans as one."""
+        return self if other is None else KeySpan(min(self.low, other.low), max(self.high, other.high))
+
     def overlaps(self, other: KeySpan) -> bool:
         return self.low <= other.high and other.low <= self.high
 
@@ -37,13 +41,15 @@ class KeySpan:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file in a store: its key, and its size, its rows and its hash where somebody wrote them down."""
+    """A Parquet file in a store: its path, and what somebody wrote down of it: its size, its rows, its hash, between
+    which keys the rows lie, and how many of them, in a snapshot, nothing superseded."""
 
     path: str
     size: int | None = None
     row_count: int | None = None
     content_sha256: str | None = None
     keys: KeySpan | None = field(default=None, compare=False)
+    rows_in_force: int | None = field(default=None, compare=False)
 
 
 class SpansApart:

@@ -108,6 +108,14 @@ class Plan:
                 yield from aggregate.where.conditions()
 
     @property
+    def counts_all(self) -> bool:
+        """Whether it asks for nothing but how many rows there are."""
+        asked = [(aggregate.function, aggregate.where) for _, aggregate in self.aggregates]
+        return asked == [("count", None)] and not (
+            self.where or self.groups or self.having or self.hops or self.keyed or self.search
+        )
+
+    @property
     def shape(self) -> Hashable:
         """Equal for plans that compile to the same statement."""
         return (

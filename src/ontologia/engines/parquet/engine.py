@@ -198,7 +198,7 @@ class ParquetEngine(DuckEngine):
     def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
         statement = super()._statement(plan, relations)
         source = relations[plan.source]
-        if counts_all(plan) and isinstance(source, FileRows) and source.count is not None:
+        if plan.counts_all and isinstance(source, FileRows) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
         sql = statement.sql
         for relation in relations.values():

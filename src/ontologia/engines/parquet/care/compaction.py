@@ -104,7 +104,7 @@ def _write(engine: ParquetEngine, job: Job, summary: TypeCompaction, workers: Wo
         sum(file.size or 0 for file in written),
         sum(file.row_count or 0 for file in written),
         parts,
-        written[0].content_sha256 if workers is None else None,
+        *((written[0].content_sha256, written[0].keys, written[0].rows_in_force) if workers is None else ()),
     )
 
 

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from ontologia.engines import shares
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.read.shares import cuts_of_files, is_small
-from ontologia.engines.row_files import file_schema
+from ontologia.engines.row_files import file_schema, span_of
 from ontologia.engines.staging import PART_BYTES, put_part
-from ontologia.files.data_files import DataFile
+from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
 from ontologia.files.identity import identity_key
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
@@ -103,9 +103,10 @@ class SnapshotTask:
                 sorter.add(table)
             for table in add_superseding(_cut(sorter.chunks()), self.identity):
                 file.add(table)
-            path, rows = file.complete()
+            path = file.complete()
             reader.objects.put_file(self.path, path)
-            return DataFile(self.path, path.stat().st_size, rows, hash_of_file(path))
+            size, digest = path.stat().st_size, hash_of_file(path)
+            return DataFile(self.path, size, file.rows, digest, file.keys, file.rows_in_force)
 
     def write_range(self, keys: KeyRange) -> list[DataFile]:
         """Write one range of keys, read from all files, as parts."""
@@ -125,13 +126,14 @@ class SnapshotTask:
                 file.add(table)
                 if file.size >= PART_BYTES:
                     done.append(self._put(file))
-            if file.rows:
+            if not file.is_complete:
                 done.append(self._put(file))
         return done
 
     def _put(self, file: SnapshotFile) -> DataFile:
-        path, rows = file.complete()
-        return put_part(self.open_reader().objects, f"{self.path}/", path, rows)
+        path = file.complete()
+        objects = self.open_reader().objects
+        return put_part(objects, f"{self.path}/", path, file.rows, file.keys, file.rows_in_force)
 
 
 def _cut(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -160,7 +162,8 @@ class SnapshotFile:
     """A snapshot's file in the making: current rows, and beside them the superseded ones until it is complete."""
 
     def __init__(self, task: SnapshotTask) -> None:
-        self.rows = 0
+        self._begin()
+        self._key = task.identity[0]
         self._schema = task.file_schema
         self._local = tempfile.TemporaryDirectory(prefix="ontologia-snapshot-")
         self._writers: dict[str, pq.ParquetWriter] = {}
@@ -180,14 +183,25 @@ class SnapshotFile:
         """How many bytes were written so far."""
         return sum(self._path(name).stat().st_size for name in self._writers)
 
+    def _begin(self) -> None:
+        self.rows = self.rows_in_force = 0
+        self.keys: KeySpan | None = None
+        self.is_complete = True
+
     def add(self, table: pa.Table) -> None:
+        if self.is_complete:
+            self._begin()
         rows = table.select(self._schema.names).cast(self._schema)
         old = pc.is_valid(rows.column(SUPERSEDED_BY))
-        self._groups["current"].add(rows.filter(pc.invert(old)))
+        current = rows.filter(pc.invert(old))
+        self._groups["current"].add(current)
         self._groups["superseded"].add(rows.filter(old))
         self.rows += rows.num_rows
+        self.rows_in_force += current.num_rows
+        self.keys = span_of(rows, self._key, self.keys)
+        self.is_complete = self.is_complete and not rows.num_rows
 
-    def complete(self) -> tuple[Path, int]:
+    def complete(self) -> Path:
         """Put the superseded rows behind the current ones. What is added afterwards is another file."""
         for groups in self._groups.values():
             groups.finish()
@@ -198,8 +212,8 @@ class SnapshotFile:
                 for table in gather(reader.iter_batches(batch_size=SNAPSHOT_GROUP_ROWS)):
                     self._write("current", table)
         self._writers.pop("current").close()
-        rows, self.rows = self.rows, 0
-        return self._path("current"), rows
+        self.is_complete = True
+        return self._path("current")
 
     def _path(self, name: str) -> Path:
         return Path(self._local.name, f"{name}.parquet")

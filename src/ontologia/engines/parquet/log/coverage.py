@@ -63,7 +63,15 @@ def _agrees(entries: Sequence[IndexEntry], commit_id: int, latest: CommitFile | 
 def entry_of(commit_id: int, file: CommitFile) -> IndexEntry:
     digest = None if file.parts else file.content_sha256  # a bulk load has the hash of its parts' names there
     return IndexEntry(
-        commit_id, commit_id, file.path, file.schema_version_id, file.size, file.row_count, file.parts, digest
+        commit_id,
+        commit_id,
+        file.path,
+        file.schema_version_id,
+        file.size,
+        file.row_count,
+        file.parts,
+        digest,
+        file.keys,
     )
 
 

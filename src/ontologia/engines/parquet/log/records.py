@@ -16,6 +16,7 @@ from ontologia.files.json_objects import optional_text, rest, text, whole
 from ontologia.model import TypeRef
 
 CONTENT_SHA256 = "content_sha256"
+ROWS_IN_FORCE = "rows_in_force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
             whole(item, "row_count"),
             optional_text(item, CONTENT_SHA256),
             _read_keys(item),
+            item.get(ROWS_IN_FORCE),
         )
         for item in body.get("parts", ())
     )
@@ -97,8 +99,14 @@ def _parts_body(parts: Sequence[DataFile]) -> dict[str, Any]:
 
 
 def _part_body(part: DataFile) -> dict[str, Any]:
-    body = {"path": part.path, "size": part.size, "row_count": part.row_count, **_keys_body(part.keys)}
-    return body if part.content_sha256 is None else {**body, CONTENT_SHA256: part.content_sha256}
+    optional = {CONTENT_SHA256: part.content_sha256, ROWS_IN_FORCE: part.rows_in_force}
+    return {
+        "path": part.path,
+        "size": part.size,
+        "row_count": part.row_count,
+        **_keys_body(part.keys),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +232,8 @@ class IndexEntry:
             _read_parts(body),
             digest,
             _read_keys(body),
-            body.get("rows_in_force"),
-            rest(body, *names, CONTENT_SHA256, "min_key", "max_key", "rows_in_force"),
+            body.get(ROWS_IN_FORCE),
+            rest(body, *names, CONTENT_SHA256, "min_key", "max_key", ROWS_IN_FORCE),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
@@ -234,7 +242,9 @@ class IndexEntry:
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The Parquet files to read."""
-        return self.parts or (DataFile(self.path, self.size, self.row_count, self.content_sha256, self.own_keys),)
+        return self.parts or (
+            DataFile(self.path, self.size, self.row_count, self.content_sha256, self.own_keys, self.rows_in_force),
+        )
 
     @property
     def keys(self) -> KeySpan | None:
@@ -244,7 +254,11 @@ class IndexEntry:
     @property
     def current_row_count(self) -> int | None:
         """How many identities have a row here, where it was written down."""
-        return self.rows_in_force if self.is_snapshot else self.row_count
+        if not self.is_snapshot:
+            return self.row_count
+        counts = [file.rows_in_force for file in self.files]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
 
     @property
     def is_snapshot(self) -> bool:
@@ -259,7 +273,7 @@ class IndexEntry:
             "size": self.size,
             "row_count": self.row_count,
             CONTENT_SHA256: self.content_sha256,
-            "rows_in_force": self.rows_in_force,
+            ROWS_IN_FORCE: self.rows_in_force,
         }
         return {
             **self.other,

@@ -126,8 +126,12 @@ class LayeredRows(FileRows):
         self.tail = tail
         self._parts = self._divided()
         parts = tuple(
-            (part.is_snapshot, part.superseded, *(tuple(self._places(entry.files)) for entry in part.later), "of")
-            + tuple(self._places(part.files))
+            (
+                part.is_snapshot,
+                part.superseded,
+                tuple(self._places(part.files)),
+                *(tuple(self._places(entry.files)) for entry in part.later),
+            )
             for part in self._parts
         )
         self.key = (ref, "layered", parts)
@@ -173,7 +177,8 @@ class LayeredRows(FileRows):
             table = exp.to_table("x", alias="gone")
             table.set("this", exp.to_identifier(self._place_of(part), quoted=True))
             same = exp.EQ(
-                this=exp.column("n", table="gone", quoted=True), expression=exp.column(ROW_NUMBER, table="t", quoted=True)
+                this=exp.column("n", table="gone", quoted=True),
+                expression=exp.column(ROW_NUMBER, table="t", quoted=True),
             )
             select = select.join(table, on=same, join_type="anti")
         if part.later:

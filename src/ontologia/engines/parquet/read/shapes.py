@@ -1,4 +1,4 @@
-"""What a row of a type looks like when it was taken out of a file: commit, identity and fields, whatever the file has."""
+"""The shape of a row that was taken out of a file: commit, identity and fields, whatever the file has."""
 
 from __future__ import annotations
 

@@ -70,7 +70,9 @@ class _Key:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, _Key) and self._hash == other._hash and (self.of, self.small) == (other.of, other.small)
+        return (
+            isinstance(other, _Key) and self._hash == other._hash and (self.of, self.small) == (other.of, other.small)
+        )
 
     def begins(self, other: _Key) -> bool:
         """Whether the other one is this, and more commits after it."""
@@ -152,9 +154,7 @@ class Tails:
         self._known[key] = kept
         return kept
 
-    def _in_force(
-        self, schema: TypeSchema, new: Sequence[IndexEntry], layers: Layers, kept: _Kept
-    ) -> pa.Table:
+    def _in_force(self, schema: TypeSchema, new: Sequence[IndexEntry], layers: Layers, kept: _Kept) -> pa.Table:
         """The rows of new commits without those that a later large file has; what they supersede is noted by its
         place."""
         rows = self._read(schema, [file for entry in new for file in entry.files])
@@ -170,7 +170,9 @@ class Tails:
     def _note(self, kept: _Kept, file: DataFile, found: Iterable[Found]) -> None:
         places = [item.places for item in found]
         if places:
-            kept.places[file.path] = np.union1d(kept.places.get(file.path, np.empty(0, np.int64)), np.concatenate(places))
+            kept.places[file.path] = np.union1d(
+                kept.places.get(file.path, np.empty(0, np.int64)), np.concatenate(places)
+            )
 
     def _without(self, schema: TypeSchema, rows: pa.Table, large: IndexEntry) -> pa.Table:
         """Without the rows of commits before a large one that have an identity of it."""
@@ -195,7 +197,9 @@ class Tails:
     def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
         """Put rows into the table of a tail, in place of older ones of the same identity."""
         identity = quote_names(schema.ref.identity)
-        newest = f"SELECT * FROM fresh QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
+        newest = (
+            f"SELECT * FROM fresh QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
+        )
         with self._duck.cursor(fresh=rows) as cursor:
             if grown_from is None:
                 cursor.execute(f"CREATE TABLE {kept.table} AS {newest}")

@@ -165,7 +165,8 @@ class ParquetTransaction(Transaction):
             version = rows.layout.schema_version_id
             path = self._engine.data_path(folder, ref, version)
             rows.close()
-            found[path] = CommitFile(ref, path, rows.count, version, spool.complete(), spool.size), spool
+            file = CommitFile(ref, path, rows.count, version, spool.complete(), spool.size, keys=rows.keys)
+            found[path] = file, spool
         return found
 
     def _manifest(self, commit_id: int, files: list[CommitFile], metadata: Mapping[str, Any]) -> Manifest:
