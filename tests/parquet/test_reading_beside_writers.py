@@ -67,9 +67,13 @@ def test_tails_in_use_are_not_evicted_by_other_types(memory: Shop, monkeypatch: 
         assert isinstance(engine, ParquetEngine)
         catalog = engine.catalog()
         refs = [declared.__declaration__.ref for declared in (Customer, Product)]
-        scans = {ref: engine.scan(ref, LATEST, catalog) for ref in refs}
         with ExitStack() as stack:
-            names = [stack.enter_context(engine.tails.table(catalog.layouts[ref], scans[ref].tail)) for ref in refs]
+            loaded = []
+            for ref in refs:
+                files = engine.files.at(ref, catalog).in_window(LATEST)
+                assert files.layers is not None
+                assert files.tail is not None
+                loaded.append(stack.enter_context(engine.tails.loaded(catalog.layouts[ref], files.layers, files.tail)))
             with engine.duck.cursor() as cursor:
-                counted = [cursor.execute(f"SELECT count(*) FROM {name}").fetchone() for name in names]
+                counted = [cursor.execute(f"SELECT count(*) FROM {tail.table}").fetchone() for tail in loaded]
         assert all(row is not None and row[0] > 0 for row in counted)

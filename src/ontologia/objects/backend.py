@@ -53,6 +53,9 @@ class Backend(Protocol):
 
     def get(self, path: str) -> Blob: ...
 
+    def get_if_changed(self, path: str, etag: str) -> Blob | None:
+        """As `get`, and None where the object still is at this version."""
+
     def get_range(self, path: str, start: int, length: int) -> bytes: ...
 
     def put(self, path: str, data: bytes) -> str: ...

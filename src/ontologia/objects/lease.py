@@ -85,6 +85,8 @@ class Lease:
         self._unsafe: str | None = None
         self._seen: tuple[str, float] | None = None  # another's etag, and since when it has not changed
         self._stop: threading.Event | None = None
+        self.likely_there = False
+        """Whether somebody has written here before: then reading (step 2) comes before the create that would fail."""
         self.wanted: Callable[[], bool] | None = None
         """Asked before each renewal: a holder that was interrupted must not keep the lease for ever."""
 
@@ -97,6 +99,8 @@ class Lease:
         deadline = self.clock.steady() + self.timeout_s
         waits = pauses(0.05, min(1.0, self.ttl_s / 3))
         expected = self._etag
+        if expected is None and self.likely_there:
+            expected = self._wait_until_free(self._look(), deadline, waits).etag
         for attempt in itertools.count():
             seen = self._try(expected, deadline)
             if seen is None:

@@ -38,6 +38,10 @@ class MemoryBackend:
         data = self._data(path)
         return Blob(data, content_etag(data))
 
+    def get_if_changed(self, path: str, etag: str) -> Blob | None:
+        found = self.get(path)
+        return None if found.etag == etag else found
+
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return self._data(path)[start : start + length]
 

@@ -7,22 +7,27 @@ probe object.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
+import time
 import uuid
+from contextlib import suppress
+from pathlib import Path
 
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.objects.failures import ConditionFailed
 from ontologia.objects.store import Objects
 
 _log = logging.getLogger(__name__)
+PROOF_HOLDS_S = 86_400.0
 _proven: set[str] = set()
 _lock = threading.Lock()
 
 
-def prove_conditions(objects: Objects) -> None:
+def prove_conditions(objects: Objects, remember_in: Path | None = None) -> None:
     """Refuse, with `StorageBackendError`, a store that ignores conditions. Once per store and process: five
-    requests.
+    requests. With a folder to remember it in, a bucket is asked by one process of this machine a day.
 
     The probe is `_probe/<random>.json` and is removed again; without the right to delete, it stays and is harmless.
     Names that start with `_` are nobody's: at the root of frames, a folder `meta` would be a hive.
@@ -31,6 +36,10 @@ def prove_conditions(objects: Objects) -> None:
         return
     with _lock:
         if objects.identity in _proven:
+            return
+        note = None if remember_in is None else _note(objects, remember_in)
+        if note is not None and _is_recent(note):
+            _proven.add(objects.identity)
             return
         key = f"_probe/{uuid.uuid4().hex}.json"
         try:
@@ -41,6 +50,24 @@ def prove_conditions(objects: Objects) -> None:
             except OntologiaError as error:
                 _log.warning("the probe object stays behind: %s", error)
         _proven.add(objects.identity)
+        if note is not None:
+            with suppress(OSError):  # it is proven again by the next process
+                note.parent.mkdir(parents=True, exist_ok=True)
+                note.touch()
+
+
+def _note(objects: Objects, folder: Path) -> Path | None:
+    """The file whose age says when a bucket was last proven; None for stores of this machine, which are quick."""
+    if objects.local_path("x") is not None or objects.identity.startswith("memory:"):
+        return None
+    return folder / "proofs" / hashlib.sha256(objects.identity.encode()).hexdigest()[:40]
+
+
+def _is_recent(note: Path) -> bool:
+    try:
+        return 0 <= time.time() - note.stat().st_mtime < PROOF_HOLDS_S
+    except OSError:
+        return False
 
 
 def _probe(objects: Objects, key: str) -> None:

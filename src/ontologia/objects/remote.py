@@ -64,6 +64,22 @@ class RemoteBackend:
         except FileNotFoundError as error:
             raise self._missing(path, error) from None
 
+    def get_if_changed(self, path: str, etag: str) -> Blob | None:
+        import obstore
+        from obstore.exceptions import NotModifiedError
+
+        if self.version_field != "e_tag":  # the condition goes by etags, and these versions are none
+            found = self.get(path)
+            return None if found.etag == etag else found
+        try:
+            answer = obstore.get(self._repeating, path, options={"if_none_match": etag})
+            found = Blob(bytes(answer.bytes()), self._version(answer.meta))
+        except NotModifiedError:
+            return None
+        except FileNotFoundError as error:
+            raise self._missing(path, error) from None
+        return None if found.etag == etag else found  # some servers ignore the condition
+
     def get_range(self, path: str, start: int, length: int) -> bytes:
         import obstore
 

@@ -55,6 +55,11 @@ class Objects:
         """The bytes and their version. Raises `ObjectNotFound`."""
         return self._send("get", key, partial(self.backend.get, self._path(key)))
 
+    def get_if_changed(self, key: str, etag: str) -> Blob | None:
+        """The bytes and their version; None where that still is this one, and nothing was sent. Raises
+        `ObjectNotFound`."""
+        return self._send("get", key, partial(self.backend.get_if_changed, self._path(key), etag))
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """`length` bytes from `start`: fewer where the object ends, none beyond its end. Raises
         `ObjectNotFound`."""

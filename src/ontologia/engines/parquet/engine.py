@@ -29,16 +29,16 @@ from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import compaction, indexes, vacuum
-from ontologia.engines.parquet.log.coverage import Coverage, cover, current_entries, entry_of
-from ontologia.engines.parquet.log.log import IndexVersion, Log
+from ontologia.engines.parquet.log.coverage import cover, entry_of
+from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
-from ontologia.engines.parquet.read.layers import layers
 from ontologia.engines.parquet.read.lookup import Lookup
-from ontologia.engines.parquet.read.scan import Scan, rows_in_force, scan
+from ontologia.engines.parquet.read.scan import Scan, rows_in_force
 from ontologia.engines.parquet.read.tails import Tails
+from ontologia.engines.parquet.read.type_files import FilesOfTypes, WindowFiles
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.shares import Share
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 ATTEMPTS = 8
+COMMITS_THAT_MIRROR = 16
 
 
 class ParquetEngine(DuckEngine):
@@ -79,6 +80,7 @@ class ParquetEngine(DuckEngine):
         self.reader = FileReader(objects, self.duck, self.config)
         self._forget()
         self.log = Log(objects, self.reader.cache, self._forget)
+        self.files = FilesOfTypes(self.log)
         self.lease = Lease(
             objects,
             paths.lock(WRITE_LOCK),
@@ -95,13 +97,12 @@ class ParquetEngine(DuckEngine):
         """The catalog whose mirrors were last seen to be right, by its manifest."""
         self._locks = LeasedLocks(objects, paths.lock)
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
+        self.lease.likely_there = self.opened_at.commit_id > 0
 
     def _forget(self) -> None:
         """Begin without what was remembered of files: names of snapshots come again in a store laid out anew."""
         self.tails = Tails(self.duck, self.reader)
         self.lookup = Lookup(self.reader)
-        self.indices: dict[TypeRef, IndexVersion] = {}
-        """Indices as they were last read or written, for the writer that advances them."""
 
     # --- what v1 and v2 say differently ---
 
@@ -147,48 +148,36 @@ class ParquetEngine(DuckEngine):
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
         stored = [ref for ref in plan.schemas if ref in catalog.layouts]
-        covered = dict(zip(stored, self.objects.map(lambda ref: self.cover(ref, catalog), stored), strict=True))
+        types = dict(zip(stored, self.objects.map(lambda ref: self.files.at(ref, catalog), stored), strict=True))
         found: dict[TypeRef, StoredRows] = {}
         with ExitStack() as stack:
             for ref in plan.schemas:
-                if ref not in covered:
+                if ref not in types:
                     found[ref] = EmptyRows(ref)
                     continue
-                diagnostics += covered[ref].diagnostics(ref, catalog.version)
-                layout = catalog.layouts[ref]
-                files = scan(current_entries(covered[ref], layout), plan.window, catalog.version)
-                found[ref] = stack.enter_context(self._relation(layout, files, plan.window))
+                diagnostics += types[ref].coverage.diagnostics(ref, catalog.version)
+                files = types[ref].in_window(plan.window)
+                found[ref] = stack.enter_context(self._relation(catalog.layouts[ref], files))
             yield found
 
     @contextmanager
-    def _relation(self, layout: TypeLayout, files: Scan, window: Window) -> Iterator[StoredRows]:
+    def _relation(self, layout: TypeLayout, found: WindowFiles) -> Iterator[StoredRows]:
         """The rows of a type in files. Small commits stay in memory once read."""
+        files, split = found.scan, found.layers
         if not files.entries:
             yield EmptyRows(layout.ref)
             return
-        in_memory = window.deduplicated and files.upper is None and len(files.entries) > 1
-        split = layers(files.entries) if in_memory else None
-        if split is None or not split.small:
+        if split is None or found.tail is None:
             with self.reader.places(files.files) as places:
                 yield FileRows(layout.ref, files, places)
             return
         large = [file for entry in split.large for file in entry.files]
-        with (
-            self.tails.loaded(layout, split, self.tails.key(layout, split)) as tail,
-            self.reader.places(large) as places,
-        ):
+        with self.tails.loaded(layout, split, found.tail) as tail, self.reader.places(large) as places:
             yield LayeredRows(layout.ref, files, places, split, tail)
-
-    def cover(self, ref: TypeRef, catalog: Catalog) -> Coverage:
-        """The files of a type, of all its versions, at the head of a catalog."""
-        found = self.log.index(ref)
-        self.indices[ref] = found
-        return cover(self.log, catalog.version, ref, found.index)
 
     def scan(self, ref: TypeRef, window: Window, catalog: Catalog) -> Scan:
         """The files of a type in a window; it must be in the catalog."""
-        entries = current_entries(self.cover(ref, catalog), catalog.layouts[ref])
-        return scan(entries, window, catalog.version)
+        return self.files.at(ref, catalog).in_window(window).scan
 
     def current(self, schema: TypeSchema, keys: pa.Table, catalog: Catalog) -> pa.Table:
         """The rows in force of these identities at the head of a catalog."""
@@ -291,7 +280,7 @@ class ParquetEngine(DuckEngine):
     @contextmanager
     def locked(self) -> Iterator[Lease]:
         """Hold the write lease: one thread of this process, and one process of all."""
-        prove_conditions(self.objects)
+        prove_conditions(self.objects, self.reader.cache.directory)
         timeout_s = self.config.s3_lock_timeout_ms / 1000
         if not self.turn.take(timeout_s):
             raise LockContentionError(
@@ -353,12 +342,19 @@ class ParquetEngine(DuckEngine):
         self.log.remember(head.manifest_path, manifest)
         try:
             accelerators.advance(self, before, head, manifest, schemas)
-            accelerators.mirror(self, head, schemas)
+            if self._may_be_unfinished(head):
+                accelerators.mirror(self, head, schemas)
             if schemas.purged != known.purged:
                 accelerators.purge(self, head, schemas.purged - known.purged)
             self.reader.keep(written)
         except Exception as problem:
             self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")
+
+    def _may_be_unfinished(self, head: Head) -> bool:
+        """Whether a change of the catalog is so recent that its writer may have died before it was mirrored: the
+        commits after it have looked otherwise."""
+        path = head.schema_manifest_path
+        return path is None or head.commit_id - self.log.manifest(path).commit_id <= COMMITS_THAT_MIRROR
 
     def warn(self, message: str) -> None:
         """Tell the operator, in the log and on the repository."""

@@ -37,7 +37,7 @@ def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
     entries = [entry for entry in index.entries if entry.min_commit_id <= head.commit_id]
     covered = min(index.max_indexed_commit, head.commit_id)
     missing_latest = False
-    if covered == head.commit_id and head.manifest_path is not None:
+    if covered == head.commit_id and head.manifest_path is not None and not _is_of_head(entries, head):
         latest = log.manifest(head.manifest_path).file_of(ref)
         if not _agrees(entries, head.commit_id, latest):
             missing_latest = True
@@ -50,6 +50,13 @@ def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
     entries.sort(key=lambda entry: entry.min_commit_id)
     lagging = index.max_indexed_commit < head.commit_id
     return Coverage(entries, lagging, missing_latest, index.max_indexed_commit)
+
+
+def _is_of_head(entries: Sequence[IndexEntry], head: Head) -> bool:
+    """Whether the index has a file of the very attempt that the head names: no need to read its manifest then."""
+    assert head.manifest_path is not None
+    folder = head.manifest_path.removesuffix("manifest.json")
+    return bool(entries) and entries[-1].path.startswith(folder) and entries[-1].min_commit_id == head.commit_id
 
 
 def _agrees(entries: Sequence[IndexEntry], commit_id: int, latest: CommitFile | None) -> bool:

@@ -17,7 +17,7 @@ from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, ver
 from ontologia.errors import StorageBackendError, UninitializedStorageError
 from ontologia.files.json_objects import parse
 from ontologia.model import TypeRef
-from ontologia.objects import FileCache, ObjectNotFound, Objects
+from ontologia.objects import Blob, FileCache, ObjectNotFound, Objects
 
 MANIFESTS_KEPT = 4096
 
@@ -50,6 +50,8 @@ class Log:
         self._store_id: str | None = None
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
+        self.indices: dict[TypeRef, IndexVersion] = {}
+        """Indices as they were last read or written."""
         self._lock = threading.Lock()
 
     def head(self) -> HeadVersion:
@@ -79,6 +81,7 @@ class Log:
         with self._lock:
             self._manifests.clear()
             self._catalogs = {}
+            self.indices = {}
             self._store_id = self.objects.store_id = store_id
         self._on_new_store()
 
@@ -216,10 +219,19 @@ class Log:
         return parse(blob.data, self.objects.url(paths.TYPES), KnownTypes.read)
 
     def index(self, ref: TypeRef) -> IndexVersion:
-        """A type's index; a missing one covers nothing."""
+        """A type's index; a missing one covers nothing. One that is known is sent again only if it changed."""
         key = paths.index(ref)
+        known = self.indices.get(ref)
         try:
-            blob = self.objects.get(key)
+            if known is None or known.etag is None:
+                blob: Blob | None = self.objects.get(key)
+            else:
+                blob = self.objects.get_if_changed(key, known.etag)
         except ObjectNotFound:
             return IndexVersion(TypeIndex(ref.name), None)
-        return IndexVersion(parse(blob.data, self.objects.url(key), TypeIndex.read), blob.etag)
+        if blob is None:
+            assert known is not None
+            return known
+        found = IndexVersion(parse(blob.data, self.objects.url(key), TypeIndex.read), blob.etag)
+        self.indices[ref] = found
+        return found

@@ -1,10 +1,11 @@
 """The rows in force of given identities, for the comparison that a commit makes.
 
 A commit touches few rows of a large type, and a scan would decode all columns of every row group that may hold them.
-Here the footers of files tell which of them, and which of their row groups, may have a wanted key. The newest files
-come first, and the search ends when every identity was found. Small files, most of the commits after a snapshot, stay
-in memory once read. Of a row group of a large one the key is read, and the other columns where a wanted key was there.
-Files never change, so neither does what is kept of them.
+Here the index tells which files may have a wanted key, and the footers of large ones which of their row groups (and of
+files whose keys nobody wrote down, whether they have any). The newest files come first, and the search ends when every
+identity was found. Small files, most of the commits after a snapshot, stay in memory once read. Of a row group of a
+large one the key is read, and the other columns where a wanted key was there. Files never change, so neither does what
+is kept of them.
 """
 
 from __future__ import annotations
@@ -57,13 +58,16 @@ class Lookup:
 
     def _touched(self, schema: TypeSchema, scan: Scan, wanted: WantedKeys) -> list[DataFile]:
         """The files that may have a wanted row, newest first. Footers that are not known come side by side."""
-        files = [file for entry in reversed(scan.entries) for file in entry.files]
+        likely = [file for file, may_have in zip(scan.files, wanted.within(scan.spans), strict=True) if may_have]
+        sure = {file.path for file in likely if file.keys is not None and _is_small(file)}
+        files = [file for file in likely if file.path not in sure]
         known = {file.path: self._footers.get(file.path) for file in files}
         missing = [file for file in files if known[file.path] is None]
         read = self._reader.objects.map(lambda file: self._footer(schema, file), missing)
         for file, fresh in zip(missing, read, strict=True):
             known[file.path] = self._footers.put(file.path, fresh, fresh.metadata.serialized_size)
-        return [file for file in files if (found := known[file.path]) and touched_groups(found, wanted, scan.upper)]
+        touched = {path for path, found in known.items() if found and touched_groups(found, wanted, scan.upper)}
+        return [file for file in reversed(likely) if file.path in sure or file.path in touched]
 
     def _footer(self, schema: TypeSchema, file: DataFile) -> Footer:
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import Head, IndexEntry
+from ontologia.engines.parquet.read.wanted import Spans
 from ontologia.files.data_files import DataFile, SpansApart
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader, rows_between
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Scan:
     """The files of one type in one window.
 
@@ -39,7 +41,7 @@ class Scan:
     def entries(self) -> tuple[IndexEntry, ...]:
         return (*self.apart, *self.tail)
 
-    @property
+    @cached_property
     def files(self) -> list[DataFile]:
         return [*self.base, *self.tail_files]
 
@@ -51,6 +53,11 @@ class Scan:
     @property
     def tail_files(self) -> list[DataFile]:
         return [file for entry in self.tail for file in entry.files]
+
+    @cached_property
+    def spans(self) -> Spans:
+        """The keys of `files`."""
+        return Spans.of(self.files)
 
     @property
     def inside_snapshot(self) -> bool:

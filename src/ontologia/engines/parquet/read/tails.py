@@ -34,7 +34,7 @@ from ontologia.files.quoting import quote_name, quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 
-TAILS_KEPT = 12
+TABLES_KEPT = 12
 
 Places = npt.NDArray[np.int64]
 _numbers = itertools.count(1)
@@ -50,7 +50,7 @@ class Tail:
     superseded: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
-class _Key:
+class TailKey:
     """What a tail is of. Its hash is taken once: it may be of thousands of paths."""
 
     __slots__ = ("_hash", "of", "small")
@@ -71,10 +71,12 @@ class _Key:
         if self is other:
             return True
         return (
-            isinstance(other, _Key) and self._hash == other._hash and (self.of, self.small) == (other.of, other.small)
+            isinstance(other, TailKey)
+            and self._hash == other._hash
+            and (self.of, self.small) == (other.of, other.small)
         )
 
-    def begins(self, other: _Key) -> bool:
+    def begins(self, other: TailKey) -> bool:
         """Whether the other one is this, and more commits after it."""
         return self.of == other.of and self.small == other.small[: len(self.small)]
 
@@ -99,16 +101,11 @@ class Tails:
     def __init__(self, duck: Duck, reader: FileReader) -> None:
         self._duck = duck
         self._reader = reader
-        self._known: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._known: OrderedDict[TailKey, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    @staticmethod
-    def key(layout: TypeLayout, layers: Layers) -> _Key:
-        """What `loaded` finds a tail by; worth keeping by who asks again."""
-        return _Key(layout, layers)
-
     @contextmanager
-    def loaded(self, layout: TypeLayout, layers: Layers, key: _Key) -> Iterator[Tail]:
+    def loaded(self, layout: TypeLayout, layers: Layers, key: TailKey) -> Iterator[Tail]:
         """The rows of these small commits that are in force. They stay while in the block, however many others are
         asked for meanwhile."""
         with self._lock:
@@ -125,7 +122,7 @@ class Tails:
 
     def _drop_unused(self) -> None:
         """Keep the tails that were used last, and all that are in use."""
-        surplus = len(self._known) - TAILS_KEPT
+        surplus = len(self._known) - TABLES_KEPT
         if surplus > 0:
             for key in [key for key, kept in self._known.items() if not kept.users][:surplus]:
                 self._drop(self._known.pop(key))
@@ -135,7 +132,7 @@ class Tails:
             for table in (kept.table, *(_table_of_places(kept, number) for number in range(len(kept.places)))):
                 cursor.execute(f"DROP TABLE IF EXISTS {table}")
 
-    def _made(self, layout: TypeLayout, layers: Layers, key: _Key) -> _Kept:
+    def _made(self, layout: TypeLayout, layers: Layers, key: TailKey) -> _Kept:
         """Make a tail: grow the longest one that is a beginning of it, in place where nobody reads that."""
         older = max((known for known in self._known if known.begins(key)), key=lambda k: len(k.small), default=None)
         before = None if older is None else self._known[older]

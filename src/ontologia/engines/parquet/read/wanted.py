@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer
 from ontologia.files.identity import identity_key
 from ontologia.model import COMMIT_ID
 
 PLACE = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The keys that some files span, to compare with many at once. An end that is not known is empty."""
+
+    lows: npt.NDArray[np.str_]
+    highs: npt.NDArray[np.str_]
+    known: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, files: Sequence[DataFile]) -> Spans:
+        lows = np.array([file.keys.low if file.keys else "" for file in files], np.str_)
+        highs = np.array([file.keys.high if file.keys else "" for file in files], np.str_)
+        return cls(lows, highs, np.array([file.keys is not None for file in files], np.bool_))
 
 
 @dataclass(frozen=True)
@@ -48,6 +66,19 @@ class WantedKeys:
         start = 0 if low is None else bisect_left(range(count), low, key=self._at)
         end = count if high is None else bisect_right(range(count), high, key=self._at)
         return WantedKeys(self.identity, self.keys[start:end])
+
+    @cached_property
+    def _texts(self) -> npt.NDArray[np.str_]:
+        return np.array(self._first.to_pylist(), np.str_)
+
+    def within(self, spans: Spans) -> Sequence[bool]:
+        """Which of these spans may have one; of those that nobody knows, all."""
+        if not self.keys.num_rows:
+            return [False] * len(spans.known)
+        start = np.searchsorted(self._texts, spans.lows, "left")
+        end = np.searchsorted(self._texts, spans.highs, "right")
+        found: list[bool] = ((start < end) | ~spans.known).tolist()
+        return found
 
     def places_in(self, column: pa.ChunkedArray) -> pa.Array:
         """Where in a column of first parts of identities there is a wanted one."""

@@ -31,7 +31,7 @@ def advance(engine: ParquetEngine, before: Head, head: Head, manifest: Manifest,
         try:
             _advance_one(engine, ref, before, head, manifest, schemas)
         except (OntologiaError, OSError) as problem:
-            engine.indices.pop(ref, None)
+            engine.log.indices.pop(ref, None)
             engine.warn(f"the index of {ref} stays behind commit {head.commit_id}: {problem}")
 
     engine.objects.map(one, refs)
@@ -64,7 +64,7 @@ def mend_known_types(engine: ParquetEngine, known: KnownTypes, schemas: SchemaCa
 def _advance_one(
     engine: ParquetEngine, ref: TypeRef, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
 ) -> None:
-    remembered = engine.indices.get(ref)
+    remembered = engine.log.indices.get(ref)
     for found in (remembered, None):
         if found is None:
             found = engine.log.index(ref)
@@ -77,7 +77,7 @@ def _advance_one(
         try:
             write_index(engine, ref, found, renew(found.index, ref, head.commit_id, entries), schemas)
         except ConditionFailed as problem:
-            engine.indices.pop(ref, None)
+            engine.log.indices.pop(ref, None)
             failure = problem
             continue
         return
@@ -94,7 +94,7 @@ def write_index(
         etag = engine.objects.put_if_absent(key, body)
     else:
         etag = engine.objects.put_if_match(key, body, found.etag)
-    engine.indices[ref] = IndexVersion(index, etag)
+    engine.log.indices[ref] = IndexVersion(index, etag)
 
 
 def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:

@@ -1,0 +1,131 @@
+"""What must not grow with the number of commits, though nobody compacts: requests, files opened, rows in statements."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.repository import Repository
+from ontologia.files.reading import FileReader
+from ontologia.objects import open_objects
+from ontologia.query import count
+from support.parquet_shop import Customer, Shop, commit
+
+FEW, MANY = 10, 1_000
+
+
+def deep(commits: int, folder: Path) -> Shop:
+    """A store of so many commits of one row each, never compacted."""
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/deep"), "v2", folder / "cache", filled=False)
+    with shop.using() as repository:
+        for number in range(commits):
+            commit(repository, [Customer(id=f"c{number * 7 % 1009:04d}", name=f"n{number}", age=number)])
+    return shop
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shop, Shop]]:
+    folder = tmp_path_factory.mktemp("depth")
+    shops = deep(FEW, folder / "few"), deep(MANY, folder / "many")
+    yield shops
+    for shop in shops:
+        shop.close()
+
+
+@dataclass
+class Asked:
+    """What one operation asked for."""
+
+    requests: list[str]
+    opened: int
+
+
+def asked(shop: Shop, repository: Repository, work: object, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    opened = [0]
+    original = FileReader.opened
+
+    def count_opened(self: FileReader, file: object) -> object:
+        opened[0] += 1
+        return original(self, file)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched, shop.objects.counting() as requests:
+        patched.setattr(FileReader, "opened", count_opened)
+        work()  # type: ignore[operator]
+    return Asked([f"{item.operation} {item.key.partition('/')[0]}" for item in requests.log], opened[0])
+
+
+def test_a_commit_of_a_process_that_starts_costs_at_most_twelve_requests_at_any_depth(
+    stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for number, shop in enumerate(stores):
+        cold = Shop(shop.objects, shop.version, tmp_path / str(number))
+        repository = cold.repository()
+        rows = [Customer(id="c0007", name=f"cold {number}")]
+        found.append(asked(shop, repository, lambda r=repository, w=rows: commit(r, w), monkeypatch))
+        cold.close()
+
+    few, many = found
+    assert len(many.requests) <= 12, many.requests
+    assert many.opened <= few.opened + 1  # the one file that has the key
+
+
+def test_a_question_that_was_asked_before_reads_nothing_but_head_and_index_at_any_depth(
+    stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for shop in stores:
+        repository = shop.repository()
+        query = shop.session(Customer, repository=repository).query().entities(Customer)
+
+        def ask(query: object = query) -> None:
+            query.count()  # type: ignore[attr-defined]
+            query.where(Customer.age == 3).collect()  # type: ignore[attr-defined]
+            query.group_by(Customer.tier).agg(rows=count())  # type: ignore[attr-defined]
+
+        ask()
+        found.append(asked(shop, repository, ask, monkeypatch))
+
+    few, many = found
+    assert few == many
+    assert many.opened == 0
+    assert set(many.requests) == {"get meta"}
+
+
+def test_an_index_that_did_not_change_is_not_read_again(
+    stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ontologia.engines.parquet.log.records import IndexEntry
+
+    _, shop = stores
+    session = shop.session(Customer)
+    session.query().entities(Customer).count()
+    parsed = []
+    original = IndexEntry.read.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(IndexEntry, "read", classmethod(lambda cls, body: parsed.append(1) or original(cls, body)))
+
+    session.query().entities(Customer).count()
+
+    assert not parsed
+
+
+def test_statements_do_not_name_the_files_of_small_commits(stores: tuple[Shop, Shop]) -> None:
+    lengths = [len(shop.session(Customer).query().entities(Customer).explain().split("\n\n")[0]) for shop in stores]
+    assert lengths[0] == lengths[1]
+
+
+def test_a_commit_reads_the_one_file_that_has_its_key_not_the_ends_of_all(
+    stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, shop = stores
+    cold = Shop(shop.objects, shop.version, tmp_path / "cache")
+    repository = cold.repository()
+    assert isinstance(repository.engine, ParquetEngine)
+    found = asked(shop, repository, lambda: commit(repository, [Customer(id="c0014", name="n2", age=2)]), monkeypatch)
+    assert found.opened <= 2
+    cold.close()
