@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from ontologia.engines.omnigraph.reading import FragmentShare, GraphRows, TypeRo
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
+from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import ROWS_PER_SHARE, Share
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location, Objects
@@ -60,6 +61,7 @@ class GraphEngine(DuckEngine):
         self.branch = branch
         self.commit = commit
         self._reading = threading.local()
+        self._pinned: Pinned[Catalog] = Pinned()
         self._locks = LeasedLocks(graph.objects, lambda name: f"{LEASES}/@lock-{name}.json")
         self._catalogs: tuple[Manifest, Catalog] | None = None
         graph.manifest(branch)  # an unknown branch fails here, before anything else
@@ -71,13 +73,7 @@ class GraphEngine(DuckEngine):
         return self.graph.publisher.manifest(self.branch, version)
 
     def catalog(self) -> Catalog:
-        pinned = getattr(self._reading, "catalog", None)
-        if pinned is not None:
-            return pinned  # type: ignore[no-any-return]
-        found = self.catalog_of(self.manifest())
-        if getattr(self._reading, "depth", 0):
-            self._reading.catalog = found
-        return found
+        return self._pinned.state(lambda: self.catalog_of(self.manifest()))
 
     def catalog_of(self, manifest: Manifest) -> Catalog:
         known = self._catalogs
@@ -87,17 +83,9 @@ class GraphEngine(DuckEngine):
         self._catalogs = (manifest, catalog)
         return catalog
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Reads of this thread in the block go by the manifest that the first of them saw."""
-        reading = self._reading
-        reading.depth = getattr(reading, "depth", 0) + 1
-        try:
-            yield
-        finally:
-            reading.depth -= 1
-            if not reading.depth:
-                reading.catalog = None
+        return self._pinned.block()
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         manifest = self.manifest()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -41,6 +40,7 @@ from ontologia.engines.parquet.read.tails import Tails
 from ontologia.engines.parquet.read.type_files import FilesOfTypes, WindowFiles
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
+from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import Share
 from ontologia.engines.turns import Turn
 from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
@@ -92,7 +92,7 @@ class ParquetEngine(DuckEngine):
         self.warnings: list[str] = []
         self.turn = Turn()
         self.lease.wanted = self.turn.is_wanted
-        self._pinned = threading.local()
+        self._pinned: Pinned[Head] = Pinned()
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
         self._locks = LeasedLocks(objects, paths.lock)
@@ -125,23 +125,11 @@ class ParquetEngine(DuckEngine):
     # --- reading ---
 
     def catalog(self) -> Catalog:
-        pinned = self._pinned
-        head = getattr(pinned, "head", None) or self.log.head().head
-        if getattr(pinned, "depth", 0):
-            pinned.head = head
-        return self.log.catalog(head)
+        return self.log.catalog(self._pinned.state(lambda: self.log.head().head))
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Reads of this thread in the block go by the head that the first of them saw. Files never change."""
-        pinned = self._pinned
-        pinned.depth = getattr(pinned, "depth", 0) + 1
-        try:
-            yield
-        finally:
-            pinned.depth -= 1
-            if not pinned.depth:
-                pinned.head = None
+        return self._pinned.block()
 
     @contextmanager
     def relations(
