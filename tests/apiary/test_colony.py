@@ -9,6 +9,7 @@ import pytest
 
 from ontologia.apiary.colony.bees import Bees
 from ontologia.apiary.colony.capacity import Capacity, Gauge
+from ontologia.apiary.colony.caretaker import Caretaker
 from ontologia.apiary.colony.heartbeats import Heartbeat, all_heartbeats, assignment, others_alive
 from ontologia.apiary.colony.temperature import Load, regulation
 from ontologia.errors import (
@@ -20,7 +21,7 @@ from ontologia.errors import (
 )
 from ontologia.objects import open_objects
 from ontologia.testing.stores import ManualClock
-from support.frames import apiary, readings, sensors
+from support.frames import apiary, ids, readings, sensors
 
 # --- temperature -------------------------------------------------------------------------------------------------
 
@@ -295,20 +296,50 @@ def test_colony_status_counts_what_was_abandoned(ap):
     assert (ap.colony_status()["abandoned_tasks"], ap.colony_status()["setpoint"]) == (1, 0.5)
 
 
-def test_a_cold_node_with_maintenance_compacts_what_it_wrote(root, tmp_path):
-    with apiary(root, tmp_path / "c", maintenance=True) as ap:
-        frame = sensors(ap)
+def test_a_cold_node_with_maintenance_compacts_frames_that_others_wrote(uri, tmp_path):
+    with apiary(uri, tmp_path / "c") as other, apiary(uri, tmp_path / "c", maintenance=True) as ap:
+        frame = sensors(other)
         for number in range(12):
             frame.write(readings(("north", 1.0, number)))
-        ap._maintain()
-        assert frame.stats()["cells"] == 1
+        ap._care.go_round()
+        assert (frame.stats()["cells"], ids(frame.read())) == (1, list(range(12)))
 
 
 def test_a_node_without_maintenance_leaves_frames_alone(ap, frame):
-    for number in range(12):
-        frame.write(readings(("north", 1.0, number)))
-    ap._maintain()
-    assert frame.stats()["cells"] == 12
+    assert ap._care is None
+
+
+def caretaker(frames, versions, care, *, is_cold=lambda: True, clock=None):
+    return Caretaker(lambda: frames, lambda name: versions[name], care, is_cold, clock or ManualClock())
+
+
+def test_the_caretaker_looks_again_at_what_changed_and_at_the_rest_after_a_while():
+    clock, versions, cared = ManualClock(), {"a": 1, "b": 1}, []
+    care = caretaker(["a", "b"], versions, cared.append, clock=clock)
+    care.go_round()
+    versions["b"] = 2
+    care.go_round()
+    clock.sleep(601)
+    care.go_round()
+    assert cared == ["a", "b", "b", "a", "b"]
+
+
+def test_a_frame_that_cannot_be_cared_for_does_not_keep_the_others_from_it():
+    cared = []
+
+    def care(name):
+        if name == "broken":
+            raise CorruptFrameError("it is broken")
+        cared.append(name)
+
+    caretaker(["broken", "whole"], {"broken": 1, "whole": 1}, care).go_round()
+    assert cared == ["whole"]
+
+
+def test_a_round_ends_when_the_colony_is_no_longer_cold():
+    cared, cold = [], [True, False]
+    caretaker(["a", "b"], {"a": 1, "b": 1}, cared.append, is_cold=lambda: cold.pop(0)).go_round()
+    assert cared == ["a"]
 
 
 def test_an_apiary_that_only_reads_writes_nothing(root, tmp_path):

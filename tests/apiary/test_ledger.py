@@ -2,6 +2,7 @@
 
 import json
 import threading
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -192,6 +193,16 @@ def test_a_version_that_is_not_there_is_refused_with_those_that_are(frame, versi
     frame.write(readings(("north", 1.0, 1)))
     with pytest.raises(UnknownNameError, match="versions 0 to 1"):
         frame.read(version=version)
+
+
+def test_the_version_of_an_instant_is_the_last_one_before_it(ap, frame):
+    for number in range(5):
+        frame.write(readings(("north", 1.0, number)))
+    ledger = ap.node.ledger(frame.name)
+    for change in frame.history():
+        assert ledger.version_at(change.timestamp) == change.version
+    with pytest.raises(UnknownNameError, match="was created at"):
+        ledger.version_at(datetime(2001, 1, 1))
 
 
 def test_every_version_reads_back_as_it_was(frame):

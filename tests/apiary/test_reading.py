@@ -144,6 +144,14 @@ def test_polars_duckdb_and_pandas_read_a_frame(filled):
     assert filled.to_polars(version=0).collect().height == 0
 
 
+def test_everything_that_reads_arrow_reads_a_frame(filled):
+    import duckdb
+
+    assert pa.table(filled).num_rows == 6
+    assert pl.DataFrame(filled)["id"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert duckdb.sql("SELECT count(*) FROM filled").fetchone() == (6,)
+
+
 def test_a_frame_shows_its_columns_versions_and_sizes(filled):
     assert repr(filled).startswith("Frame analytics.sensors.temperature, version 4: 6 rows in 4 cells, 3 partitions")
     assert "id: int64 not null" in repr(filled)

@@ -127,6 +127,9 @@ def test_use_and_show_and_describe(filled):
         ("SELECT 1", ValidationError, "needs a frame"),
         ("SELEC 1 FROM", (ValidationError, UnsupportedStatementError), "SQL"),
         ("", ValidationError, "no statement"),
+        ("CHECKPOINT", UnsupportedStatementError, "CHECKPOINT is not supported: SQL over frames reads: SELECT"),
+        (f"SELECT reflect('java.lang.System', 'getenv') FROM {NAME}", UnsupportedStatementError, "cannot be called"),
+        (f"SELECT java_method('java.lang.System', 'x') FROM {NAME}", UnsupportedStatementError, "cannot be called"),
         ("SELECT 1; SELECT 2", UnsupportedStatementError, "one statement at a time"),
     ],
 )

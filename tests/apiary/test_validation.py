@@ -1,18 +1,21 @@
 """Rows against a schema: every row of the seed's table "Schema Validation Rules", and inputs of every kind."""
 
 import datetime as dt
+import io
 import warnings
 from decimal import Decimal
 
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ontologia.apiary import ExtraColumnsWarning
 from ontologia.apiary.incoming import to_ipc
-from ontologia.errors import FrameSchemaError
-from support.frames import readings
+from ontologia.errors import FrameSchemaError, ValidationError
+from ontologia.objects import open_objects
+from support.frames import cells_at, readings
 
 
 @pytest.fixture
@@ -216,3 +219,35 @@ def test_every_type_can_be_filtered_by_its_value(ap, typed):
         assert frame.read(filter={"a": value}).num_rows == 1, kind
         assert frame.read(filter=[("a", "!=", value)]).num_rows == 0, kind
         assert frame.read(filter={"a": None}).num_rows == 1, kind
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda ap, frame: frame.write(5), "is no rows"),
+        (lambda ap, frame: frame.write("x"), "is no rows"),
+        (lambda ap, frame: frame.write(readings(), timeout="soon"), "timeout is a number of seconds"),
+        (lambda ap, frame: frame.write(readings(), timeout=-1), "timeout is a number of seconds"),
+        (lambda ap, frame: frame.write(readings(), backpressure="none"), "backpressure is one of"),
+        (lambda ap, frame: frame.read(filter=5), "a filter is"),
+        (lambda ap, frame: frame.read(columns="id"), "columns is a list"),
+        (lambda ap, frame: frame.history("all"), "limit is a whole number"),
+        (lambda ap, frame: frame.vacuum(keep_versions="all"), "keep_versions is a whole number"),
+        (lambda ap, frame: frame.compact(engine="flink"), "engine is local or spark"),
+        (lambda ap, frame: ap.query(None), "a statement is a text"),
+        (lambda ap, frame: ap.frame(None), "a frame is named"),
+        (
+            lambda ap, frame: ap.create_frame("analytics", "sensors", "g", {"a": "int64"}, properties=["a"]),
+            "properties",
+        ),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused_with_what_would(ap, frame, call, says):
+    with pytest.raises((ValidationError, FrameSchemaError), match=says):
+        call(ap, frame)
+
+
+def test_what_pandas_notes_of_itself_stays_out_of_cells(uri, frame):
+    frame.write(pd.DataFrame({"region": ["north"], "temp": [1.0], "id": [1]}))
+    (key,) = cells_at(uri)
+    assert set(pq.read_schema(io.BytesIO(open_objects(uri).get(key).data)).metadata or {}) <= {b"ARROW:schema"}

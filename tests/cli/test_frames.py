@@ -1,6 +1,8 @@
 """`onto apiary`: frames from the console. Reads write nothing, writes can be previewed."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -133,3 +135,48 @@ def test_the_command_apiary_is_the_group(monkeypatch, capsys, root):
     monkeypatch.setattr("sys.argv", ["apiary", "hives", "--storage", str(root), "--json"])
     assert cli.apiary() == 0
     assert json.loads(capsys.readouterr().out) == ["analytics"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["../x"], "name a hive, a box"),
+        (["a/b"], "is no name for a hive"),
+        (["h.x=y"], "is no name for a box"),
+        (["h.b.f", "--column", "a:nonsense"], "there is no type 'nonsense'"),
+        (["h.b.f", "--column", "a:int64", "--column", "a:string"], "names a column twice"),
+        (["h.b.f", "--column", "a:int64", "--partition-by", "b"], "there is no column 'b'"),
+        ([NAME, "--column", "a:int64"], "exists with other columns"),
+    ],
+    ids=str,
+)
+def test_a_preview_refuses_what_cannot_be_created(capsys, root, arguments, says):
+    code, out, err = run(capsys, root, "create", *arguments)
+    assert (code != 0, out) == (True, "")
+    assert says in err
+
+
+def test_a_plan_is_printed_as_it_is_drawn(capsys, root):
+    out = run(capsys, root, "sql", f"EXPLAIN ANALYZE SELECT * FROM {NAME} WHERE temp > 40")[1]
+    assert "\\n" not in out
+    assert ["cells_scanned", "1"] in [line.split() for line in out.splitlines()]
+    assert "Query Profiling Information" in out
+
+
+def test_status_shows_temperature_and_bees(capsys, root):
+    out = run(capsys, root, "status")[1]
+    found = dict(line.split(maxsplit=1) for line in out.splitlines() if line.split()[0] in ("bees", "temperature"))
+    assert set(found) == {"bees", "temperature"}
+
+
+def test_a_node_that_is_asked_to_end_takes_its_heartbeat_away(root):
+    node = subprocess.Popen(
+        [sys.executable, "-m", "ontologia.cli", "apiary", "start", "--storage", str(root)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert any("is running" in line for line in node.stderr)
+    assert len(list((root / "_heartbeats").iterdir())) == 1
+    node.terminate()
+    node.communicate(timeout=30)
+    assert not list(root.glob("_heartbeats/*"))

@@ -7,7 +7,9 @@ import pytest
 
 from ontologia.apiary import Apiary
 from ontologia.config import OntologiaConfig
+from ontologia.spark import Pipeline
 from support.frames import NAME, ids, readings, sensors
+from support.spark_shop import Customer, customers
 
 pytestmark = pytest.mark.spark
 
@@ -34,6 +36,47 @@ def test_a_frame_is_read_through_the_format_at_any_version(spark, ap, frame):
     reader = spark.read.format("ontologia").option("frame", NAME)
     assert sorted(row.id for row in reader.load(root(ap)).where("temp > 30").collect()) == [1, 3]
     assert reader.option("versionAsOf", "1").load(root(ap)).count() == 2
+
+
+def test_a_frame_is_read_as_it_was_at_a_time(spark, ap, frame):
+    first, second = (change.timestamp for change in reversed(frame.history(2)))
+    reader = spark.read.format("ontologia").option("frame", NAME)
+    assert reader.option("timestampAsOf", first.isoformat()).load(root(ap)).count() == 2
+    assert reader.option("timestampAsOf", second.replace(tzinfo=None).isoformat()).load(root(ap)).count() == 4
+    with pytest.raises(Exception, match="was created at"):
+        reader.option("timestampAsOf", "2001-01-01").load(root(ap)).count()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"versionAsOf": "one"}, "takes the number of a version"),
+        ({"timestampAsOf": "soon"}, "takes a time such as"),
+        ({"versionAsOf": "1", "timestampAsOf": "2026-01-01"}, "give one of them"),
+        ({"versionAsOf": "9"}, "versions 0 to 2"),
+        ({"colour": "red"}, "there is no option"),
+        ({"frame": "analytics.sensors.nothing"}, "frames in analytics.sensors: temperature"),
+    ],
+    ids=str,
+)
+def test_options_that_name_no_version_are_refused(spark, ap, frame, options, says):
+    with pytest.raises(Exception, match=says):
+        spark.read.format("ontologia").options(**{"frame": NAME, **options}).load(root(ap)).count()
+
+
+def test_a_frame_becomes_a_dataframe_whose_cells_executors_read(spark, ap, frame):
+    rows = frame.to_spark(columns=["id", "region"], filter="temp > 30")
+    assert sorted(map(tuple, rows.collect())) == [(1, "north"), (3, "south")]
+    assert frame.to_spark(version=1).count() == 2
+    assert frame.to_spark(filter={"id": 99}).columns == ["region", "temp", "id"]
+
+
+def test_a_frame_is_a_source_of_the_pipeline(spark, ap, frame, folder):
+    people = ap.create_frame("analytics", "sensors", "people", {"id": "string", "name": "string", "age": "int64"})
+    people.write([{"id": "c1", "name": "Ann", "age": 30}, {"id": "c2", "name": "Bob", "age": 40}])
+    Pipeline(spark, folder).load(people.to_spark(filter="age > 35"), into=Customer).commit()
+    Pipeline(spark, folder).load(people, into=Customer).commit()
+    assert customers(folder) == {"c1": ("Ann", 30), "c2": ("Bob", 40)}
 
 
 def test_a_frame_is_written_through_the_format_as_one_version(spark, ap, frame):

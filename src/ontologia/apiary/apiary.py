@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.apiary.colony.capacity import Capacity
+from ontologia.apiary.colony.caretaker import Caretaker
 from ontologia.apiary.colony.heartbeats import Heartbeat, Pulse, all_heartbeats, forget_dead, load_json
 from ontologia.apiary.colony.temperature import COLD, SETPOINT, regulation
 from ontologia.apiary.compaction import compact
@@ -39,8 +40,8 @@ class Apiary:
     ...     frame = ap.create_frame("analytics", "sensors", "temperature", {"region": "string", "temp": "float64"})
 
     `storage` is a directory, `file://…`, `local://…`, `s3://bucket/prefix?region=…`, `s3://bucket@host:port` or
-    `gs://…`; without it, `~/.apiary/data/`. With `maintenance`, this node compacts frames it has worked on while it
-    is cold. With `read_only` it writes nothing at all, not even heartbeats.
+    `gs://…`; without it, `~/.apiary/data/`. With `maintenance`, this node compacts frames while it is cold. With
+    `read_only` it writes nothing at all, not even heartbeats.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Apiary:
         self._objects = objects
         self._node: Node | None = None
         self._pulse: Pulse | None = None
+        self._care: Caretaker[FrameName] | None = None
         self._session: SqlSession | None = None
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -78,14 +80,19 @@ class Apiary:
             return self
         node.registry.start()
         forget_dead(node.objects, node.clock.wall())
-        self._pulse = Pulse(node.objects, node.node_id, self._heartbeat, self._maintain)
+        self._pulse = Pulse(node.objects, node.node_id, self._heartbeat)
         self._pulse.start()
+        if self._maintenance:
+            self._care = self._caretaker(node)
+            self._care.start()
         return self
 
     def shutdown(self) -> None:
         """Stop, and take this node's heartbeat away. Can be called again."""
-        node, pulse = self._node, self._pulse
-        self._node = self._pulse = self._session = None
+        node, pulse, care = self._node, self._pulse, self._care
+        if care is not None:
+            care.stop()
+        self._node = self._pulse = self._care = self._session = None
         if pulse is not None:
             pulse.stop()
         if node is not None:
@@ -279,10 +286,14 @@ class Apiary:
             {"size_bytes": sum(cached.values()), "cached_cells": cached},
         )
 
-    def _maintain(self) -> None:
-        """Seed: a cold colony compacts. Only frames that this node has worked on."""
-        node = self._node
-        if node is None or not self._maintenance or node.load().temperature >= COLD:
-            return
-        for name in node.frames_in_use():
-            compact(node, name)
+    def _caretaker(self, node: Node) -> Caretaker[FrameName]:
+        def frames() -> list[FrameName]:
+            return node.registry.state().frame_names()
+
+        return Caretaker(
+            frames,
+            lambda name: node.ledger(name).snapshot().version,
+            lambda name: compact(node, name),
+            lambda: node.load().temperature < COLD,
+            node.clock,
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import UnknownNameError, ValidationError
@@ -29,7 +29,11 @@ def condition(filter: Filter | None, schema: FrameSchema) -> Expr | None:
         return None
     if isinstance(filter, str):
         return _of_text(filter, schema)
-    triples = [(name, "=", value) for name, value in filter.items()] if isinstance(filter, Mapping) else list(filter)
+    triples: list[tuple[str, str, Any]]
+    if isinstance(filter, Mapping):
+        triples = [(name, "=", value) for name, value in filter.items()]
+    else:
+        triples = [*filter] if isinstance(filter, list | tuple) else [cast("Any", filter)]
     if not all(isinstance(item, (tuple, list)) and len(item) == 3 for item in triples):
         raise ValidationError(
             f"a filter is {{column: value}}, [(column, operator, value), …] or a condition in SQL, not {filter!r:.100}"

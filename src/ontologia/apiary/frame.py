@@ -13,7 +13,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult, VacuumResult, VersionChange, WriteResult
 from ontologia.apiary.state import Snapshot
-from ontologia.errors import OntologiaError
+from ontologia.errors import OntologiaError, ValidationError
 
 if TYPE_CHECKING:
     import duckdb
@@ -104,6 +104,18 @@ class Frame:
         into the cache."""
         return scan.duck_relation(self._node, self.name, self._snapshot(version), connection)
 
+    def to_spark(
+        self, columns: Sequence[str] | None = None, filter: Filter | None = None, version: int | None = None
+    ) -> Any:
+        """A DataFrame of Spark, for `Pipeline.load` and the like: executors read the cells. Options as for `read`."""
+        from ontologia.apiary.distributed import on_spark
+
+        return on_spark("dataframe")(self._node, self.name, self._snapshot(version), columns, filter)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for everything that reads Arrow: `pl.DataFrame(frame)`, `pa.table(frame)`, DuckDB's `FROM frame`."""
+        return self.read().__arrow_c_stream__(requested_schema)
+
     # --- writing -------------------------------------------------------------------------------------------------
 
     def write(self, data: Any, *, backpressure: str = "block", timeout: float = 30.0) -> WriteResult:
@@ -144,6 +156,8 @@ class Frame:
         """Merge small cells, where the policy says so, or with `force` wherever a partition has more than one."""
         if engine == "spark":
             return cast("RewriteResult", self._on_spark("compact", force))
+        if engine != "local":
+            raise ValidationError(f"engine is local or spark, not {engine!r}")
         return compaction.compact(self._node, self.name, force=force)
 
     def vacuum(self, older_than: float | str = "7d", *, keep_versions: int = 1, apply: bool = True) -> VacuumResult:

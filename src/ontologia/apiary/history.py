@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def changes(node: Node, name: FrameName, limit: int | None) -> list[VersionChange]:
     """The versions, the newest first. Rows that went are counted, so the state before is needed too."""
-    if limit is not None and limit < 1:
+    if limit is not None and (type(limit) is not int or limit < 1):
         raise ValidationError(f"limit is a whole number above 0, not {limit!r}")
     ledger = node.ledger(name)
     newest = ledger.snapshot().version

@@ -74,6 +74,25 @@ class Ledger:
         with self._lock:
             return self._state or self._refreshed()
 
+    def version_at(self, moment: datetime) -> int:
+        """The version that was the newest at an instant; one without a zone is in UTC."""
+        instant = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        created = self._entry(0).timestamp
+        if instant < created:
+            raise UnknownNameError(f"{self.name} was created at {created}: it has no version of {instant}")
+        return self.newest_before(instant)
+
+    def newest_before(self, instant: datetime) -> int:
+        """The last version up to an instant, or 0. Found by halving; the clocks of writers may differ a little."""
+        low, high = 0, self.snapshot().version
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._entry(middle).timestamp <= instant:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def entries(self, first: int, last: int) -> list[Entry]:
         """The entries of these versions, both included, fetched side by side."""
         return self.folder.map(self._entry, range(first, last + 1))

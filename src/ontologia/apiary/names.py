@@ -40,7 +40,7 @@ class FrameName:
         >>> FrameName.parse("analytics.sensors.temperature").box
         'sensors'
         """
-        parts = text.split(".")
+        parts = text.split(".") if isinstance(text, str) else []
         if len(parts) != 3:
             raise ValidationError(f"a frame is named hive.box.frame, as in analytics.sensors.temperature: not {text!r}")
         return cls(*parts)

@@ -84,11 +84,6 @@ class Node:
                 self._ledgers[name] = Ledger(self.objects.under(name.folder), name, self.node_id, self.clock)
             return self._ledgers[name]
 
-    def frames_in_use(self) -> list[FrameName]:
-        """The frames that this node has worked on."""
-        with self._lock:
-            return sorted(self._ledgers)
-
     @contextmanager
     def reading(self, name: FrameName, version: int) -> Iterator[None]:
         """Keep the cells of a version from being vacuumed while they are read."""
@@ -125,6 +120,8 @@ class Node:
         """Seed, "Write Backpressure": wait while the colony is hot, or refuse, or go on. Returns the temperature."""
         if backpressure not in BACKPRESSURE:
             raise ValidationError(f"backpressure is one of {', '.join(BACKPRESSURE)}, not {backpressure!r}")
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
+            raise ValidationError(f"timeout is a number of seconds, not {timeout_s!r}")
         if self.read_only:
             raise ValidationError("this apiary was opened to read only: open it without read_only to write")
         deadline = self.clock.steady() + timeout_s

@@ -162,6 +162,15 @@ class RegistryState:
             )
         return frames[name.frame]
 
+    def frame_names(self) -> list[FrameName]:
+        """Every frame there is, in order."""
+        return sorted(
+            FrameName(hive, box, frame)
+            for hive, boxes in self.hives.items()
+            for box, frames in boxes.boxes.items()
+            for frame in frames.frames
+        )
+
     def has(self, name: FrameName) -> bool:
         box = self.hives[name.hive].boxes.get(name.box) if name.hive in self.hives else None
         return box is not None and name.frame in box.frames
@@ -225,13 +234,15 @@ class Registry:
         check_name("frame", name.frame)
         if isinstance(max_partitions, bool) or not isinstance(max_partitions, int) or max_partitions < 1:
             raise ValidationError(f"max_partitions is a whole number above 0, not {max_partitions!r}")
-        if not all(isinstance(part, str) for pair in properties.items() for part in pair):
-            raise ValidationError(f"properties are texts by name, not {dict(properties)!r}")
+        if not isinstance(properties, Mapping) or not all(
+            isinstance(part, str) for p in properties.items() for part in p
+        ):
+            raise ValidationError(f"properties are texts by name, not {properties!r:.100}")
 
         def add(state: RegistryState) -> RegistryState | None:
             box = state.box(name.hive, name.box)
             if name.frame in box.frames:
-                _check_same(name, box.frames[name.frame], schema, partition_by)
+                check_same(name, box.frames[name.frame], schema, partition_by)
                 return None
             entry = FrameEntry(schema, partition_by, self._now(), max_partitions, properties)
             changed = BoxEntry(box.created_at, {**box.frames, name.frame: entry}, box.properties, box.more)
@@ -321,7 +332,8 @@ def _key(version: int) -> str:
     return f"{REGISTRY}/{STATE}{numbered(version)}.json"
 
 
-def _check_same(name: FrameName, there: FrameEntry, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
+def check_same(name: FrameName, there: FrameEntry, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
+    """Refuse to take a frame for another one."""
     if (there.schema.flat, there.partition_by) == (schema.flat, partition_by) and set(there.schema.fields) == set(
         schema.fields
     ):

@@ -34,8 +34,9 @@ def read(
     node: Node, name: FrameName, snapshot: Snapshot, columns: Sequence[str] | None, where: Expr | None
 ) -> pa.Table:
     """The rows of a version that satisfy a condition, in the order they were written."""
-    chosen = [snapshot.schema.column(column).name for column in columns] if columns is not None else None
-    names = list(snapshot.schema.names if chosen is None else chosen)
+    if isinstance(columns, str):
+        raise ValidationError(f"columns is a list, as in columns=[{columns!r}]")
+    names = [snapshot.schema.column(column).name for column in (snapshot.schema.names if columns is None else columns)]
     if not names:
         raise ValidationError("columns is empty: name at least one, or leave it out for all of them")
     pruned = prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by)

@@ -29,8 +29,8 @@ def vacuum(
     node: Node, name: FrameName, older_than: float | str, *, keep_versions: int = 1, apply: bool = True
 ) -> VacuumResult:
     age = seconds(older_than)
-    if keep_versions < 1:
-        raise ValidationError(f"keep_versions is at least 1, the newest: not {keep_versions}")
+    if type(keep_versions) is not int or keep_versions < 1:
+        raise ValidationError(f"keep_versions is a whole number, at least 1, the newest: not {keep_versions!r}")
     _check_readers_elsewhere(node, age)
     horizon = datetime.fromtimestamp(node.clock.wall(), UTC) - timedelta(seconds=age)
     folder = node.objects.under(name.folder)
@@ -70,19 +70,7 @@ def _check_readers_elsewhere(node: Node, age: float) -> None:
 def _first_kept(ledger: Ledger, horizon: datetime, keep_versions: int, held: set[int]) -> int:
     """The oldest version whose cells all stay."""
     newest = ledger.snapshot().version
-    return min([max(0, newest + 1 - keep_versions), _current_at(ledger, horizon, newest), *held])
-
-
-def _current_at(ledger: Ledger, horizon: datetime, newest: int) -> int:
-    """The version that was the newest at an instant. Found by halving; the clocks of writers may differ a little."""
-    low, high = 0, newest
-    while low < high:
-        middle = (low + high + 1) // 2
-        if ledger.entries(middle, middle)[0].timestamp <= horizon:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    return min([max(0, newest + 1 - keep_versions), ledger.newest_before(horizon), *held])
 
 
 def _paths_since(ledger: Ledger, first: int) -> set[str]:
@@ -97,7 +85,7 @@ def _paths_added(ledger: Ledger, first: int) -> set[str]:
 
 
 def _paths_added_since(ledger: Ledger, moment: datetime) -> set[str]:
-    return _paths_added(ledger, _current_at(ledger, moment, ledger.snapshot().version))
+    return _paths_added(ledger, ledger.newest_before(moment))
 
 
 def seconds(age: float | str) -> float:

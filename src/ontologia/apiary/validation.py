@@ -25,7 +25,7 @@ def conformed(table: pa.Table, schema: FrameSchema, partition_by: Sequence[str],
 
     if table.schema.equals(schema.arrow):
         _check_nulls(table, schema, partition_by, frame)
-        return table
+        return table.replace_schema_metadata(None)  # what pandas notes there of its index is not of the frame
     given = table.column_names
     twice = sorted({name for name in given if given.count(name) > 1})
     if twice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -102,10 +101,14 @@ def create(
     parts = name.split(".")
     if len(parts) > 3 or (len(parts) == 3) != bool(column):
         raise UsageError("name a hive, a box (HIVE.BOX) or a frame (HIVE.BOX.FRAME), and columns for a frame alone")
-    schema = dict(_column(text) for text in column or [])
+    columns = [_column(text) for text in column or []]
+    schema = dict(columns)
+    if len(schema) < len(columns):
+        raise UsageError("--column names a column twice")
     facts = {"name": name, "schema": schema, "partition_by": partition_by or [], "applied": apply}
-    if apply:
-        with opened(run, storage, write=True) as ap:
+    with opened(run, storage, write=apply) as ap:
+        _check_creation(ap, parts, schema, partition_by or [])
+        if apply:
             ap.create_hive(parts[0])
             if len(parts) > 1:
                 ap.create_box(parts[0], parts[1])
@@ -114,6 +117,21 @@ def create(
     run.output.show(facts, lambda face: face.line(f"{'created' if apply else 'would create'} {name}"))
     if not apply:
         run.output.say("to do it: the same command with --apply")
+
+
+def _check_creation(ap: Apiary, parts: list[str], schema: dict[str, Any], partition_by: list[str]) -> None:
+    """All that is wrong is said before anything is created, and by a preview, too."""
+    from ontologia.apiary.names import FrameName, check_name
+    from ontologia.apiary.registry import check_same
+    from ontologia.apiary.types import check_partitioning, declared
+
+    for kind, part in zip(("hive", "box", "frame"), parts, strict=False):
+        check_name(kind, part)
+    if len(parts) == 3:
+        wanted, name = declared(schema), FrameName(*parts)
+        columns, state = check_partitioning(wanted, partition_by), ap.node.registry.state()
+        if state.has(name):
+            check_same(name, state.frame(name), wanted, columns)
 
 
 def show(run: Run, frame: FrameArgument, storage: Storage = None) -> None:
@@ -182,9 +200,11 @@ def sql(
         found = ap.query(statement, engine=engine)
 
     def draw(face: Face) -> None:
-        columns = found.to_pydict() if len(set(found.column_names)) == len(found.column_names) else None
-        values = list(columns.values()) if columns else [column.to_pylist() for column in found.columns]
-        face.table(found.column_names, list(zip(*values, strict=True)))
+        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        plans = [row[1] for row in rows if found.column_names == ["property", "value"] and row[0] == "plan"]
+        face.table(found.column_names, rows[: len(rows) - len(plans)])
+        for line in "\n".join(plans).splitlines():
+            face.line(line)
 
     run.output.show(found.to_pylist(), draw)
 
@@ -272,7 +292,9 @@ def status(run: Run, storage: Storage = None) -> None:
                 "cores": machine["cores"],
                 "memory": f"{machine['memory_gb']:.1f} GB, {machine['memory_pressure']:.0%} in use",
                 "processor": f"{machine['machine_cpu']:.0%} busy, load {machine['load_average']:.2f}",
+                "bees": f"{machine['bees']}, with {size(machine['memory_per_bee'])} each",
                 "target cell": size(machine["target_cell_size"]),
+                "temperature": f"{machine['temperature']:.2f}, {machine['regulation']}",
             }
         )
         rows = [
@@ -295,9 +317,14 @@ def status(run: Run, storage: Storage = None) -> None:
 
 def start(run: Run, storage: Storage = None) -> None:
     """Be a node until interrupted: send heartbeats, and compact while the colony is cold."""
-    with opened(run, storage, write=True, maintenance=True) as ap:
+    from ontologia.runtime.events.wakeup import Wakeup
+
+    wakeup = Wakeup()
+    with wakeup.on_signals(), opened(run, storage, write=True, maintenance=True) as ap:
         run.output.say(f"node {ap.node.node_id} is running; stop it with Ctrl-C")
-        threading.Event().wait()
+        while not wakeup.stopping:
+            wakeup.wait(3600.0)
+    wakeup.close()
 
 
 # --- drawing -----------------------------------------------------------------------------------------------------

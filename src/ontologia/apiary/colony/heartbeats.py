@@ -117,15 +117,12 @@ def assignment(cells: Sequence[str], nodes: Sequence[Heartbeat]) -> dict[str, li
 
 
 class Pulse:
-    """Writes the heartbeat of this node until it is stopped, and lets maintenance run on the way."""
+    """Writes the heartbeat of this node until it is stopped."""
 
-    def __init__(
-        self, objects: Objects, node_id: str, say: Callable[[int, datetime], Heartbeat], then: Callable[[], None]
-    ) -> None:
+    def __init__(self, objects: Objects, node_id: str, say: Callable[[int, datetime], Heartbeat]) -> None:
         self.objects = objects
         self.key = f"{HEARTBEATS}/node_{node_id}.json"
         self._say = say
-        self._then = then
         self._version = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -144,7 +141,6 @@ class Pulse:
         while not self._stop.wait(INTERVAL_S):
             try:
                 self.beat()
-                self._then()
             except Exception as problem:  # the next one may succeed; a node must not die of its pulse
                 _log.warning("a heartbeat was missed: %s", problem)
 

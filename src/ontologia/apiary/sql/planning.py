@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sqlglot.expressions import Expr
 
 _GENERATORS = ("GenerateSeries", "Unnest", "ExplodingGenerateSeries", "Explode")
+_REACHING_OUT = ("reflect", "java_method", "try_reflect", "from_protobuf", "to_protobuf")
 _INNER = ("", "INNER", "CROSS")
 
 
@@ -96,7 +97,8 @@ def _is_generator(table: Any) -> bool:
 
 
 def _refuse_functions(tree: Expr) -> None:
-    """Nothing is read but frames: no table functions, which would read files, and no names of files."""
+    """Nothing is read but frames: no table functions, which would read files, no names of files, and no functions of
+    Spark that call Java or open files."""
     from sqlglot import exp
 
     for table in tree.find_all(exp.Table):
@@ -104,6 +106,11 @@ def _refuse_functions(tree: Expr) -> None:
             raise UnsupportedStatementError(
                 f"{table.this.sql(dialect=DIALECT)[:60]} cannot be read from: SQL over frames reads frames, by their "
                 "names hive.box.frame"
+            )
+    for function in tree.find_all(exp.Anonymous):
+        if function.name.lower() in _REACHING_OUT:
+            raise UnsupportedStatementError(
+                f"{function.name} runs code of Spark's own machine: it cannot be called here"
             )
 
 
@@ -126,13 +133,7 @@ def _resolved(node: Node, state: RegistryState, table: Any, hive: str | None, bo
 
 def _in_any_case(state: RegistryState, name: FrameName) -> FrameName:
     """SQL does not care about case; names in the registry do, so only one that is alone is taken."""
-    found = [
-        FrameName(hive, box, frame)
-        for hive, boxes in state.hives.items()
-        for box, frames in boxes.boxes.items()
-        for frame in frames.frames
-        if str(FrameName(hive, box, frame)).casefold() == str(name).casefold()
-    ]
+    found = [there for there in state.frame_names() if str(there).casefold() == str(name).casefold()]
     if len(found) != 1:
         state.frame(name)  # says what there is
     return found[0]

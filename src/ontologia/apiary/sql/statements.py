@@ -23,6 +23,7 @@ _COMMANDS = {
     "describe": re.compile(r"DESCRIBE\s+" + _NAME.format("name"), re.IGNORECASE),
 }
 _EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(?=\S)", re.IGNORECASE)
+_BEGINNINGS = ("SELECT", "WITH", "FROM", "VALUES", "USE", "SHOW", "DESCRIBE", "EXPLAIN")
 _READS = "SQL over frames reads: SELECT, USE, SHOW, DESCRIBE, EXPLAIN"
 _INSTEAD = {
     "DELETE": "use frame.delete(filter) in the Python SDK, or frame.overwrite() to replace data (overwrite_frame)",
@@ -56,6 +57,8 @@ class Query:
 
 def parsed(text: str) -> Command | Query:
     """Understand one statement, or say why it is not run."""
+    if not isinstance(text, str):
+        raise ValidationError(f"a statement is a text, not {text!r:.60}")
     plain = _SKIPPED.sub("", text, count=1).strip()
     if not plain.strip("; \n\t"):
         raise ValidationError("there is no statement")
@@ -74,10 +77,13 @@ def parsed(text: str) -> Command | Query:
 
 
 def _refuse_writes(text: str) -> None:
+    """By the first word. What changes something is refused with the call that does it."""
     word = re.match(r"\w*", text)
     first = word[0].upper() if word else ""
     if first in _INSTEAD:
         raise UnsupportedStatementError(f"{first} is not supported in Apiary v1 SQL: {_INSTEAD[first]}")
+    if first and first not in _BEGINNINGS:
+        raise UnsupportedStatementError(f"{first} is not supported: {_READS}")
 
 
 def _tree(text: str) -> Expr:

@@ -3,6 +3,6 @@
 Found by the entry point `ontologia.frames`, since frames do not know Spark.
 """
 
-from ontologia.spark.frames.work import compact, overwrite, query, write
+from ontologia.spark.frames.work import compact, dataframe, overwrite, query, write
 
-__all__ = ["compact", "overwrite", "query", "write"]
+__all__ = ["compact", "dataframe", "overwrite", "query", "write"]

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ontologia.apiary.ledger import Ledger
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.state import Snapshot
@@ -19,19 +19,13 @@ from ontologia.objects import Location
 from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
 from ontologia.spark.frames.work import commit_cells, work_on
+from ontologia.spark.options import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READ_OPTIONS = ("path", "frame", "asOf", "versionAsOf")
-WRITE_OPTIONS = ("path", "frame")
-_OPERATORS = {
-    datasource.EqualTo: "=",
-    datasource.GreaterThan: ">",
-    datasource.GreaterThanOrEqual: ">=",
-    datasource.LessThan: "<",
-    datasource.LessThanOrEqual: "<=",
-}
+READ_OPTIONS = ("path", "frame", "asOf", "versionAsOf", "timestampAsOf", "settings")
+WRITE_OPTIONS = ("path", "frame", "settings")
 
 
 def opened(options: Mapping[str, str]) -> tuple[Node, FrameName]:
@@ -39,18 +33,28 @@ def opened(options: Mapping[str, str]) -> tuple[Node, FrameName]:
     if not options.get("path"):
         raise ValidationError('say where the frames are: .load("s3://bucket/prefix")')
     name = FrameName.parse(options["frame"])
-    node = Node(Location(options["path"]), read_only=True)
+    node = Node(Location.from_text(options["path"], options.get("settings")), read_only=True)
     node.registry.frame(name)
     return node, name
 
 
 def wanted(options: Mapping[str, str]) -> tuple[FrameWork, Snapshot]:
     node, name = opened(options)
-    said = options.get("versionAsOf") or options.get("asOf")
-    if said is not None and not said.isdecimal():
-        raise ValidationError(f"the option versionAsOf takes the number of a version, not {said!r}")
-    snapshot = node.ledger(name).snapshot(None if said is None else int(said))
-    return work_on(node, name), snapshot
+    return work_on(node, name), node.ledger(name).snapshot(_version(node.ledger(name), options))
+
+
+def _version(ledger: Ledger, options: Mapping[str, str]) -> int | None:
+    said = [name for name in ("asOf", "versionAsOf", "timestampAsOf") if options.get(name) is not None]
+    if len(said) > 1:
+        raise ValidationError(f"{' and '.join(said)} both say which version to read: give one of them")
+    if not said:
+        return None
+    text = str(options.get(said[0]))
+    if said[0] == "timestampAsOf":
+        return ledger.version_at(moment("timestampAsOf", text))
+    if not text.isdecimal():
+        raise ValidationError(f"the option {said[0]} takes the number of a version, not {text!r}")
+    return int(text)
 
 
 class FrameReader(DataSourceReader):
@@ -95,7 +99,7 @@ class FrameWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
         node, name = opened(options)
-        self.options = {"path": options["path"], "frame": options["frame"]}
+        self.options = {name: options[name] for name in WRITE_OPTIONS if options.get(name) is not None}
         self.work = work_on(node, name)
         self.overwrite = overwrite
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary.compaction import CompactionPolicy, batches, due
-from ontologia.apiary.conditions import DIALECT
+from ontologia.apiary.conditions import DIALECT, Filter, condition, rendered
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.names import QUERIES, FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import check_limit
+from ontologia.apiary.pruning import prune
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
 from ontologia.apiary.sql.planning import Plan, Reference
 from ontologia.apiary.sql.session import pruning_facts
 from ontologia.apiary.sql.statements import Query
-from ontologia.apiary.state import FrameState, partition_of
+from ontologia.apiary.state import FrameState, Snapshot, partition_of
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import CommitOutcomeUnknownError, ValidationError
 from ontologia.files.json_objects import encode
@@ -171,15 +172,32 @@ def cells_frame(session: SparkSession, node: Node, reference: Reference, columns
     names = [name for name in work.schema.names if columns is None or name.casefold() in columns] or [
         work.schema.names[0]
     ]
+    return _read_by_tasks(session, work, reference.pruned.scanned, names)
+
+
+def dataframe(
+    node: Node, name: FrameName, snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter | None
+) -> DataFrame:
+    """The rows of a version as a DataFrame: cells are pruned here, read and filtered on executors."""
+    work = work_on(node, name)
+    names = [work.schema.column(column).name for column in (work.schema.names if columns is None else columns)]
+    where = condition(filter, work.schema)
+    cells = prune(snapshot.cells, where, work.schema, work.partition_by).scanned
+    return _read_by_tasks(session_of(), work, cells, names, None if where is None else rendered(where))
+
+
+def _read_by_tasks(
+    session: SparkSession, work: FrameWork, cells: Sequence[Cell], names: Sequence[str], where: str | None = None
+) -> DataFrame:
     target = spark_arrow(work.schema)
-    tasks = shares(reference.pruned.scanned, session.sparkContext.defaultParallelism * 2)
+    tasks = shares(cells, session.sparkContext.defaultParallelism * 2)
 
     def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches_:
             for text in batch.column(0).to_pylist():
-                found = work.read(cells_of(text), names)
+                found = work.read(cells_of(text), names, where)
                 wanted = pa.schema([target.field(name) for name in names])
                 yield from found.cast(wanted).to_batches(max_chunksize=131_072)
 
