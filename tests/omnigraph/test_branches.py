@@ -1,5 +1,7 @@
 """Branches and tags: lazy forks, names, what is refused, and what a crash leaves."""
 
+from itertools import islice
+
 import pytest
 
 from ontologia.errors import BranchError, HistoryGapError, ValidationError
@@ -110,6 +112,20 @@ def test_a_deleted_name_can_be_used_again_for_something_else(filled):
     branches.create_branch(filled, "dev")
     put(filled, {PERSON: people(b=6)}, branch="dev")
     assert contents(filled, "dev")[PERSON] == people(a=1, b=6)
+
+
+def test_another_process_sees_a_branch_that_was_made_again_under_its_name_as_it_is_now(filled):
+    branches.create_branch(filled, "one")
+    branches.create_branch(filled, "two")
+    put(filled, {PERSON: people(x=1)}, branch="one")
+    put(filled, {PERSON: people(y=2)}, branch="two")
+    branches.create_branch(filled, "dev", "one")
+    other = reopened(filled)
+    assert "x" in contents(other, "dev")[PERSON]
+    branches.delete_branch(filled, "dev")
+    branches.create_branch(filled, "dev", "two")
+    assert other.manifest("dev").version == filled.manifest("one").version, "the same number, another state"
+    assert contents(other, "dev")[PERSON].keys() == contents(filled, "two")[PERSON].keys()
 
 
 def test_creating_and_deleting_that_died_halfway_leaves_nothing_that_is_in_the_way(local):
@@ -224,6 +240,19 @@ def test_leftover_forks_of_deleted_branches_go_at_cleanup(graph):
 
 
 # --- the feed of changes ---
+
+
+def test_the_newest_commits_are_read_without_the_others(graph, monkeypatch):
+    monkeypatch.setattr(history, "READ_AT_ONCE", 4)
+    for number in range(12):
+        put(graph, {PERSON: people(a=number)}, actor=f"actor {number}")
+    asked = []
+    between = graph.commit_log.between
+    monkeypatch.setattr(graph.commit_log, "between", lambda *window: asked.append(window) or between(*window))
+    found = list(islice(history.first_parents(graph, graph.manifest()), 3))
+    assert [it.actor_id for it in found] == ["actor 11", "actor 10", "actor 9"]
+    assert len(asked) == 1
+    assert len(list(history.first_parents(graph, graph.manifest()))) == 13
 
 
 def test_a_feed_is_taken_up_where_it_was_left(filled):

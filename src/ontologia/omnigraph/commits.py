@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import OntologiaError, ValidationError
-from ontologia.omnigraph.datasets import Datasets, quoted, translated
+from ontologia.omnigraph.datasets import Datasets, is_in, quoted, translated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.names import ACTORS, COMMITS, RECOVERIES, stored_branch
 
@@ -142,6 +142,23 @@ class CommitLog:
             for row in actors_dataset.to_table(columns=["graph_commit_id", "actor_id"]).to_pylist():
                 actors[row["graph_commit_id"]] = row["actor_id"]
         return {row["graph_commit_id"]: _record(row, actors) for row in dataset.to_table().to_pylist()}
+
+    def between(self, branch: str, low: int, high: int) -> dict[str, CommitRecord]:
+        """The commits that the Lance branch shows with manifest versions above one and up to another, with actors."""
+        dataset = self.datasets.find(COMMITS, stored_branch(branch))
+        if dataset is None:
+            return {}
+        where = f"manifest_version > {low} AND manifest_version <= {high}"
+        rows = dataset.to_table(filter=where).to_pylist()
+        actors = self._actors_of([row["graph_commit_id"] for row in rows])
+        return {row["graph_commit_id"]: _record(row, actors) for row in rows}
+
+    def _actors_of(self, commits: Sequence[str]) -> dict[str, str]:
+        dataset = self.datasets.find(ACTORS)
+        if dataset is None or not commits:
+            return {}
+        rows = dataset.to_table(columns=["graph_commit_id", "actor_id"], filter=is_in("graph_commit_id", commits))
+        return {row["graph_commit_id"]: row["actor_id"] for row in rows.to_pylist()}
 
     def known(self, branches: Sequence[str]) -> dict[str, CommitRecord]:
         """The commits of several branches, pooled."""

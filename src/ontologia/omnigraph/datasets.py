@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DATA_FORMAT = "2.2"
 OPERATION = "omnigraph:operation_id"  #: in the properties of every Lance transaction that a graph write makes
+INDEX_CACHE_BYTES, METADATA_CACHE_BYTES = 256 << 20, 64 << 20  #: Lance's own limits are gigabytes, per graph
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +60,7 @@ class Datasets:
         import lance
 
         if self._session is None:
-            self._session = lance.Session()
+            self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
         place = self.uri(branch_path(path, branch))
         try:
             return lance.dataset(place, version=version, storage_options=self.options, session=self._session)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Op = Literal["insert", "update", "delete"]
 OPS = ("insert", "update", "delete")
+READ_AT_ONCE = 256  #: versions of `__manifest` whose commits are read together
 
 
 @dataclass(frozen=True)
@@ -108,15 +109,17 @@ def _changes(old: Snapshot, new: Snapshot, key: str, commit_id: str | None) -> l
 
 def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | None = None) -> ChangeFeed:
     """What commits after the cursor changed on a branch, oldest first; from the beginning without one."""
-    chain = first_parents(graph, graph.manifest(branch))
-    if cursor is not None:
-        place = next((n for n, record in enumerate(chain) if record.graph_commit_id == cursor), None)
-        if place is None:
+    chain: list[CommitRecord] = []
+    for record in first_parents(graph, graph.manifest(branch)):
+        chain.append(record)
+        if record.graph_commit_id == cursor:
+            break
+    else:
+        if cursor is not None:
             raise HistoryGapError(
                 f"commit {cursor} is not in the history of branch {branch}, as far as it is stored: read the whole "
                 "state with snapshot(), then follow from its head"
             )
-        chain = chain[: place + 1]
     changes: list[Change] = []
     pairs = list(zip(chain[:0:-1], chain[-2::-1], strict=True))[: limit if limit is None else max(limit, 0)]
     for earlier, later in pairs:
@@ -126,15 +129,22 @@ def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | No
     return ChangeFeed(changes, None if last is None else last.graph_commit_id)
 
 
-def first_parents(graph: Graph, manifest: Manifest) -> list[CommitRecord]:
-    """The commits that this branch itself went through, newest first."""
-    pool = {record.graph_commit_id: record for record in graph.commit_log.log(manifest)}
-    name = graph.commit_log.head_of(manifest, pool)
-    chain = []
-    while name is not None and name in pool:
-        chain.append(pool[name])
+def first_parents(graph: Graph, manifest: Manifest) -> Iterator[CommitRecord]:
+    """The commits that this branch itself went through, newest first, read as far back as they are asked for."""
+    if manifest.head is None:
+        pool = graph.commit_log.pool(manifest.branch)
+        name, low = graph.commit_log.head_of(manifest, pool), 0
+    else:
+        name, low = manifest.head.graph_commit_id, manifest.head.manifest_version
+        pool = {name: manifest.head}
+    while name is not None:
+        while name not in pool and low > 0:  # numbers only fall on the way back, so the parent is further down
+            high, low = low, max(0, low - READ_AT_ONCE)
+            pool |= graph.commit_log.between(manifest.branch, low, high)
+        if name not in pool:
+            return
+        yield pool[name]
         name = pool[name].parent_commit_id
-    return chain
 
 
 def _state(graph: Graph, record: CommitRecord) -> Manifest:

@@ -24,7 +24,7 @@ original skip kinds they do not know."""
 
 PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 MANAGED = {"table_version_management": "true"}
-CREATED = "_row_created_at_version"
+CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 
 def manifest_schema(*, keyed: bool = True) -> pa.Schema:
@@ -136,6 +136,7 @@ class Manifest:
     history: Mapping[str, tuple[Pin, ...]]  #: every published version, by number
     tombstones: Mapping[str, int]
     head: CommitRecord | None
+    identity: bytes = field(default=b"", compare=False, repr=False)  #: of the state it was read from
 
     def highest(self, key: str) -> int:
         """What an expected version is compared with: the live one, else the tombstone's number, else 0."""
@@ -175,16 +176,45 @@ def rows_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=manifest_schema())
 
 
+def identity_of(dataset: LanceDataset) -> bytes:
+    """What tells one state of `__manifest` from all others, also from one of the same number in a branch, or a whole
+    graph, that was deleted and made again: Lance's own manifest of it, which is in memory."""
+    found: bytes = dataset._ds.serialized_manifest()
+    return found
+
+
 def read_manifest(dataset: LanceDataset, branch: str = MAIN) -> Manifest:
     """Reconstruct: the latest version per (table_key, table_branch) that no tombstone covers; of a table's lineages,
     the newest, since a fork counts on from where it began."""
-    columns = ["object_id", "object_type", "location", "metadata", "table_key", "table_version", "table_branch"]
-    found = dataset.scanner(columns=[*columns, "row_count", CREATED, "_row_last_updated_at_version"]).to_table()
-    tables: dict[str, Table] = {}
-    versions: dict[str, list[Mapping[str, Any]]] = {}
-    tombstones: dict[str, int] = {}
+    return _folded(dataset, branch, _rows_after(dataset, 0), None)
+
+
+def read_on(dataset: LanceDataset, known: Manifest) -> Manifest:
+    """The same, from an older state and the rows written since. Rows are added and replaced, never removed."""
+    found = _rows_after(dataset, known.version)
+    head = next((item for item in found if item["object_type"] == GRAPH_HEAD), None)
+    record = None if head is None else CommitRecord.from_json(head["metadata"], head[UPDATED])
+    if record is None or known.head is None or record.parent_commit_id != known.head.graph_commit_id:
+        return read_manifest(dataset, known.branch)  # several commits later, or another branch of the same name
+    return _folded(dataset, known.branch, found, known)
+
+
+def _rows_after(dataset: LanceDataset, version: int) -> list[dict[str, Any]]:
+    columns = ["object_type", "location", "metadata", "table_key", "table_version", "table_branch", "row_count"]
+    where = f"{UPDATED} > {version}" if version else None
+    found: list[dict[str, Any]] = (
+        dataset.scanner(columns=[*columns, CREATED, UPDATED], filter=where).to_table().to_pylist()
+    )
+    return found
+
+
+def _folded(dataset: LanceDataset, branch: str, rows: Iterable[Mapping[str, Any]], known: Manifest | None) -> Manifest:
+    tables: dict[str, Table] = {} if known is None else dict(known.tables)
+    history: dict[str, tuple[Pin, ...]] = {} if known is None else dict(known.history)
+    tombstones: dict[str, int] = {} if known is None else dict(known.tombstones)
     head: CommitRecord | None = None
-    for item in found.to_pylist():
+    versions: dict[str, list[Mapping[str, Any]]] = {}
+    for item in rows:
         key, kind = item["table_key"], item["object_type"]
         if kind == TABLE:
             tables[key] = Table(key, item["location"], json.loads(item["metadata"] or "{}"))
@@ -193,20 +223,24 @@ def read_manifest(dataset: LanceDataset, branch: str = MAIN) -> Manifest:
         elif kind == TABLE_TOMBSTONE:
             tombstones[key] = max(tombstones.get(key, 0), item["table_version"])
         elif kind == GRAPH_HEAD:
-            head = CommitRecord.from_json(item["metadata"], item["_row_last_updated_at_version"])
-    history = {key: _pins(key, tables, items) for key, items in versions.items()}
+            head = CommitRecord.from_json(item["metadata"], item[UPDATED])
+    for key, items in versions.items():
+        replaced = {item["table_version"] for item in items}
+        earlier = [pin for pin in history.get(key, ()) if pin.version not in replaced]
+        pins = [*earlier, *_pins(key, tables, items)]
+        history[key] = tuple(sorted(pins, key=lambda pin: pin.version))
     live = {
         key: pins[-1]
         for key, pins in history.items()
         if pins[-1].version > tombstones.get(key, 0) or key not in tombstones
     }
-    return Manifest(branch, dataset.version, tables, live, history, tombstones, head)
+    return Manifest(branch, dataset.version, tables, live, history, tombstones, head, identity_of(dataset))
 
 
-def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]]) -> tuple[Pin, ...]:
+def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]]) -> list[Pin]:
     if key not in tables:
         raise StorageBackendError(f"__manifest has versions of {key} and no row that says where it lies")
-    pins = (
+    return [
         Pin(
             key,
             tables[key].path,
@@ -217,5 +251,4 @@ def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]])
             item[CREATED],
         )
         for item in items
-    )
-    return tuple(sorted(pins, key=lambda pin: pin.version))
+    ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import GraphValidationError
+from ontologia.omnigraph.lookups import missing_from, not_among, rows_with
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.phases import Apply, Commit, TableWork, WritePlan
 from ontologia.omnigraph.snapshots import Snapshot
@@ -20,20 +21,23 @@ if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
 ENDS = ("src", "dst")
+MOST_NAMED = 20  #: offending rows that an error names
+UPSERT_ROWS = 500_000  #: in one Lance commit: its join holds them in memory
 
 
 @dataclass
 class TableChange:
     """The wanted state of some rows of a table. Each id is written or deleted, not both, and once.
 
-    `new` are ids that must not exist yet. `table` and `schema` come with a table that this change creates; a `table`
-    alone carries new notes.
+    `new` are ids that must not exist yet; with `all_new` none of the rows may. `table` and `schema` come with a table
+    that this change creates; a `table` alone carries new notes.
     """
 
     key: str
     rows: pa.Table | None = None
     deleted: Sequence[str] = ()
     new: frozenset[str] = frozenset()
+    all_new: bool = False
     table: Table | None = None
     schema: pa.Schema | None = None
     replace_all: bool = False  #: the rows given are all there will be
@@ -92,9 +96,9 @@ class _Problems:
         self.named: list[str] = []
         self.total = 0
 
-    def add(self, rows: Sequence[str]) -> None:
-        self.total += len(rows)
-        self.named += rows[: max(0, 20 - len(self.named))]
+    def add(self, rows: Sequence[str], total: int | None = None) -> None:
+        self.total += len(rows) if total is None else total
+        self.named += rows[: max(0, MOST_NAMED - len(self.named))]
 
     def refuse(self, what: str) -> None:
         if self.total:
@@ -103,6 +107,9 @@ class _Problems:
 
 def _check_new(snapshot: Snapshot, change: TableChange, problems: _Problems) -> None:
     taken = snapshot.existing(change.key, sorted(change.new))
+    if change.all_new and change.rows is not None and change.key in snapshot:
+        found = rows_with(snapshot.dataset(change.key), "id", change.rows.column("id"), ["id"])
+        taken |= set(found.column("id").to_pylist())
     problems.add([f"{change.key} has {name!r} already, and insert() takes new keys" for name in sorted(taken)])
 
 
@@ -118,35 +125,47 @@ def _check_unique(snapshot: Snapshot, change: TableChange, manifest: Manifest, p
 def _check_endpoints(
     snapshot: Snapshot, changes: Mapping[str, TableChange], manifest: Manifest, problems: _Problems
 ) -> None:
+    import pyarrow.compute as pc
+
     for change in changes.values():
         table = change.table or manifest.tables[change.key]
         ends = endpoints_of(table)
         if ends is None or change.rows is None:
             continue
         for column, node in zip(ENDS, ends, strict=True):
-            missing = _missing(snapshot, changes.get(node), node, change.rows.column(column).unique().to_pylist())
-            if missing:
-                edges = change.rows.select(["id", column]).to_pylist()
+            missing = _missing(snapshot, changes.get(node), node, change.rows.column(column))
+            if len(missing):
+                edges = change.rows.select(["id", column])
+                edges = edges.filter(pc.is_in(edges.column(column), value_set=missing))
                 problems.add(
                     [
                         f"{change.key} {row['id']!r} has the {column} {row[column]!r}, and there is no such {node}"
-                        for row in edges
-                        if row[column] in missing
-                    ]
+                        for row in edges.slice(0, MOST_NAMED).to_pylist()
+                    ],
+                    edges.num_rows,
                 )
 
 
-def _missing(snapshot: Snapshot, change: TableChange | None, node: str, ids: Sequence[str]) -> set[str]:
+def _missing(snapshot: Snapshot, change: TableChange | None, node: str, ids: pa.ChunkedArray) -> pa.Array:
     """Those of these nodes that will not exist after the mutation."""
-    wanted = set(ids)
-    written: set[str] = set()
-    if change is not None and change.rows is not None:
-        written = set(change.rows.column("id").to_pylist())
-    unknown = wanted - written
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unknown = ids if change is None or change.rows is None else not_among(ids, change.rows.column("id"))
     if change is not None and change.replace_all:
-        return unknown
-    gone = set(change.deleted) if change is not None else set()
-    return unknown - (snapshot.existing(node, sorted(unknown - gone)))
+        return _one(pc.unique(unknown))
+    absent = missing_from(snapshot.find(node), "id", unknown)
+    if change is None or not change.deleted:
+        return _one(absent)
+    gone = pa.array(sorted(set(change.deleted)), pa.string())
+    deleted = unknown.filter(pc.is_in(unknown, value_set=gone))
+    return pa.concat_arrays([_one(absent), _one(pc.unique(deleted))])
+
+
+def _one(values: Any) -> pa.Array:
+    import pyarrow as pa
+
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _follow_deletes(
@@ -158,7 +177,7 @@ def _follow_deletes(
     deleted = {key: set(change.deleted) for key, change in changes.items() if change.deleted}
     for key in manifest.pins:
         ends = endpoints_of(manifest.tables[key])
-        if ends is None:
+        if ends is None or not deleted.keys() & set(ends):
             continue
         change = changes.get(key)
         written = set() if change is None or change.rows is None else set(change.rows.column("id").to_pylist())
@@ -187,8 +206,7 @@ def _work(datasets: Datasets, snapshot: Snapshot, change: TableChange) -> TableW
     gone = sorted(snapshot.existing(change.key, sorted(set(change.deleted))))
     steps: list[Any] = []
     if rows is not None:
-        stage = datasets.staged_overwrite if change.replace_all else datasets.staged_upsert
-        steps.append(lambda dataset: stage(dataset, _aligned(rows, dataset, change)))
+        steps += _writing(datasets, snapshot, change, rows)
     if gone:
         steps.append(lambda dataset: datasets.staged_delete(dataset, gone))
     if not steps and change.schema is None:
@@ -196,10 +214,22 @@ def _work(datasets: Datasets, snapshot: Snapshot, change: TableChange) -> TableW
     return TableWork(change.key, _in_turn(steps), len(steps), change.schema)
 
 
-def _aligned(rows: pa.Table, dataset: LanceDataset, change: TableChange) -> pa.Table:
-    """Rows in the columns of the dataset, or in their own where all are replaced."""
+def _writing(datasets: Datasets, snapshot: Snapshot, change: TableChange, rows: pa.Table) -> list[Any]:
+    """The commits that write rows. New ones are streamed into files, others joined with the table, some at a time."""
     if change.replace_all:
-        return rows
+        return [lambda dataset: datasets.staged_overwrite(dataset, rows)]
+    pin = snapshot.manifest.pins.get(change.key)
+    if change.all_new or pin is None or not pin.rows:
+        return [lambda dataset: datasets.staged_append(dataset, _aligned(rows, dataset))]
+
+    def upsert(start: int) -> Any:
+        return lambda dataset: datasets.staged_upsert(dataset, _aligned(rows.slice(start, UPSERT_ROWS), dataset))
+
+    return [upsert(start) for start in range(0, rows.num_rows, UPSERT_ROWS)]
+
+
+def _aligned(rows: pa.Table, dataset: LanceDataset) -> pa.Table:
+    """Rows in the columns of the dataset."""
     return rows.select(dataset.schema.names).cast(dataset.schema)
 
 

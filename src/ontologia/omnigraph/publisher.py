@@ -22,7 +22,9 @@ from ontologia.omnigraph.manifest import (
     Pin,
     Table,
     head_row,
+    identity_of,
     read_manifest,
+    read_on,
     rows_table,
     tombstone_row,
 )
@@ -65,9 +67,10 @@ class Publisher:
 
     def _read(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> Manifest:
         known = self._known.get(branch)
-        if known is not None and known.version == dataset.version:
+        if known is not None and known.identity == identity_of(dataset):
             return known
-        found = read_manifest(dataset, branch)
+        later = known is not None and keep and known.version < dataset.version
+        found = read_on(dataset, known) if known is not None and later else read_manifest(dataset, branch)
         if keep:
             self._known[branch] = found
         return found

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
-from ontologia.omnigraph.datasets import is_in, translated
+from ontologia.omnigraph.datasets import translated
+from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Manifest, Pin
 from ontologia.omnigraph.names import MAIN, MANIFEST
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from ontologia.omnigraph.graph import Graph
 
-MANY_IDS = 20_000  #: beyond this, reading the whole id column is cheaper than asking for each
 _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
@@ -55,26 +55,7 @@ class Snapshot:
 
     def rows_of(self, key: str, ids: Sequence[str], columns: Sequence[str] | None = None, by: str = "id") -> pa.Table:
         """The rows whose `by` is one of these."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if len(ids) <= MANY_IDS:
-            return self.read(key, columns, is_in(by, ids))
-        found = self.read(key, columns if columns is None or by in columns else [*columns, by])
-        return found.filter(pc.is_in(found.column(by), value_set=pa.array(ids, pa.string())))
-
-    def rows_with(self, key: str, column: str, values: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table:
-        """The rows that have one of these values in a column of any type."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        wanted = pc.drop_null(values.unique() if isinstance(values, pa.ChunkedArray) else values)
-        if pa.types.is_string(wanted.type) and len(wanted) <= MANY_IDS:
-            return self.read(key, columns, is_in(column, wanted.to_pylist()))
-        if pa.types.is_integer(wanted.type) and len(wanted) <= MANY_IDS:
-            return self.read(key, columns, f"`{column}` IN ({', '.join(map(str, wanted.to_pylist()))})")
-        found = self.read(key, columns)
-        return found.filter(pc.is_in(found.column(column), value_set=wanted.cast(found.column(column).type)))
+        return rows_with(self.dataset(key), by, ids, columns)
 
     def existing(self, key: str, ids: Sequence[str]) -> set[str]:
         """Those of these ids that the table has."""

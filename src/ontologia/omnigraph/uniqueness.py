@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Table
 from ontologia.omnigraph.snapshots import Snapshot
 
@@ -49,7 +50,7 @@ def clashes(
                 yield Clash(column, value, name, holders[value], stored=False)
         if replace_all or key not in snapshot or not holders:
             continue
-        found = snapshot.rows_with(key, column, given.column(column), ["id", column])
+        found = rows_with(snapshot.dataset(key), column, given.column(column), ["id", column])
         for other, value in zip(found.column("id").to_pylist(), found.column(column).to_pylist(), strict=True):
             if other not in settled:
                 yield Clash(column, value, holders[value], other, stored=True)

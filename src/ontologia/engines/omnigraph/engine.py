@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
@@ -225,7 +225,7 @@ class GraphEngine(DuckEngine):
     # --- the log ---
 
     def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
-        newer = (commit for commit in self.walk() if commit.id > (since or 0))
+        newer = takewhile(lambda commit: commit.id > (since or 0), self.walk())
         return list(islice(newer, limit if limit is None else max(limit, 0)))
 
     def walk(self) -> Iterator[Commit]:
@@ -234,7 +234,8 @@ class GraphEngine(DuckEngine):
                 yield _commit(record)
 
     def get_commit(self, commit_id: int) -> dict[str, Any] | None:
-        return next((commit.to_dict() for commit in self.walk() if commit.id == commit_id), None)
+        found = next((commit for commit in self.walk() if commit.id <= commit_id), None)
+        return None if found is None or found.id != commit_id else found.to_dict()
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         manifest = self.manifest()

@@ -14,8 +14,8 @@ from ontologia.engines.omnigraph.types import EMPTY, GraphType
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
 from ontologia.omnigraph.datasets import is_in, quoted
+from ontologia.omnigraph.lookups import MANY
 from ontologia.omnigraph.manifest import Manifest, Pin
-from ontologia.omnigraph.snapshots import MANY_IDS
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows
 
@@ -182,7 +182,7 @@ def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None) -> str | N
     elif any(type.ref in (hop.relation, hop.entity) for hop in plan.hops):
         predicates = []
     parts = [text for predicate in predicates if (text := _translated(predicate, type)) is not None]
-    if keys is not None and plan.keyed and type.ref == plan.source and keys.num_rows <= MANY_IDS:
+    if keys is not None and plan.keyed and type.ref == plan.source and keys.num_rows <= MANY:
         parts.append(is_in("id", type.ids_of(keys)))
     return " AND ".join(f"({part})" for part in parts) or None
 

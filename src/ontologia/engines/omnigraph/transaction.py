@@ -15,6 +15,7 @@ from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, 
 from ontologia.engines.staging import Staging, append_parts
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.data_files import DataFile
+from ontologia.files.row_spools import RowSpool
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
 from ontologia.omnigraph.manifest import Manifest, Table
@@ -41,7 +42,7 @@ class GraphTransaction(Transaction):
         self._lease = lease
         self._manifest = manifest
         self.catalog = catalog
-        self._rows: dict[TypeRef, list[pa.Table]] = {}
+        self._rows: dict[TypeRef, RowSpool] = {}
         self._layouts: dict[TypeRef, TypeLayout] = {}
         self._versions: dict[TypeRef, list[SchemaVersion]] = {}
         self._activated: set[TypeRef] = set()
@@ -106,7 +107,8 @@ class GraphTransaction(Transaction):
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         self._layouts.setdefault(layout.ref, layout)
         if rows.num_rows:
-            self._rows.setdefault(layout.ref, []).append(rows)
+            type = GraphType(layout.schema)
+            self._rows.setdefault(layout.ref, RowSpool(type.arrow)).add(type.to_graph(rows))
 
     def staging(self, layout: TypeLayout) -> Staging:
         """Parts wait beside the datasets; `adopt` makes one mutation of them."""
@@ -157,12 +159,10 @@ class GraphTransaction(Transaction):
         return record.manifest_version - EMPTY
 
     def _change(self, ref: TypeRef) -> TableChange:
-        import pyarrow as pa
-
         layout = self._layouts[ref]
         type = GraphType(layout.schema)
-        rows = [type.to_graph(table) for table in self._rows.get(ref, ())]
-        change = TableChange(type.key, pa.concat_tables(rows) if rows else None, self._removed.get(ref, ()))
+        rows = self._rows[ref].table() if ref in self._rows else None
+        change = TableChange(type.key, rows, self._removed.get(ref, ()))
         change.notes = {SCHEMA_VERSION: layout.schema_version_id}
         if self._versions.get(ref):
             change.table = type.table([version_note(version) for version in self._versions[ref]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,6 +12,7 @@ from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id
 from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
 from ontologia.omnigraph.graph import Graph
+from ontologia.omnigraph.lookups import repeated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
@@ -34,7 +35,6 @@ class PendingRows:
         self.tables: list[pa.Table] = []  #: in bulk, as an engine is handed rows
         self.deleted: dict[str, None] = {}
         self.new: set[str] = set()
-        self.replaces_all = False
 
     def write(self, obj: Declared, *, new: bool) -> None:
         name = id_of(obj)
@@ -56,11 +56,15 @@ class PendingRows:
 
         parts = list(self.tables)
         if self.objects:
-            objects = list(self.objects.values())
-            identities = transposed([identity_of(obj) for obj in objects], len(self.declaration.ref.identity))
-            columns = [[obj.__dict__[name] for obj in objects] for name in self.declaration.schema.names]
-            parts.append(table_of(self.declaration, identities, columns))
+            parts.append(rows_of_objects(self.declaration, list(self.objects.values())))
         return pa.concat_tables(parts) if parts else None
+
+
+def rows_of_objects(declaration: Declaration, objects: Sequence[Declared]) -> pa.Table:
+    """Objects of one class as an engine is handed rows."""
+    identities = transposed([identity_of(obj) for obj in objects], len(declaration.ref.identity))
+    columns = [[obj.__dict__[name] for obj in objects] for name in declaration.schema.names]
+    return table_of(declaration, identities, columns)
 
 
 def id_of(obj: Declared) -> str:
@@ -98,7 +102,6 @@ class GraphTransaction:
         self._if_commit = if_commit
         self._pending: dict[TypeRef, PendingRows] = {}
         self._cascade = False
-        self._kind: Any = "Mutation"
         self.commit: CommitRecord | None = None
         """The commit, once the block was left; None when nothing changed."""
         if branch != "main":
@@ -171,9 +174,9 @@ class GraphTransaction:
             self.commit = self._commit()
 
     def _commit(self) -> CommitRecord | None:
-        if not any(it.objects or it.tables or it.deleted or it.replaces_all for it in self._pending.values()):
+        if not any(it.objects or it.tables or it.deleted for it in self._pending.values()):
             return None
-        return self._graph.write(self.branch, self._kind, self._plan, actor=self._actor, if_commit=self._if_commit)
+        return self._graph.write(self.branch, "Mutation", self._plan, actor=self._actor, if_commit=self._if_commit)
 
     def _plan(self, manifest: Manifest) -> WritePlan | None:
         catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
@@ -191,9 +194,6 @@ def change_of(manifest: Manifest, pending: PendingRows) -> TableChange:
     found = None if rows is None else type.to_graph(rows)
     _check_unique(pending, found)
     change = TableChange(type.key, found, list(pending.deleted), frozenset(pending.new))
-    if pending.replaces_all:
-        change.replace_all = True
-        change.rows = found if found is not None else type.arrow.empty_table()
     return registered(manifest, type, change)
 
 
@@ -214,13 +214,10 @@ def registered(manifest: Manifest, type: GraphType, change: TableChange) -> Tabl
 
 
 def _check_unique(pending: PendingRows, rows: pa.Table | None) -> None:
-    import pyarrow.compute as pc
-
-    if rows is None or not pending.tables or rows.num_rows == pc.count_distinct(rows.column("id")).as_py():
-        return
-    counts = {item["values"]: item["counts"] for item in pc.value_counts(rows.column("id")).to_pylist()}
-    twice = [f"{pending.type.key} {name!r} comes {n} times" for name, n in counts.items() if n > 1]
-    raise GraphValidationError("the transaction was refused", twice)
+    if rows is not None and pending.tables:
+        twice = [f"{pending.type.key} {name!r} comes {count} times" for name, count in repeated(rows.column("id"))]
+        if twice:
+            raise GraphValidationError("the transaction was refused", twice)
 
 
 def rows_of_table(declaration: Declaration, table: pa.Table) -> pa.Table:

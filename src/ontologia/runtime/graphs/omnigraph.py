@@ -23,9 +23,10 @@ from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
 from ontologia.omnigraph.snapshots import Snapshot, resolve, tags_of
 from ontologia.query.builder import QueryRoot
+from ontologia.runtime.graphs import loading
 from ontologia.runtime.graphs import schema as graph_schema
-from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, registered, rows_of_table
-from ontologia.runtime.graphs.files import read_lines, write_lines
+from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, registered
+from ontologia.runtime.graphs.files import write_lines
 from ontologia.runtime.graphs.schema import SchemaPlan
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T", bound=Declared)
-
-LOAD_MODES = ("overwrite", "append", "merge")
 
 
 class GraphSnapshot:
@@ -164,7 +163,7 @@ class Omnigraph:
 
     def load(
         self,
-        source: str | os.PathLike[str] | pa.Table,
+        source: str | os.PathLike[str] | pa.Table | pa.RecordBatchReader,
         mode: str = "merge",
         *,
         branch: str = "main",
@@ -172,35 +171,16 @@ class Omnigraph:
         type: type[Declared] | None = None,
         actor: str | None = None,
     ) -> CommitRecord | None:
-        """Bulk: a file of JSON lines, or an Arrow table of one `type`, as one commit.
+        """Bulk: a file of JSON lines, or Arrow rows of one `type`, as one commit. Memory does not grow with them.
 
         `overwrite` replaces all rows of the types that are loaded, `append` takes only new keys, `merge` updates. With
         `from_`, a branch that does not exist is made from there.
         """
-        if mode not in LOAD_MODES:
-            raise ValidationError(f"mode is {', '.join(LOAD_MODES)}, not {mode!r}")
+        self._graph.check_writable()
         if from_ is not None and branch not in self._graph.branches():
             self.create_branch(branch, from_=from_)
-        transaction = self.transaction(branch, actor=actor)
-        transaction._kind = "Load"
-        if isinstance(source, (str, os.PathLike)):
-            types = {(ref.kind, ref.name): declaration for ref, declaration in self.declarations.items()}
-            objects = list(read_lines(Path(source), types))
-            transaction.insert(objects) if mode == "append" else transaction.upsert(objects)
-        else:
-            if type is None:
-                raise ValidationError("a table is loaded as a type: load(table, type=Person)")
-            rows = rows_of_table(type.__declaration__, source)
-            pending = transaction._of(type)
-            pending.tables.append(rows)
-            if mode == "append":
-                pending.new |= set(pending.type.ids_of(rows))
-        if mode == "overwrite":
-            for pending in transaction._pending.values():
-                pending.replaces_all = True
-        with transaction:
-            pass
-        return transaction.commit
+        who = actor or self._actor
+        return loading.load(self._graph, self.declarations, source, mode, branch=branch, cls=type, actor=who)
 
     def export(self, path: str | os.PathLike[str], branch: str = "main") -> int:
         """Write all objects of the declared types as lines that `load` takes; how many."""
