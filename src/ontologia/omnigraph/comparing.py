@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ontologia.files.row_spools import RowSpool
+from ontologia.omnigraph.lookups import among
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
@@ -68,9 +71,15 @@ class Written:
     rows: pa.Table
     deleted: list[str]
 
-    @property
-    def ids(self) -> set[str]:
-        return {*self.rows.column("id").to_pylist(), *self.deleted}
+    def both(self, other: Written) -> set[str]:
+        """The ids that this lineage and another wrote or deleted."""
+        import pyarrow as pa
+
+        mine, theirs = (
+            pa.chunked_array([*it.rows.column("id").chunks, pa.array(it.deleted, pa.string())], pa.string())
+            for it in (self, other)
+        )
+        return set(among(mine, theirs).to_pylist())
 
 
 def written_since(old: LanceDataset | None, new: LanceDataset, *, descends: bool) -> Written:
@@ -85,14 +94,11 @@ def written_since(old: LanceDataset | None, new: LanceDataset, *, descends: bool
         fresh = [item for files, item in after.items() if files not in before]
         if all(_lost(before[files], after[files]) >= 0 for files in before.keys() & after.keys()):
             later = f"{UPDATED} > {old.version}"
-            columns = [*new.schema.names, CREATED]
-            found = new.scanner(columns=columns, filter=later, fragments=fresh).to_table() if fresh else None
-            created = 0 if found is None else _later(found.column(CREATED), old.version)
+            created = _created(new, fresh, old.version)
             lost = sum(_lost(item, after.get(files)) for files, item in before.items())
             kept = sum(item.count_rows() for item in fresh) - created  # updated, or only moved
             if lost == kept:
-                rows = new.schema.empty_table() if found is None else found.drop_columns([CREATED])
-                return Written(_conformed(rows, new.schema.remove_metadata()), [])
+                return Written(_conformed(_read(new, fresh, later), new.schema.remove_metadata()), [])
     difference = compare(old, new)
     return Written(difference.written, difference.deleted.column("id").to_pylist())
 
@@ -102,10 +108,11 @@ def _lost(before: Any, after: Any | None) -> int:
     return int(before.count_rows() - (0 if after is None else after.count_rows()))
 
 
-def _later(versions: pa.ChunkedArray, than: int) -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.sum(pc.greater(versions, than)).as_py() or 0)
+def _created(dataset: LanceDataset, fragments: Sequence[Any], since: int) -> int:
+    """How many rows of these fragments were created after a version."""
+    if not fragments:
+        return 0
+    return int(dataset.scanner(filter=f"{CREATED} > {since}", fragments=list(fragments)).count_rows())
 
 
 def _touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Table | None, pa.Table | None]:
@@ -139,10 +146,14 @@ def _deletions(fragment: Any) -> tuple[int, int] | None:
     return None if file is None else (file.read_version, file.id)
 
 
-def _read(dataset: LanceDataset | None, fragments: Sequence[Any]) -> pa.Table | None:
+def _read(dataset: LanceDataset | None, fragments: Sequence[Any], where: str | None = None) -> pa.Table | None:
+    """The rows of fragments. Many of them go to a local file: a merge does not hold what it merges."""
+    import pyarrow as pa
+
     if dataset is None or not fragments:
         return None if dataset is None else dataset.schema.empty_table()
-    return dataset.scanner(fragments=list(fragments)).to_table()
+    batches = dataset.scanner(fragments=list(fragments), filter=where).to_batches()
+    return RowSpool(dataset.schema).extend(pa.Table.from_batches([batch]) for batch in batches).table()
 
 
 def _difference_of_places(old: Any, left: Any, new: Any, right: Any) -> tuple[pa.Table, pa.Table]:

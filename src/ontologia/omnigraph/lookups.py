@@ -54,6 +54,17 @@ def missing_from(dataset: LanceDataset | None, column: str, values: pa.ChunkedAr
         return _duck().table(text, {}, stored=stored, wanted=pa.table({"value": values})).column(0)
 
 
+def among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Those of these values that are one of the others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if len(values) <= MANY and len(others) <= MANY:
+        return values.filter(pc.is_in(values, value_set=pc.unique(others)))
+    text = "SELECT DISTINCT v.value FROM given v SEMI JOIN others o ON v.value = o.value"
+    return _duck().table(text, {}, given=pa.table({"value": values}), others=pa.table({"value": others})).column(0)
+
+
 def not_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
     """Those of these values that are none of the others."""
     import pyarrow as pa

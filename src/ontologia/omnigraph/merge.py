@@ -158,7 +158,7 @@ def _table(sides: Sides, key: str, strategy: Strategy) -> _Merged:
     conflicts: list[Conflict] = []
     if target is not None and not same_place(pins[0], pins[2]):
         ours = written_since(base, target, descends=_descends(sides, pins[0], pins[2]))
-        both = theirs.ids & ours.ids
+        both = theirs.both(ours)
         if both:
             kept, conflicts = _decided(sides, key, both, strategy)
             written = without(written, both - kept)

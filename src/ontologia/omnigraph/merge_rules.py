@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ontologia.omnigraph.conflicts import Conflict, Sides, Strategy, rows_by_id, without
-from ontologia.omnigraph.mutation import ENDS, TableChange, endpoints_of
+from ontologia.omnigraph.mutation import ENDS, TableChange, endpoints_of, missing_nodes
 from ontologia.omnigraph.snapshots import same_place
 from ontologia.omnigraph.uniqueness import clashes, unique_columns
 
@@ -51,20 +51,19 @@ def _edges_to_missing(
 ) -> list[Conflict]:
     """The source's edges touch nodes that the target deleted, or that this merge deletes."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     change = changes.get(key)
     if change is None or change.rows is None:
         return []
     nodes = changes.get(node)
-    wanted = set(change.rows.column(column).to_pylist())
-    if nodes is not None and nodes.rows is not None:
-        wanted -= set(nodes.rows.column("id").to_pylist())
-    present = sides.target.existing(node, sorted(wanted)) - set(nodes.deleted if nodes is not None else ())
+    absent = missing_nodes(sides.target, nodes, node, change.rows.column(column))
     # Where the source itself has no such node, the edge was an orphan before: not this merge's doing.
-    missing = sides.source.existing(node, sorted(wanted - present))
+    missing = sides.source.existing(node, sorted(absent.to_pylist()))
     if not missing:
         return []
-    rows = [row for row in change.rows.to_pylist() if row[column] in missing]
+    lost = pc.is_in(change.rows.column(column), value_set=pa.array(sorted(missing), pa.string()))
+    rows = change.rows.filter(lost).to_pylist()
     if strategy == "theirs":
         again = sides.source.rows_of(node, sorted(missing))
         nodes = changes.setdefault(node, TableChange(node))

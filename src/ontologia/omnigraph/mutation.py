@@ -133,7 +133,7 @@ def _check_endpoints(
         if ends is None or change.rows is None:
             continue
         for column, node in zip(ENDS, ends, strict=True):
-            missing = _missing(snapshot, changes.get(node), node, change.rows.column(column))
+            missing = missing_nodes(snapshot, changes.get(node), node, change.rows.column(column))
             if len(missing):
                 edges = change.rows.select(["id", column])
                 edges = edges.filter(pc.is_in(edges.column(column), value_set=missing))
@@ -146,7 +146,7 @@ def _check_endpoints(
                 )
 
 
-def _missing(snapshot: Snapshot, change: TableChange | None, node: str, ids: pa.ChunkedArray) -> pa.Array:
+def missing_nodes(snapshot: Snapshot, change: TableChange | None, node: str, ids: pa.ChunkedArray) -> pa.Array:
     """Those of these nodes that will not exist after the mutation."""
     import pyarrow as pa
     import pyarrow.compute as pc
