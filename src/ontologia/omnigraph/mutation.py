@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-    from ontologia.omnigraph.datasets import Datasets
+    from ontologia.omnigraph.datasets import Datasets, StagedFiles
     from ontologia.omnigraph.graph import Graph
 
 ENDS = ("src", "dst")
@@ -41,6 +41,7 @@ class TableChange:
     table: Table | None = None
     schema: pa.Schema | None = None
     replace_all: bool = False  #: the rows given are all there will be
+    files: StagedFiles | None = None  #: hold the rows already; `rows` has what is checked of them, and all are new
     notes: Mapping[str, Any] = field(default_factory=dict)  #: kept with the published version
 
 
@@ -216,6 +217,9 @@ def _work(datasets: Datasets, snapshot: Snapshot, change: TableChange) -> TableW
 
 def _writing(datasets: Datasets, snapshot: Snapshot, change: TableChange, rows: pa.Table) -> list[Any]:
     """The commits that write rows. New ones are streamed into files, others joined with the table, some at a time."""
+    files = change.files
+    if files is not None:
+        return [lambda dataset: datasets.staged_files(dataset, files, replace_all=change.replace_all)]
     if change.replace_all:
         return [lambda dataset: datasets.staged_overwrite(dataset, rows)]
     pin = snapshot.manifest.pins.get(change.key)

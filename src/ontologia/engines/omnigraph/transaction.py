@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ontologia.engines.base import Catalog, SchemaVersion, Transaction, TypeLayout
+from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
-from ontologia.engines.staging import Staging, append_parts
+from ontologia.engines.staging import Staging
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
+from ontologia.omnigraph.datasets import StagedFiles
+from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
+from ontologia.omnigraph.names import branch_path, stored_branch, table_path
 from ontologia.omnigraph.phases import WritePlan, run_phases
+from ontologia.omnigraph.snapshots import Snapshot
 from ontologia.query.plan import LATEST, Plan
 
 if TYPE_CHECKING:
@@ -50,6 +55,9 @@ class GraphTransaction(Transaction):
         self._removed: dict[TypeRef, list[str]] = {}
         self._folder = f"{STAGED}{uuid.uuid4().hex}/"
         self._adopted = False
+        self._staged: dict[TypeRef, StagedFiles] = {}
+        self._cleared: set[str] = set()
+        self._committed: set[TypeRef] = set()  #: types whose staged files are the commit's own now
 
     @property
     def commit_id(self) -> int:
@@ -111,20 +119,39 @@ class GraphTransaction(Transaction):
             self._rows.setdefault(layout.ref, RowSpool(type.arrow)).add(type.to_graph(rows))
 
     def staging(self, layout: TypeLayout) -> Staging:
-        """Parts wait beside the datasets; `adopt` makes one mutation of them."""
+        """Others write fragments where this commit will have them; `adopt` makes one mutation of them."""
         folder = f"{self._folder}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
-        return Staging(self._engine.staging_area, folder, layout, self.commit_id)
+        key = key_of(layout.ref)
+        path, branch = table_path(key), self._lineage(key)
+        pin = self._manifest.pins.get(key)
+        if branch is not None and (pin is None or pin.branch != branch) and path not in self._cleared:
+            self._engine.graph.datasets.clear_branch(path, branch)  # now: the fork would take staged files along
+            self._cleared.add(path)
+        return GraphStaging(self._engine.staging_area, folder, layout, self.commit_id, path=path, branch=branch)
+
+    def _lineage(self, key: str) -> str | None:
+        """The lineage that this commit will write a table to: a dataset that is not there begins with the main one."""
+        exists = self._engine.graph.datasets.find(table_path(key)) is not None
+        return stored_branch(self._manifest.branch) if exists else None
 
     def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
         self._adopted = True
-        append_parts(self, layout, parts, self._engine.graph.objects)
+        self._layouts.setdefault(layout.ref, layout)
+        found = fragments_of(self._engine.graph.objects, parts)
+        if found:
+            key = key_of(layout.ref)
+            place = branch_path(table_path(key), self._lineage(key))
+            known = self._staged.get(layout.ref)
+            fragments = [*(known.fragments if known is not None else ()), *found]
+            self._staged[layout.ref] = StagedFiles(place, GraphType(layout.schema).arrow, fragments)
 
     def clear_staged(self) -> None:
         """Remove what others staged for this commit, best effort: nothing names it afterwards."""
         if self._adopted:
             objects = self._engine.graph.objects
+            unused = [key for ref, files in self._staged.items() if ref not in self._committed for key in files.keys]
             with suppress(OntologiaError):
-                objects.delete_many([info.key for info in objects.list(self._folder)])
+                objects.delete_many([*unused, *(info.key for info in objects.list(self._folder))])
 
     def remove(self, ref: TypeRef, keys: pa.Table) -> None:
         """Delete rows by identity."""
@@ -152,6 +179,7 @@ class GraphTransaction(Transaction):
                 tables.append(Table(key, self._manifest.tables[key].path, {"purged": True}))
         plan = WritePlan(plan.works, tables, tombstones, details=details, pin_notes=plan.pin_notes)
         kind: Any = "SchemaApply" if self._activated or self._dropped else "Mutation"
+        self._committed = {ref for ref, files in self._staged.items() if any(it.files is files for it in changes)}
         record = run_phases(graph, self._lease, self._manifest, kind, plan)
         for ref, purge in self._dropped.items():
             if purge:
@@ -161,8 +189,8 @@ class GraphTransaction(Transaction):
     def _change(self, ref: TypeRef) -> TableChange:
         layout = self._layouts[ref]
         type = GraphType(layout.schema)
-        rows = self._rows[ref].table() if ref in self._rows else None
-        change = TableChange(type.key, rows, self._removed.get(ref, ()))
+        change = TableChange(type.key, None, self._removed.get(ref, ()))
+        self._fill(change, ref, type)
         change.notes = {SCHEMA_VERSION: layout.schema_version_id}
         if self._versions.get(ref):
             change.table = type.table([version_note(version) for version in self._versions[ref]])
@@ -172,3 +200,26 @@ class GraphTransaction(Transaction):
             change.replace_all = True
             change.rows = change.rows if change.rows is not None else type.arrow.empty_table()
         return change
+
+    def _fill(self, change: TableChange, ref: TypeRef, type: GraphType) -> None:
+        """The rows of a change. Staged fragments are committed as they are where all of their rows are new."""
+        spool, files = self._rows.get(ref), self._staged.get(ref)
+        if files is None:
+            change.rows = None if spool is None else spool.table()
+            return
+        datasets = self._engine.graph.datasets
+        checked = ["id", *(type.columns[name] for name in type.schema.unique)]
+        kept = pa_schema(type.arrow, checked)
+        keys = RowSpool(kept).extend(datasets.read_files(files, checked)).table()
+        stored = Snapshot(self._engine.graph, self._manifest).find(change.key)
+        replaced = stored is None or ref in self._activated
+        if spool is None and (replaced or not rows_with(stored, "id", keys.column("id"), ["id"]).num_rows):
+            change.rows, change.files = keys, files
+            return
+        change.rows = (spool or RowSpool(type.arrow)).extend(datasets.read_files(files)).table()
+
+
+def pa_schema(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([schema.field(name) for name in names])
