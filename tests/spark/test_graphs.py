@@ -3,7 +3,9 @@
 import pytest
 
 from ontologia import Entity, Field
+from ontologia.objects import Location
 from ontologia.omnigraph import Omnigraph
+from ontologia.spark import Pipeline
 
 
 class Person(Entity):
@@ -11,9 +13,9 @@ class Person(Entity):
     age: Field[int] = 0
 
 
-@pytest.fixture
-def uri(tmp_path):
-    return f"file://{tmp_path}/graph"
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.s3)])
+def uri(request, tmp_path):
+    return f"file://{tmp_path}/graph" if request.param == "file" else request.getfixturevalue("s3_prefix")
 
 
 @pytest.fixture
@@ -45,6 +47,31 @@ def test_what_tasks_wrote_is_one_commit_on_the_branch(spark, graph, uri):
     assert len(graph.commits("dev")) == before + 1
     assert graph.query("dev").entities(Person).count() == 101
     assert graph.query().entities(Person).count() == 100
+    assert not [info.key for info in graph._graph.objects.list("__staging/")]
+
+
+def data_files(graph):
+    return {info.key for info in graph._graph.objects.list("nodes/") if info.key.endswith(".lance")}
+
+
+def test_a_pipeline_commits_the_fragments_that_its_tasks_wrote_to_a_branch(spark, graph, uri):
+    before, commits = data_files(graph), len(graph.commits("dev"))
+    rows = spark.range(1000).selectExpr("concat('n', id) AS name", "id AS age").repartition(3)
+    target = Location(uri, graph._graph.config, "dev")
+    report = Pipeline(spark, target).load(rows, into=Person).commit()
+    assert (report.types["Person"].inserted, len(graph.commits("dev"))) == (1000, commits + 1)
+    assert graph.query("dev").entities(Person).count() == 1100
+    written = data_files(graph) - before
+    assert written, "tasks wrote into the dataset"
+    assert all("/tree/dev/" in key for key in written)
+    assert graph.merge("dev").outcome == "fast_forward"
+
+
+def test_a_pipeline_replaces_what_a_graph_has_and_adds_the_rest(spark, graph, uri):
+    rows = spark.range(95, 105).selectExpr("concat('p', lpad(id, 3, '0')) AS name", "id + 1000 AS age")
+    report = Pipeline(spark, uri).load(rows, into=Person).commit().types["Person"]
+    assert (report.inserted, report.updated) == (5, 5)
+    assert graph.query().entities(Person).where(Person.age > 1000).count() == 10
     assert not [info.key for info in graph._graph.objects.list("__staging/")]
 
 
