@@ -1,17 +1,29 @@
 """What lies where on disk, as the storage documents have it."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import lance
 import pytest
 
+from ontologia import Entity, Field, Relation
 from ontologia.errors import UninitializedStorageError, ValidationError
 from ontologia.objects import open_objects
-from ontologia.omnigraph import branches, maintenance
+from ontologia.omnigraph import Omnigraph, OpenMode, branches, maintenance
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.names import fnv1a64_hex
 from support.graph_shop import KNOWS, PERSON, contents, knows, new_graph, people, put, reopened
+
+
+class User(Entity):
+    id: Field[str] = Field(primary_key=True)
+    mail: Field[str | None] = Field(default=None, index=True, unique=True)
+    at: Field[list[float] | None] = Field(default=None, index="vector", dimensions=2)
+
+
+class Follows(Relation[User, User]):
+    since: Field[int] = 0
 
 
 def test_dataset_names_are_the_fnv1a64_of_the_bare_type_name():
@@ -72,6 +84,58 @@ def test_the_version_file_named_by_a_manifest_row_is_there(graph):
     metadata = graph.manifest().pins[PERSON].metadata
     assert Path("/" + metadata["manifest_path"]).is_file()
     assert metadata["naming_scheme"] == "V2"
+
+
+def schema_files(graph):
+    return {
+        key: graph.objects.get(key).data.decode() for key in ("_schema.pg", "_schema.ir.json", "__schema_state.json")
+    }
+
+
+def test_the_schema_files_say_what_the_types_of_main_are(root):
+    graph = Omnigraph.init(root, [User, Follows])
+    files = schema_files(graph._graph)
+    ir, state = json.loads(files["_schema.ir.json"]), json.loads(files["__schema_state.json"])
+    compact = json.dumps(ir, ensure_ascii=False, separators=(",", ":")).encode()
+    assert state == {
+        "format_version": 1,
+        "schema_ir_hash": f"sha256:{hashlib.sha256(compact).hexdigest()}",
+        "schema_identity_version": 1,
+    }
+    assert [list(ir), [node["name"] for node in ir["nodes"]], ir["edges"][0]["to_type"]] == [
+        ["ir_version", "interfaces", "nodes", "edges"],
+        ["User"],
+        "User",
+    ]
+    assert ir["nodes"][0]["constraints"] == [
+        {"Index": ["at"]},
+        {"Index": ["mail"]},
+        {"Key": ["id"]},
+        {"Unique": ["mail"]},
+    ]
+    assert files["_schema.pg"].startswith("node User {\n    at: Vector(2)? @index\n    id: String @key\n")
+
+
+def test_schema_files_follow_schema_changes_and_are_mended_by_the_next_open(root):
+    graph = Omnigraph.init(root, [User, Follows])
+    graph.apply_schema([User], allow_data_loss=True)
+    assert "edge Follows" not in schema_files(graph._graph)["_schema.pg"]
+    graph._graph.objects.delete("__schema_state.json")
+    graph._graph.objects.put("_schema.pg", b"")
+    Omnigraph.open(root, mode=OpenMode.READ_ONLY)
+    assert graph._graph.objects.get("_schema.pg").data == b""
+    Omnigraph.open(root)
+    assert "node User" in schema_files(graph._graph)["_schema.pg"]
+
+
+def test_a_branch_has_no_schema_files_and_a_merge_brings_its_types_into_those_of_main(root):
+    graph = Omnigraph.init(root, [User])
+    graph.create_branch("dev")
+    with graph.transaction("dev") as tx:
+        tx.upsert([User(id="a"), Follows(left_key="a", right_key="a")])
+    assert "edge Follows" not in schema_files(graph._graph)["_schema.pg"]
+    graph.merge("dev")
+    assert "edge Follows: User -> User" in schema_files(graph._graph)["_schema.pg"]
 
 
 def test_a_moved_root_reads_and_writes_as_before(graph, tmp_path):

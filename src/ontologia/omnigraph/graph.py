@@ -10,6 +10,7 @@ from enum import Enum
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.errors import BranchError, HeadMismatchError, UninitializedStorageError, ValidationError
 from ontologia.objects import Lease, Objects, prove_conditions
+from ontologia.omnigraph import schema_files
 from ontologia.omnigraph.commits import CommitLog, RecoveryRecord
 from ontologia.omnigraph.datasets import Datasets, translated
 from ontologia.omnigraph.leases import Leases
@@ -72,6 +73,7 @@ class Graph:
             dataset.update_config(MANAGED)
         stamp(dataset, INTERNAL_SCHEMA_VERSION)
         self.commit_log.create(genesis)
+        self.refresh_schema_files(self.publisher.manifest())
 
     @classmethod
     def open(
@@ -101,7 +103,13 @@ class Graph:
         """Migrate, then finish or undo what others left, once."""
         migrate(self.datasets)
         self.recovered = self.recovery.sweep()
+        self.refresh_schema_files(self.publisher.manifest())
         self._settled = True
+
+    def refresh_schema_files(self, manifest: Manifest) -> None:
+        """What main's types are is also written down for other readers."""
+        if manifest.branch == MAIN:
+            schema_files.refresh(self.objects, manifest)
 
     # --- reading ---
 

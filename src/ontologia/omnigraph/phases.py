@@ -128,6 +128,8 @@ def run_phases(
         _undo(graph, sidecar)
         raise
     record = published.head if published.head is not None else record
+    if plan.tables or plan.tombstones:
+        graph.refresh_schema_files(published)
     graph.step("D", "")
     _finish(graph, branch, record, sidecar)
     return record

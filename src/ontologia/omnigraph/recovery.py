@@ -164,6 +164,8 @@ class Recovery:
         self.graph.step("recovery publish", sidecar.operation_id)
         published = self.graph.publisher.publish(sidecar.branch, publication, record)
         assert published.head is not None
+        if publication.tables or publication.tombstones:
+            self.graph.refresh_schema_files(published)
         self.graph.step("recovery commit row", sidecar.operation_id)
         self.graph.commit_log.append(sidecar.branch, published.head)
         return self._close(sidecar, published.head, kind, outcomes)
