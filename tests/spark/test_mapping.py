@@ -222,6 +222,51 @@ def test_fields_whose_names_differ_in_case_alone_are_told_apart(spark):
     assert (row[physical["name"]], row[physical["Name"]]) == ("a", "b")
 
 
+def test_a_column_that_is_spelled_otherwise_than_a_field_is_refused_by_name(spark):
+    frame = spark.sql("SELECT 1 AS number, 'x' AS TEXT, 2.0D AS ` real`, 3 AS other")
+    with pytest.raises(ValidationError, match=r"'TEXT' for text, ' real' for real.*map=\{\"text\": \"`TEXT`\""):
+        rows_of(frame, Everything)
+    row = rows_of(frame, Everything, text="`TEXT`", real="` real`")[0]
+    assert (row["text"], row["real"]) == ("x", 2.0)
+
+
+class Numbered(Entity):
+    id: Field[int] = Field(primary_key=True)
+
+
+class Dated(Entity):
+    at: Field[dt.datetime] = Field(primary_key=True)
+
+
+class Between(Relation[Numbered, Dated]):
+    pass
+
+
+def test_an_end_is_spelled_as_the_key_of_the_entity_there(berlin):
+    given = {"007": "2024-03-31 02:30", "7.0": "2024-03-31T04:30:00+02:00"}
+    frame = berlin.createDataFrame(list(given.items()), "n string, t string")
+    keys = {row["entity_key"] for row in rows_of(frame, Numbered, id="n")}
+    times = {row["entity_key"] for row in rows_of(frame, Dated, at="t")}
+    ends = {(row["left_key"], row["right_key"]) for row in rows_of(frame, Between, left_key="n", right_key="t")}
+    assert (keys, times) == ({"7"}, {"2024-03-31T02:30:00.000000+00:00"})
+    assert ends == {("7", "2024-03-31T02:30:00.000000+00:00")}
+    assert reasons(frame.limit(1), Between, left_key="'x'", right_key="t") == ["left_key: cannot be read as int: x"]
+
+
+class Defaults(Entity):
+    id: Field[str] = Field(primary_key=True)
+    at: Field[dt.datetime] = dt.datetime(1500, 1, 1, 12)
+    day: Field[dt.date] = dt.date(1500, 1, 1)
+
+
+def test_defaults_follow_no_zone_and_no_calendar_of_the_session(berlin):
+    frame = mapped(berlin.sql("SELECT 'a' AS id"), Defaults.__declaration__, {})
+    assert tuple(frame.selectExpr("unix_micros(at)", "unix_date(day)").first()) == (
+        (dt.datetime(1500, 1, 1, 12) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1),
+        (dt.date(1500, 1, 1) - dt.date(1970, 1, 1)).days,
+    )
+
+
 def test_columns_that_no_field_takes_may_have_any_names(spark):
     frame = spark.sql("SELECT 1 AS number, 2 AS b, 3 AS B, 4 AS `c``d`, 5 AS `e.f`")
     assert reasons(frame, Everything, text="`c``d`") == [None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,19 @@ from ontologia.spark import Pipeline
 from ontologia.spark.loading.mapping import mapped
 from ontologia.spark.loading.pipeline import TypeReport
 from ontologia.spark.loading.quarantine import QUARANTINE
-from support.spark_shop import Buys, Customer, Everything, Knows, commit, commits, customers, head, session, staged
+from support.spark_shop import (
+    Buys,
+    Customer,
+    Everything,
+    Knows,
+    commit,
+    commits,
+    customers,
+    head,
+    new_store,
+    session,
+    staged,
+)
 
 COLUMNS = "id string, name string, age int"
 
@@ -268,6 +281,45 @@ def test_a_run_on_a_bucket(spark, bucket, files):
     assert len(customers(bucket)) == 3
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_of_rows_that_are_the_last_alike_the_greatest_is_kept_and_counted(spark, folder, parts):
+    rows = spark.createDataFrame(
+        [("a", "A", n, 1, n % 7) for n in range(20)], "id string, name string, age int, at int, b int"
+    )
+    alike = rows.union(rows.where("age = 19"))
+    rows = rows.repartition(parts)
+    found = Pipeline(spark, folder).load(rows, into=Customer, order_by="at").commit()
+    assert (customers(folder), found.types["Customer"].ties) == ({"a": ("A", 19)}, 1)
+    again = Pipeline(spark, folder).load(alike.where("age = 19"), into=Customer, order_by="at", on_tie="error").commit()
+    assert (again.commit_id, again.types["Customer"].ties) == (None, 0)
+    assert Pipeline(spark, folder).load(rows, into=Customer, order_by="at").commit().commit_id is None
+    with pytest.raises(ValidationError, match="entity Customer 'a' has several rows that order_by takes for the last"):
+        Pipeline(spark, folder).load(rows, into=Customer, order_by="at", on_tie="error").commit()
+    told_apart = (
+        Pipeline(spark, folder).load(rows, into=Customer, order_by=["at", "b", "-age"], on_tie="error").commit()
+    )
+    assert (customers(folder)["a"], told_apart.types["Customer"].ties) == (("A", 6), 0)
+
+
+def test_pipelines_in_threads_leave_the_settings_of_the_session(spark, tmp_path):
+    names = [f"spark.sql.execution.arrow.{name}" for name in ("maxRecordsPerBatch", "maxBytesPerBatch")]
+    before = [spark.conf.get(name) for name in names]
+    seen = []
+
+    def work(number):
+        uri = new_store((tmp_path / f"s{number}").as_uri())
+        rows = spark.range(100).selectExpr("cast(id AS string) id", "'A' AS name", "id AS age")
+        Pipeline(spark, uri).load(rows, into=Customer).commit()
+        seen.append([spark.conf.get(name) for name in names])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [before] * 3
+
+
 def test_what_cannot_be_loaded_is_refused_before_any_task_starts(spark, folder, tmp_path):
     frame = spark.createDataFrame([("c1", "Ann", [1])], "id string, name string, age array<int>")
     pipeline = Pipeline(spark, folder)
@@ -332,7 +384,7 @@ def test_the_loads_of_one_type_agree_on_what_the_last_row_is(spark, folder):
     frame = spark.createDataFrame([("c1", "Ann", 1)], COLUMNS)
     pipeline = Pipeline(spark, folder).load(frame, into=Customer, order_by="age")
     for other in ({}, {"order_by": "age", "on_duplicate": "error"}):
-        with pytest.raises(ValidationError, match="give all of them order_by and on_duplicate, or none"):
+        with pytest.raises(ValidationError, match="give all of them order_by, on_duplicate and on_tie, or none"):
             pipeline.load(frame, into=Customer, **other)
     with pytest.raises(ValidationError, match="entity Customer is ordered by int and string: make them of one type"):
         pipeline.load(frame, into=Customer, order_by="name")

@@ -28,7 +28,7 @@ from ontologia.spark.loading import staging
 from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
 from ontologia.spark.loading.pipeline import TypeReport
 from ontologia.spark.loading.quarantine import Quarantine
-from ontologia.spark.ranges import quick_batches, ranged
+from ontologia.spark.ranges import in_quick_batches, ranged
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session
@@ -59,14 +59,22 @@ def test_rows_without_keys_and_no_rows_at_all_are_spread_as_well(spark, rows):
     assert ranged(frame, ["entity_key"], 2).rows.count() == frame.count()
 
 
-def test_batches_are_small_and_not_measured_for_the_while_of_a_job(spark):
+def test_batches_are_small_and_not_measured_in_a_session_of_their_own(spark):
     names = ["spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"]
     before = [spark.conf.get(name) for name in names]
-    with quick_batches(spark, spark.range(1)):
-        assert [spark.conf.get(name) for name in names] == [str(ranges.UNLIMITED), str(ranges.BATCH_ROWS)]
+    rows = spark.range(0, 10_000, 1, 1)
+    quick = in_quick_batches(rows)
+    assert [quick.sparkSession.conf.get(name) for name in names] == [str(ranges.UNLIMITED), str(ranges.BATCH_ROWS)]
+    assert [row.rows for row in quick.mapInArrow(_counted, "rows bigint").collect()] == [4_096, 4_096, 1_808]
+    assert [row.rows for row in rows.mapInArrow(_counted, "rows bigint").collect()] == [10_000]
     assert [spark.conf.get(name) for name in names] == before
-    with quick_batches(spark, spark.range(1).selectExpr("CAST('x' AS BINARY) AS raw")):
-        assert [spark.conf.get(name) for name in names] == before
+    raw = spark.range(1).selectExpr("CAST('x' AS BINARY) AS raw")
+    assert in_quick_batches(raw) is raw
+
+
+def _counted(batches):
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
 
 
 def shuffled(count):

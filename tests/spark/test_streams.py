@@ -16,6 +16,7 @@ from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.reading.changes import change_rows
 from ontologia.spark.source import OntologiaSource
+from ontologia.spark.streaming.sink import _uri, stream_of
 from support.spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 COLUMNS = "id string, name string, age int, tags array<string>"
@@ -152,6 +153,77 @@ def test_a_new_checkpoint_in_the_place_of_an_old_one_is_another_stream(spark, tm
     inbox.drop("1", row("a", 7))
     inbox.run()
     assert customers(folder)["a"] == ("A", 7)
+
+
+@pytest.mark.parametrize("names", [("orders#1", "orders#2"), ("items?a", "items?b"), ("50% a", "50%25 a")])
+def test_streams_are_told_apart_by_the_ids_in_their_checkpoints_whatever_those_are_called(spark, tmp_path, names):
+    uri = str(tmp_path / "onto.db")
+    commit(uri, Customer(id="z", name="Z", age=0))
+    for number, name in enumerate(names):
+        (tmp_path / f"in-{number}").mkdir()
+        inbox = Inbox(spark, tmp_path / f"in-{number}", uri)
+        inbox.checkpoint = tmp_path / name
+        inbox.drop("1", row(f"k{number}", 1))
+        inbox.run()
+    assert set(customers(uri)) == {"z", "k0", "k1"}
+
+
+@pytest.mark.parametrize("place", ["hdfs://cluster/checkpoint", "/no/such/checkpoint", "abfss://c@a.dfs.core/x", "x:y"])
+def test_a_stream_whose_checkpoint_cannot_be_read_is_refused_unless_it_is_named(place):
+    with pytest.raises(ValidationError, match=r"cannot be read from its checkpoint .* name the stream with"):
+        stream_of({"checkpointLocation": place})
+    assert stream_of({"checkpointLocation": place, "streamId": "mine"}).id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("place", "uri"),
+    [
+        ("/a b/c#d", "file:///a%20b/c%23d"),
+        ("file:/a%20b", "file:///a%2520b"),
+        ("file:///a?b", "file:///a%3Fb"),
+        ("s3a://bucket/a#b/", "s3://bucket/a%23b"),
+    ],
+)
+def test_a_checkpoint_is_named_as_hadoop_means_it(place, uri):
+    assert _uri(place) == uri
+
+
+class Wider(Entity, name="Customer"):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+
+
+def migrated(uri):
+    with Session(uri, entity_types=[Wider]) as opened:
+        upgrade = {("Customer", 1): lambda row: {name: row[name] for name in ("id", "name")}}
+        opened.migrate(dry_run=False, force=True, upgraders=upgrade)
+
+
+def test_a_stream_that_a_migration_overtook_says_which_commit_it_cannot_deliver(spark, uri, tmp_path):
+    stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
+    commit(uri, Customer(id="a", name="Ann", age=1))
+    assert delivered(stream.load(uri), tmp_path / "checkpoint") == [[(1, "insert", "a", 1)]]
+    commit(uri, Knows(left_key="a", right_key="b", since=1))
+    commit(uri, Customer(id="b", name="Bob", age=1))
+    migrated(uri)
+    said = "commit 3 wrote rows of an earlier version of its schema, which ended with the migration in commit 4"
+    with pytest.raises(PySparkException, match=said):
+        delivered(stream.load(uri), tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match=said):
+        spark.read.format("ontologia").options(type="Customer", changes="true", since="1").load(uri).collect()
+    after = stream.option("since", "3").load(uri).selectExpr("commit_id", "operation", "id", "name AS age")
+    found = delivered(after, tmp_path / "another")
+    assert found == [[(4, "update_version", "a", "Ann"), (4, "update_version", "b", "Bob")]]
+
+
+def test_a_stream_that_had_all_rows_before_a_migration_goes_on(spark, folder, tmp_path):
+    stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    delivered(stream.load(folder), tmp_path / "checkpoint")
+    commit(folder, Knows(left_key="a", right_key="b", since=1))
+    migrated(folder)
+    frame = stream.load(folder).selectExpr("commit_id", "operation", "id", "name AS age")
+    assert delivered(frame, tmp_path / "checkpoint") == [[(3, "update_version", "a", "Ann")]]
 
 
 def test_a_batch_that_does_not_fit_stops_the_stream_and_commits_nothing(spark, folder, tmp_path):

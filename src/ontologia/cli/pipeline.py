@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ontologia.spark.loading.pipeline import PipelineReport
 
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")]
-COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "files")
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties", "files")
 
 
 def register(app: typer.Typer) -> None:

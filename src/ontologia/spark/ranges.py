@@ -6,8 +6,7 @@ about how many rows there are, so that the number of tasks fits them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -88,23 +87,23 @@ def _before(identity: Sequence[str], cut: tuple[str, ...]) -> SparkColumn:
     return reduce(lambda later, part: (part[0] < part[1]) | ((part[0] == part[1]) & later), rest[::-1], last < bound)
 
 
-@contextmanager
-def quick_batches(spark: SparkSession, rows: DataFrame) -> Iterator[None]:
-    """Hand rows to Python in small batches of no measured size: measuring after every row costs more than the rest.
+def in_quick_batches(rows: DataFrame) -> DataFrame:
+    """Rows that go to Python in small batches of no measured size: measuring after each row costs more than the rest.
 
-    Rows with binary values may be large. They keep the session's limits.
+    The settings are those of a session of their own: the caller's keeps what it has, whoever else uses it meanwhile.
+    A Connect session has no copies, and rows with binary values may be large: these keep the session's limits.
     """
+    from pyspark.sql import DataFrame as ClassicFrame
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import BinaryType
 
-    wanted = {"maxBytesPerBatch": str(UNLIMITED), "maxRecordsPerBatch": str(BATCH_ROWS)}
-    if any(isinstance(field.dataType, BinaryType) for field in rows.schema):
-        wanted = {}
-    names = {f"spark.sql.execution.arrow.{name}": value for name, value in wanted.items()}
-    before: dict[str, Any] = {name: spark.conf.get(name) for name in names}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, given in before.items():
-            spark.conf.set(name, given)
+    spark: Any = rows.sparkSession
+    plan: Any = getattr(rows, "_jdf", None)
+    if plan is None or any(isinstance(field.dataType, BinaryType) for field in rows.schema):
+        return rows
+    copy = spark._jsparkSession.cloneSession()
+    for name, value in (("maxBytesPerBatch", UNLIMITED), ("maxRecordsPerBatch", BATCH_ROWS)):
+        copy.conf().set(f"spark.sql.execution.arrow.{name}", str(value))
+    analyzed = plan.queryExecution().analyzed()
+    found = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(copy, analyzed)
+    return ClassicFrame(found, SparkSession(spark.sparkContext, copy))

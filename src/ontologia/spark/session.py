@@ -44,8 +44,9 @@ def spark_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    # PySpark also prints every error that it raises, as JSON, to standard error.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # PySpark also prints every error that it raises, as JSON, to standard error.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

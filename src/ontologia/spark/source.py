@@ -6,6 +6,8 @@ and hand over Arrow batches.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -17,12 +19,13 @@ from pyspark.sql.types import StructType
 
 from ontologia.engines.base import Engine
 from ontologia.engines.dispatch import open_engine
-from ontologia.errors import ValidationError
+from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import Location
 from ontologia.query.plan import Window
 from ontologia.spark.options import check_options, moment, number, truth
 from ontologia.spark.reading import rows as reading
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan
+from ontologia.spark.workers import plainly_said
 
 READ_OPTIONS = (
     *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
@@ -31,12 +34,24 @@ READ_OPTIONS = (
 
 
 class OntologiaSource(DataSource):
-    """Types of an ontology and frames, and later graphs, under one format name."""
+    """Types of an ontology and of its graphs, and frames, under one format name.
+
+    Spark makes one for each DataFrame and keeps it. It settles at once which state it shows, so that a DataFrame shows
+    one state for good, in self-joins, too, whatever is committed meanwhile.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._settled: ReadPlan | None = None
+        if "frame" not in options and "type" in options:
+            with suppress(OntologiaError):  # it may be meant for a write, and what is wrong is said when it is used
+                self._settled = self._wanted()
 
     @classmethod
     def name(cls) -> str:
         return reading.FORMAT
 
+    @plainly_said()
     def schema(self) -> StructType:
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
@@ -44,15 +59,16 @@ class OntologiaSource(DataSource):
 
             check_options(self.options, frames.READ_OPTIONS)
             return struct_of(frames.wanted(self.options)[0].schema)
-        return self._wanted().struct
+        return (self._settled or self._wanted()).struct
 
+    @plainly_said()
     def reader(self, schema: StructType) -> DataSourceReader:
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
 
             check_options(self.options, frames.READ_OPTIONS)
             return frames.FrameReader(self.options, schema)
-        wanted = self._wanted()
+        wanted = self._settled or self._wanted()
         has = {field.name: field.dataType for field in wanted.struct}
         for field in schema:
             if field.name not in has:
@@ -62,6 +78,7 @@ class OntologiaSource(DataSource):
                 raise ValidationError(f"{wanted.schema.ref}.{field.name} is {found}, not {asked}: read it so, and cast")
         return OntologiaReader(wanted, schema)
 
+    @plainly_said()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
@@ -73,12 +90,14 @@ class OntologiaSource(DataSource):
         check_options(self.options, WRITE_OPTIONS, prefix=META)
         return OntologiaWriter(plan_write(self.options, schema, overwrite=overwrite))
 
+    @plainly_said()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from ontologia.spark.streaming.source import MAX_COMMITS, ChangeStreamReader
 
         limit = self.options.get(MAX_COMMITS)
         return ChangeStreamReader(self._wanted(), schema, None if limit is None else number(MAX_COMMITS, limit))
 
+    @plainly_said()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from ontologia.spark.streaming.sink import SINK_OPTIONS, OntologiaStreamWriter, stream_of
         from ontologia.spark.writing.writer import META, plan_write

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.spark.failures import explained
+from ontologia.spark.text_files import read_csv, read_json
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("csv", "json", "parquet", "orc", "jdbc")
 _ALIASES = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
-# A first line of names, quotes doubled inside quotes, and no line that is silently dropped.
-_CSV = {"header": "true", "escape": '"', "mode": "FAILFAST"}
+_PATTERN = re.compile(r"([*?\[\]{}\\])")
+"""What Spark takes for a pattern in a path."""
 
 
 def format_of(source: str, format: str | None = None) -> str:
     """What a source is, as said or by its suffix. A local file that is not there is refused before Spark starts."""
     if source.startswith("jdbc:"):
         return "jdbc"
-    suffix = Path(source).suffix.lstrip(".").lower()
-    kind = format or _ALIASES.get(suffix, suffix)
+    said = (format or _suffix(source)).lower()
+    kind = _ALIASES.get(said, said)
     if kind not in FORMATS[:-1]:
         raise ValidationError(f"{source}: say what it is with format: csv, json, parquet or orc")
     if "://" not in source and not glob.glob(source) and not Path(source).exists():
@@ -56,12 +59,26 @@ def opened(
     if kind == "jdbc":
         with explained("opening a JDBC source"):
             return spark.read.format("jdbc").options(url=place, **given).load()
-    if kind == "csv":
-        given = {**_CSV, **({"sep": "\t"} if Path(place).suffix == ".tsv" else {}), **given}
-    # Spark's own working directory, and the file system it means by default, may be others.
-    found = place if "://" in place else f"file:{os.path.abspath(place)}"
+    found = _as_spark_names_it(place)
     with explained(f"opening {place}"):
+        if kind == "csv":
+            is_tabbed = "tsv" in (_suffix(place), (format or "").lower())
+            return read_csv(spark, found, {**({"sep": "\t"} if is_tabbed else {}), **given})
+        if kind == "json":
+            return read_json(spark, found, given)
         return spark.read.format(kind).options(**given).load(found)
+
+
+def _suffix(source: str) -> str:
+    return Path(source).suffix.lstrip(".").lower()
+
+
+def _as_spark_names_it(place: str) -> str:
+    """Spark's own working directory, and the file system it means by default, may be others. A file is no pattern."""
+    if "://" in place:
+        return place
+    path = os.path.abspath(place)
+    return "file:" + (_PATTERN.sub(r"\\\1", path) if os.path.exists(path) else path)
 
 
 def _frame(spark: SparkSession, source: Any) -> DataFrame:
@@ -79,6 +96,17 @@ def _frame(spark: SparkSession, source: Any) -> DataFrame:
     # Through Arrow, which takes the NaN of a missing number in pandas for what it means.
     is_pandas = type(source).__module__.partition(".")[0] == "pandas"
     table = pa.Table.from_pandas(source, preserve_index=False) if is_pandas else pa.table(source)
-    known = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # as polars has text, and Spark has not
-    fields = [field.with_type(known.get(field.type, field.type)) for field in table.schema]
-    return spark.createDataFrame(table.cast(pa.schema(fields)))
+    fields = [field.with_type(_known_to_spark(field.type)) for field in table.schema]
+    try:
+        return spark.createDataFrame(table.cast(pa.schema(fields)))
+    except pa.ArrowInvalid as problem:
+        raise ValidationError(f"the source has times that say more than microseconds: round them ({problem})") from None
+
+
+def _known_to_spark(kind: pa.DataType) -> pa.DataType:
+    """A column's type as Spark has it. It would take a time without a zone for one in the zone of its session."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)

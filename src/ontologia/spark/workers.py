@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Engine
 from ontologia.engines.dispatch import open_engine
+from ontologia.errors import OntologiaError
 from ontologia.files.data_files import DataFile
 from ontologia.objects import Location
 
@@ -51,6 +53,22 @@ def part_messages(parts: Iterable[DataFile]) -> list[dict[str, Any]]:
 def parts_of(messages: Iterable[Any]) -> list[DataFile]:
     """The parts that messages tell of."""
     return [DataFile(row.path, row["size"], row.rows, row.content_sha256) for row in messages if row.path is not None]
+
+
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""What Spark's worker asks, when a call has failed, before it writes down the way that led there."""
+
+
+@contextmanager
+def plainly_said() -> Iterator[None]:
+    """Let an error of ours end a call of the data source with its sentence alone; bugs keep their traceback."""
+    if os.environ.get(HIDE_TRACEBACK) == __name__:  # from an earlier call in this process
+        del os.environ[HIDE_TRACEBACK]
+    try:
+        yield
+    except OntologiaError:
+        os.environ.setdefault(HIDE_TRACEBACK, __name__)
+        raise
 
 
 def engine_at(location: Location) -> Engine:

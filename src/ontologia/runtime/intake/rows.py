@@ -21,12 +21,10 @@ from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
 from ontologia.model.validation import value_adapter
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
+from ontologia.runtime.intake.conversions import converted, kind_of, spelled
 
 ORDER = "__order"
 """The column that says which row of an identity is the last."""
-# The years 1 to 9999, which is what a date of Python's can say: days, and microseconds, since 1970.
-DAYS = (-719_162, 2_932_896)
-MICROSECONDS = (DAYS[0] * 86_400_000_000, (DAYS[1] + 1) * 86_400_000_000 - 1)
 BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python takes for white space: a key of nothing else is blank."""
 
@@ -283,20 +281,11 @@ class _Checked:
 
         if column.scalar is None:
             return given.cast(pa.string()) if column.name in self.plan.json_text else self._encoded(column, given)
-        try:
-            values = given.cast(column.arrow_type)
-        except pa.ArrowInvalid as problem:
-            raise ValidationError(f"{self.plan.schema.ref}.{column.name}: {problem}") from None
-        limits = {"date": (pa.int32(), DAYS), "datetime": (pa.int64(), MICROSECONDS)}.get(column.scalar)
-        if limits is not None:
-            self._within(column, values, *limits)
+        values, lost = converted(column, given)
+        if pc.any(lost).as_py():
+            for row in pc.indices_nonzero(lost).to_pylist():
+                self.reasons.setdefault(row, f"{column.name}: cannot be stored as {column.scalar}: {given[row]}")
         return values
-
-    def _within(self, column: Column, values: pa.ChunkedArray, kind: pa.DataType, limits: tuple[int, int]) -> None:
-
-        numbers = values.cast(kind)
-        outside = pc.or_(pc.less(numbers, limits[0]), pc.greater(numbers, limits[1]))
-        self._flag(outside, f"{column.name}: outside the years 1 to 9999")
 
     def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
 
@@ -356,11 +345,7 @@ def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def key_texts(keys: pa.ChunkedArray) -> pa.ChunkedArray:
     """Keys as the texts they are stored under, as `key_text` has them."""
-
-    if pa.types.is_timestamp(keys.type):
-        moments = keys.cast(pa.timestamp("us", tz="UTC")).cast(pa.timestamp("us"))
-        return pc.binary_join_element_wise(pc.strftime(moments, format="%Y-%m-%dT%H:%M:%S"), pa.scalar("+00:00"), "")
-    return keys.cast(pa.string())
+    return spelled(kind_of(keys.type) or "", keys)
 
 
 def is_plain(kind: pa.DataType) -> bool:

@@ -6,15 +6,20 @@ A row that does not fit is not an error here. It gets a reason, and the pipeline
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
 from ontologia.model.typespec import accepts_none, has_none_inside
+from ontologia.model.values import to_utc
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
-from ontologia.runtime.intake.rows import BLANKS, DAYS, MICROSECONDS, ORDER, must_be_filled
+from ontologia.runtime.intake.conversions import refused, rule_of
+from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
+from ontologia.spark.loading.conversions import Given, converted, kind_of, spelled
 from ontologia.spark.loading.suspects import suspects
 from ontologia.spark.types import spark_type
 
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REASON, SOURCE = "__reason", "__source"
-ZONELESS = r"^\s*[+-]?\d+(-\d+){0,2}([T ][\d:.]*)?\s*$"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAID_AS_JSON = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx",
@@ -40,13 +45,6 @@ class Problem(NamedTuple):
     said: SparkColumn
 
 
-class Given(NamedTuple):
-    """What the source has for a field or a key, and its type there."""
-
-    value: SparkColumn
-    kind: DataType
-
-
 def mapped(
     source: DataFrame,
     declaration: Declaration,
@@ -60,11 +58,11 @@ def mapped(
 
     chosen = _chosen(source, declaration, expressions)
     try:
-        order = sql.lit(None).cast("string") if order_by is None else _ordered(source, _expression(order_by))
+        order = sql.lit(None).cast("string") if order_by is None else _ordered(source, order_by)
         picked = source.select(  # by place: Spark takes names that differ in case alone for one
             *(column.alias(f"__{place}") for place, column in enumerate(chosen.values())),
             order.alias(ORDER),
-            sql.to_json(sql.struct("*")).alias(SOURCE),
+            sql.to_json(sql.struct("*"), SAID_AS_JSON).alias(SOURCE),
         )
         fields = zip(chosen, picked.schema, strict=False)
         given = {name: Given(sql.col(field.name), field.dataType) for name, field in fields}
@@ -131,7 +129,7 @@ def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[st
     from pyspark.sql import functions as sql
 
     keys, names = _ends(declaration), check_names(declaration, expressions)
-    chosen, missing = {}, []
+    chosen, missing, defaulted = {}, [], []
     for name in names:
         if name in expressions:
             chosen[name] = _expression(expressions[name])
@@ -139,19 +137,38 @@ def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[st
             chosen[name] = sql.col(f"`{name}`")
         elif name in keys or must_be_filled(declaration.options[name]):
             missing.append(name)
+        else:
+            defaulted.append(name)
     if missing:
         have = ", ".join(source.columns)
         raise ValidationError(
             f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. The source has the columns {have}"
         )
+    _check_spelling(source.columns, defaulted)
     return chosen
 
 
-def _ordered(source: DataFrame, order: SparkColumn) -> SparkColumn:
+def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:
+    """A column whose name is a field's but for its case or a blank is no reason for the field's default."""
+    names = {name.casefold(): name for name in defaulted}
+    alike = {column: names[column.strip().casefold()] for column in columns if column.strip().casefold() in names}
+    if alike:
+        shown = ", ".join(f"{column!r} for {name}" for column, name in alike.items())
+        mapping = ", ".join(f'"{name}": "`{column}`"' for column, name in alike.items())
+        raise ValidationError(
+            f"the source has columns that are spelled otherwise than a field: {shown}. "
+            f"Say what they are with map={{{mapping}}}, or drop them"
+        )
+
+
+def _ordered(source: DataFrame, order_by: Any) -> SparkColumn:
     """What decides which row is the last. Text that reads as a number counts as one: in a CSV file all is text."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
+    if isinstance(order_by, (list, tuple)):
+        return sql.struct(*(_ordered(source, one).alias(f"_{place}") for place, one in enumerate(order_by)))
+    order = _expression(order_by)
     if not isinstance(source.select(order).schema[0].dataType, types.StringType):
         return order
     return sql.struct(order.try_cast("double").alias("number"), order.alias("text"))
@@ -179,6 +196,8 @@ def _identity(
 
     if declaration.ref.kind == "entity":
         key = declaration.schema.by_name[declaration.primary_key or ""]
+        if key.name in given:
+            _check_key(key, given[key.name])
         value, problems = values[key.name], []
         check = checks.get(key.physical)
         if check is not None and check.limits is None:
@@ -187,10 +206,13 @@ def _identity(
         return {"entity_key": _key_text(key.name, Given(value, spark_type(key.spark_type)))}, problems
     name = declaration.instance_key
     ends = {"left_key": "left_key", "right_key": "right_key"} | ({} if name is None else {"instance_key": name})
-    keys = {end: _key_text(source, given[source]) for end, source in ends.items()}
-    problems = []
-    for source in ends.values():
-        problems += [_missing(source, given[source].value), *_not_utf8(source, given[source])]
+    keys, problems = {}, []
+    for end, source in ends.items():
+        key = _end_key(declaration, end, source)
+        _check_key(key, given[source])
+        value, lost = _converted(key, given[source])
+        keys[end] = _key_text(source, Given(value, spark_type(key.spark_type)))
+        problems += [_missing(source, given[source].value), *lost]
     if name is None:
         keys["instance_key"] = sql.lit("")
     elif "instance_key" in checks:
@@ -200,6 +222,14 @@ def _identity(
         blank = sql.btrim(keys["instance_key"], sql.lit(BLANKS)) == ""
         problems.append(Problem(blank, sql.lit(f"{name}: a key must not be blank")))
     return keys, problems
+
+
+def _end_key(declaration: Declaration, end: str, name: str) -> Column:
+    """What an end of a relation holds: the key of the entity there, so that both are spelled by one rule."""
+    if declaration.endpoints is None or end == "instance_key":
+        return instance_column(name)
+    entity = declaration.endpoints[end == "right_key"].__declaration__
+    return replace(entity.schema.by_name[entity.primary_key or ""], name=name)
 
 
 def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:
@@ -223,72 +253,46 @@ def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn
 def _key_text(name: str, given: Given) -> SparkColumn:
     """A key as the text it is stored under, as `key_text` has it; none where it is no text that can be read."""
     from pyspark.sql import functions as sql
-    from pyspark.sql import types
 
-    value, kind = given
-    if isinstance(kind, (types.TimestampType, types.TimestampNTZType)):
-        if isinstance(kind, types.TimestampType):
-            # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
-            seconds = sql.unix_micros(value).cast("decimal(24,0)") / 1_000_000
-            value = _epoch() + sql.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
-        text = value.cast("string")
-        fraction = sql.rpad(sql.split_part(text, sql.lit("."), sql.lit(2)), 6, "0")
-        whole = sql.translate(sql.substring(text, 1, 19), " ", "T")
-        return sql.concat(whole, sql.lit("."), fraction, sql.lit("+00:00"))
-    if not isinstance(kind, (types.StringType, types.IntegralType, types.DateType)):
-        raise ValidationError(
-            f"{name} is a key: text, a whole number, a date or a time, and the source has {kind.simpleString()}: map it"
-        )
-    text = value.cast("string")
-    return sql.try_validate_utf8(text) if isinstance(kind, types.StringType) else text
+    found = kind_of(given.kind)
+    if found not in ("text", "int", "date", "instant", "local"):
+        raise _no_key(name, given)
+    text = spelled(found, given.value)
+    return sql.try_validate_utf8(text) if found == "text" else text
+
+
+def _check_key(key: Column, given: Given) -> None:
+    """Refuse a column of which no value can be a key, before any row is read."""
+    kind = kind_of(given.kind)
+    if kind is None or rule_of(key.scalar or "str", kind) is None:
+        raise _no_key(key.name, given)
+
+
+def _no_key(name: str, given: Given) -> ValidationError:
+    kinds = "text, a whole number, a date or a time"
+    return ValidationError(f"{name} is a key: {kinds}, and the source has {given.kind.simpleString()}: map it")
 
 
 def _converted(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
     """A source value as a field's value, and how it may be none."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
     if column.scalar is None:
         return _json(column, given)
-    source, kind = given
-    if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
-        raise ValidationError(f"{column.name} is {column.describe()}, and the source has {kind.simpleString()}: map it")
-    target = spark_type(column.spark_type)
-    if column.scalar == "str":
-        return source.cast(target), _not_utf8(column.name, given)
-    is_same = kind == target or (isinstance(kind, types.IntegralType) and column.scalar == "int")
-    value = _instant(given) if column.scalar == "datetime" else source.try_cast(target)
-    lost = [] if is_same else [source.isNotNull() & value.isNull()]
-    if column.scalar == "int" and isinstance(kind, (types.FractionalType, types.DecimalType)):
-        lost.append(source != sql.floor(source))  # a cast would cut the fraction off
-    if column.scalar in ("date", "datetime"):
-        lost.append(~value.between(*_calendar(column.scalar)))
-    if not lost:
-        return value, []
-    return value, [Problem(reduce(operator.or_, lost), _said(column.name, given, column.scalar))]
+    if kind_of(given.kind) is None:
+        raise ValidationError(
+            f"{column.name} is {column.describe()}, and the source has {given.kind.simpleString()}: map it"
+        )
+    value, lost = converted(column, given)
+    return value, [] if lost is None else [Problem(lost, _lost(column.name, given, column.scalar))]
 
 
-def _instant(given: Given) -> SparkColumn:
-    """A time as an instant. One without a zone is in UTC, whatever the zone of Spark's session is."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
-    source, kind = given
-    if not isinstance(kind, (types.StringType, types.DateType, types.TimestampNTZType)):
-        return source.try_cast("timestamp")
-    local = source.try_cast("timestamp_ntz")
-    seconds = (local - _epoch()).cast("interval second").cast("decimal(20,6)")
-    in_utc = sql.timestamp_seconds(seconds)
-    if not isinstance(kind, types.StringType):
-        return in_utc
-    zoned = sql.when(local.isNotNull(), source.try_cast("timestamp"))  # a time without a day is none
-    return sql.when(source.rlike(ZONELESS), in_utc).otherwise(zoned)
-
-
-def _epoch() -> SparkColumn:
+def _lost(name: str, given: Given, scalar: str) -> SparkColumn:
+    """What is said of a value that a field cannot take."""
     from pyspark.sql import functions as sql
 
-    return sql.lit("1970-01-01").cast("timestamp_ntz")
+    kind = kind_of(given.kind) or ""
+    if rule_of(scalar, kind) is None:
+        return sql.lit(refused(name, kind, scalar))
+    return _said(name, given, "UTF-8 text" if scalar == "str" and kind in ("text", "bytes") else scalar)
 
 
 def _json(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
@@ -365,17 +369,6 @@ def _garbled(value: SparkColumn, kind: DataType) -> SparkColumn:
     return sql.lit(False)
 
 
-def _calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
-    """The first and the last value that Python's calendar has: Spark's goes further."""
-    from pyspark.sql import functions as sql
-
-    if scalar == "date":
-        first, last = (sql.date_from_unix_date(sql.lit(days)) for days in DAYS)
-    else:
-        first, last = (sql.timestamp_micros(sql.lit(moment)) for moment in MICROSECONDS)
-    return first, last
-
-
 def _takes_none(column: Column) -> bool:
     return accepts_none(column.spec) if column.scalar is None else column.nullable
 
@@ -386,27 +379,24 @@ def _missing(name: str, given: SparkColumn) -> Problem:
     return Problem(given.isNull(), sql.lit(f"{name}: must have a value"))
 
 
-def _not_utf8(name: str, given: Given) -> list[Problem]:
-    """How text may be none; what is no text in the source always becomes some."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
-    if not isinstance(given.kind, (types.StringType, types.BinaryType)):
-        return []
-    return [Problem(~sql.is_valid_utf8(given.value.cast("string")), _said(name, given, "UTF-8 text"))]
-
-
 def _said(name: str, given: Given, expected: str) -> SparkColumn:
     from pyspark.sql import functions as sql
 
-    shown = sql.make_valid_utf8(given.value.cast("string"))
+    shown = sql.make_valid_utf8(spelled(kind_of(given.kind) or "", given.value))
     return sql.concat(sql.lit(f"{name}: cannot be read as {expected}: "), shown)
 
 
 def _default(declaration: Declaration, column: Column) -> SparkColumn:
+    """A default as a literal. Times are told in numbers: as themselves they would follow the zone of the driver."""
     from pyspark.sql import functions as sql
 
-    return sql.lit(_default_value(declaration, column)).cast(spark_type(column.spark_type))
+    value = _default_value(declaration, column)
+    if isinstance(value, datetime):
+        since = (to_utc(value) - EPOCH) // timedelta(microseconds=1)
+        return sql.timestamp_micros(sql.lit(since).cast("bigint"))
+    if isinstance(value, date):
+        return sql.date_from_unix_date(sql.lit((value - EPOCH.date()).days))
+    return sql.lit(value).cast(spark_type(column.spark_type))
 
 
 def _default_value(declaration: Declaration, column: Column) -> Any:

@@ -31,6 +31,7 @@ from ontologia.spark.loading.staging import (
     OnConflict,
     OnDuplicate,
     OnInvalid,
+    OnTie,
     StageTask,
     patient,
     staged,
@@ -48,6 +49,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "on_invalid": get_args(OnInvalid),
     "on_conflict": get_args(OnConflict),
     "on_duplicate": get_args(OnDuplicate),
+    "on_tie": get_args(OnTie),
 }
 
 
@@ -60,6 +62,8 @@ class TypeReport:
     updated: int = 0
     unchanged: int = 0
     rejected: int = 0
+    ties: int = 0
+    """Identities of which several rows, with other values, were the last in order."""
     files: int = 0
 
     def plus(self, other: TypeReport) -> TypeReport:
@@ -83,6 +87,7 @@ class _Load:
     declaration: Declaration
     rows: DataFrame
     on_duplicate: OnDuplicate
+    on_tie: OnTie
     order: DataType | None
     """The type of what `order_by` says."""
 
@@ -120,13 +125,16 @@ class Pipeline:
         options: Mapping[str, str] | None = None,
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
+        on_tie: OnTie = "greatest",
     ) -> Self:
         """Add a source: a DataFrame of Spark, pandas or polars, an Arrow table, files, or a `jdbc:` address.
 
         `map` gives a Spark expression per field.
 
         `key`, `left`, `right` and `instance_key` are short for mapping the identity. Rows of one identity are an
-        error, unless `order_by` says which is the last.
+        error, unless `order_by` says which is the last: an expression, or several, of which the later ones count
+        where the earlier ones are equal. Where all are equal, the row with the greatest values is kept, field by
+        field, and the report counts it as a tie; with `on_tie="error"` that is an error.
         """
         declaration = getattr(into, "__declaration__", None)
         if not isinstance(declaration, Declaration):
@@ -135,7 +143,9 @@ class Pipeline:
         expressions = load_expressions(declaration, {**(map or {})}, **identity)
         on_duplicate = duplicates_of(order_by, on_duplicate)
         rows = mapped(opened(self.spark, source, format, options), declaration, expressions, order_by=order_by)
-        load = _Load(declaration, rows, on_duplicate, None if order_by is None else rows.schema[ORDER].dataType)
+        check_choices({"on_tie": on_tie})
+        order = None if order_by is None else rows.schema[ORDER].dataType
+        load = _Load(declaration, rows, on_duplicate, on_tie, order)
         self._check_alike(load)
         self._loads.append(load)
         return self
@@ -148,9 +158,10 @@ class Pipeline:
         for other in self._loads:
             if other.declaration.ref != ref:
                 continue
-            if (other.order is None) != (load.order is None) or other.on_duplicate != load.on_duplicate:
+            rules = [(one.order is None, one.on_duplicate, one.on_tie) for one in (other, load)]
+            if rules[0] != rules[1]:
                 raise ValidationError(
-                    f"{ref} is loaded from several sources: give all of them order_by and on_duplicate, or none"
+                    f"{ref} is loaded from several sources: give all of them order_by, on_duplicate and on_tie, or none"
                 )
             kinds = (other.order, load.order)
             if other.order != load.order and not all(isinstance(kind, NumericType) for kind in kinds):
@@ -251,6 +262,7 @@ class _Run:
             on_invalid=self.pipeline.on_invalid,
             on_duplicate=loads[0].on_duplicate,
             on_conflict=self.pipeline.on_conflict,
+            on_tie=loads[0].on_tie,
             checks=checks_of(declaration),
         )
 

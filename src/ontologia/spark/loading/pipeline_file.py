@@ -54,6 +54,7 @@ _LOAD = {
     "options",
     "order_by",
     "on_duplicate",
+    "on_tie",
 }
 
 
@@ -158,6 +159,8 @@ def _check_texts(place: Path, number: int, load: Mapping[str, Any]) -> None:
         if name in ("map", "options"):
             if not isinstance(value, dict):
                 raise ValidationError(f'{where} must be a table, as in {name} = {{ name = "…" }}, not {value!r}')
+        elif name == "order_by" and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+            continue
         elif not isinstance(value, str):
             raise ValidationError(f"{where} must be text, not {value!r}")
     for name, value in load.get("map", {}).items():

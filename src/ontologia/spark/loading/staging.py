@@ -26,7 +26,7 @@ from ontologia.runtime.intake.checks import Check
 from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.loading.mapping import REASON, SOURCE
 from ontologia.spark.loading.quarantine import Quarantine
-from ontologia.spark.ranges import quick_batches, ranged
+from ontologia.spark.ranges import in_quick_batches, ranged
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
 OnInvalid = Literal["abort", "quarantine"]
 OnDuplicate = Literal["error", "last"]
+OnTie = Literal["greatest", "error"]
 OnConflict = Literal["abort", "skip", "upsert"]
-COUNTS = ("read", "inserted", "updated", "unchanged", "rejected")
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties")
 PATIENCE_MS = 60_000
 STAGED = Message({**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint")})
 ROWS_SORTED, ROWS_COMPARED = 1_000_000, 500_000
@@ -71,6 +72,7 @@ class StageTask:
     on_invalid: OnInvalid
     on_duplicate: OnDuplicate
     on_conflict: OnConflict
+    on_tie: OnTie = "greatest"
     checks: Mapping[str, Check] = field(default_factory=dict)
     dense: bool = False
     """Whether many of the stored rows in a range of keys are wanted."""
@@ -104,10 +106,10 @@ def staged(spark: SparkSession, rows: DataFrame, task: StageTask, stored: int | 
     found = ranged(rows, identity, ROWS_SORTED if task.presorted else ROWS_COMPARED)
     ready = found.rows
     if task.presorted:
-        ready = found.sorted_by(*(name for name in (*identity, ORDER) if name in rows.columns))
+        after = rows.columns if task.on_duplicate == "last" else ()  # rows of equal order come in that of their values
+        ready = found.sorted_by(*(name for name in dict.fromkeys((*identity, ORDER, *after)) if name in rows.columns))
     task = replace(task, dense=stored is not None and found.count * 8 >= stored)
-    with quick_batches(spark, ready):
-        return ready.mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()
+    return in_quick_batches(ready).mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()
 
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -196,6 +198,7 @@ class _Share:
         task, ref = self.task, self.task.schema.ref
         wanted = one_each(table, ref, task.on_duplicate)
         if task.on_duplicate == "last":
+            self.counts["ties"] += count_ties(table, ref, task.on_tie)
             wanted = wanted.drop_columns([ORDER])
         changed = resolved(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
         tally(self.counts, changed, wanted.num_rows)
@@ -256,6 +259,34 @@ def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Tab
             "clean the source, or keep the last by an order column"
         )
     return table.filter(pa.concat_arrays([pc.invert(again), pa.array([True])]))
+
+
+def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:
+    """For how many identities two rows are the last in order, with other values. The greater values are kept.
+
+    Rows come sorted by identity, order and values, so that it is the same row however often it is asked for.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return 0
+    keys = identity_key(table, ref.identity).combine_chunks()
+    again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+    last = pc.invert(pa.concat_arrays([again.slice(1), pa.array([False])]))
+    before = pc.indices_nonzero(pc.and_(again, last))
+    order = table.column(ORDER)
+    pairs = zip(order.take(before).to_pylist(), order.take(pc.add(before, 1)).to_pylist(), strict=True)
+    tied = before.take(pa.array([place for place, (one, two) in enumerate(pairs) if one == two], pa.int64()))
+    values = table.drop_columns([ORDER])
+    pairs = zip(values.take(tied).to_pylist(), values.take(pc.add(tied, 1)).to_pylist(), strict=True)
+    places = [row for row, (one, two) in zip(tied.to_pylist(), pairs, strict=True) if one != two]
+    if places and on_tie == "error":
+        raise ValidationError(
+            f"{ref} {_named(table, ref, places[0])} has several rows that order_by takes for the last: "
+            "add an expression to order_by that tells them apart"
+        )
+    return len(places)
 
 
 def _named(table: pa.Table, ref: TypeRef, row: int) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Catalog, Engine
 from ontologia.engines.shares import range_predicates
+from ontologia.errors import ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.plan import Plan, Window
@@ -45,6 +46,31 @@ def change_rows(engine: Engine, schema: TypeSchema, keys: KeyRange, after: int, 
     rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
     existed = _existed(engine, catalog, schema, rows, after)
     return rows.append_column(OPERATION, existed)
+
+
+def check_one_version(engine: Engine, schema: TypeSchema, after: int) -> None:
+    """Refuse changes after a commit if some of them are rows of an earlier version of the schema.
+
+    A migration writes the latest rows again, under the new version. What was written between that commit and it is
+    not to be had under the new one.
+    """
+    layout = engine.catalog().layouts.get(schema.ref)
+    if layout is None or layout.schema_version_id == 1 or after >= layout.activation_commit_id - 1:
+        return
+    last = layout.activation_commit_id - 1
+    for commit in engine.commits(since=after):
+        if commit.id <= last and _touches(engine, commit.id, schema):
+            raise ValidationError(
+                f"changes of {schema.ref} are asked for from commit {after + 1} on, and commit {commit.id} wrote rows "
+                f"of an earlier version of its schema, which ended with the migration in commit {last + 1}: they "
+                f"cannot be delivered. Ask for what came after, with since={last} and, for a stream, a new "
+                f"checkpoint: commit {last + 1} then has every row, as the migration wrote it"
+            )
+
+
+def _touches(engine: Engine, commit_id: int, schema: TypeSchema) -> bool:
+    ref = schema.ref
+    return any((row["kind"], row["type_name"]) == (ref.kind, ref.name) for row in engine.list_commit_changes(commit_id))
 
 
 def up_to(table: pa.Table, commit_id: int) -> pa.Table:

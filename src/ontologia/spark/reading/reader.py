@@ -18,9 +18,9 @@ from ontologia.model import COMMIT_ID, TypeSchema, commit_column
 from ontologia.objects import Location
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import OPERATION
-from ontologia.spark.reading.changes import change_rows, change_struct, operation_column, up_to
+from ontologia.spark.reading.changes import change_rows, change_struct, check_one_version, operation_column, up_to
 from ontologia.spark.types import result_struct, stored_struct
-from ontologia.spark.workers import engine_at, settle
+from ontologia.spark.workers import engine_at, plainly_said, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,16 +76,20 @@ class OntologiaReader(DataSourceReader):
         self.wanted = wanted
         self.names = schema.fieldNames()
 
+    @plainly_said()
     def partitions(self) -> Sequence[InputPartition]:
         wanted = self.wanted
         engine = engine_at(wanted.location)
+        if wanted.changes:
+            check_one_version(engine, wanted.schema, wanted.window.commit or 0)
         shares = engine.shares(wanted.schema, wanted.window, head=None if wanted.changes else wanted.head)
         return [SharePartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SharePartition)
-        for table in self._rows(engine_at(self.wanted.location), partition.share):
-            yield from to_batches(self.wanted, table, self.names)
+        with plainly_said():
+            for table in self._rows(engine_at(self.wanted.location), partition.share):
+                yield from to_batches(self.wanted, table, self.names)
         settle()
 
     def _rows(self, engine: Engine, share: Share) -> Iterator[pa.Table]:

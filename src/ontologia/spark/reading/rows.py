@@ -162,13 +162,15 @@ def stored_rows(spark: SparkSession, engine: Engine, catalog: Catalog, schema: T
 def native_paths(spark: SparkSession, engine: Engine, files: Sequence[DataFile]) -> dict[str, str] | None:
     """Where Spark itself can read the files; None where it cannot."""
     objects = engine.objects
-    if objects is None or any(set(objects.url(file.path)) & PATTERN for file in files):
+    if objects is None:
         return None
     if objects.local_path(files[0].path) is not None:
-        return {file.path: f"file://{objects.local_path(file.path)}" for file in files}
-    if s3a.reaches(spark, objects):
-        return {file.path: objects.url(file.path).replace("s3://", "s3a://", 1) for file in files}
-    return None
+        places = {file.path: f"file://{objects.local_path(file.path)}" for file in files}
+    elif s3a.reaches(spark, objects):
+        places = {file.path: objects.url(file.path).replace("s3://", "s3a://", 1) for file in files}
+    else:
+        return None
+    return None if any(set(place) & PATTERN for place in places.values()) else places
 
 
 def read_files(spark: SparkSession, struct: StructType, places: Iterable[str]) -> DataFrame:

@@ -6,14 +6,14 @@ write lock, whether that is done. So a batch that is run again after a crash is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from ontologia.engines.base import Commit, Engine
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import open_objects
+from ontologia.spark.workers import plainly_said
 from ontologia.spark.writing.landing import land
 from ontologia.spark.writing.writer import WRITE_OPTIONS, WritePlan, clear, shares_of, stage_share
 
@@ -68,9 +69,11 @@ class OntologiaStreamWriter(DataSourceStreamArrowWriter):
         self.plan = plan
         self.stream = stream
 
+    @plainly_said()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return stage_share(self.plan, iterator)
 
+    @plainly_said()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         done: list[bool] = []
 
@@ -90,26 +93,34 @@ def stream_of(options: Mapping[str, str]) -> Stream:
     """The stream that options mean: the one they name, or the query whose checkpoint they name.
 
     Spark writes a query's id into its checkpoint. Batches are counted from 0 again after a checkpoint is deleted, so
-    its place alone would make a new query look like the old one, and its batches like done.
+    its place alone would make a new query look like the old one, and its batches like done. A checkpoint that cannot
+    be read from here names no stream: then the caller has to.
     """
     named, place = options.get("streamId"), options.get("checkpointLocation")
     if named:
         return Stream(named)
     if not place:
         raise ValidationError('name the stream: .option("checkpointLocation", …), or .option("streamId", …)')
-    uri = _uri(place)
     try:
-        objects = open_objects(uri)
+        objects = open_objects(_uri(place))
         query = json.loads(objects.get("metadata").data)["id"]
         info: Any = objects.head("metadata")
-        return Stream(str(query), None if info is None else info.modified)
-    except (OntologiaError, ValueError, KeyError):
-        return Stream(hashlib.sha256(uri.encode()).hexdigest()[:32])
+    except (OntologiaError, ImportError, ValueError, KeyError, TypeError) as problem:
+        raise ValidationError(
+            f"the id of the stream cannot be read from its checkpoint {place}, and without one a batch could be "
+            "committed twice or not at all: name the stream with .option('streamId', …), a name that no other stream "
+            f"into this store has. ({problem})"
+        ) from problem
+    return Stream(str(query), None if info is None else info.modified)
 
 
 def _uri(place: str) -> str:
-    """A checkpoint's place as we name it: Hadoop says `file:/x` and `s3a://`."""
-    parts = urlsplit(place)
-    if parts.scheme in ("", "file"):
-        return f"file://{os.path.abspath(parts.path)}"
-    return place.replace("s3a://", "s3://", 1).rstrip("/")
+    """A checkpoint's place as we name it.
+
+    To Hadoop a place is a scheme, an authority and a path in which no sign means anything: `#`, `?` and `%` are of the
+    name. It says `file:/x` and `s3a://`, too.
+    """
+    scheme, authority, path = re.fullmatch(r"(?:(\w[\w+.-]*):)?(?://([^/]*))?(.*)", place, re.DOTALL).groups()  # type: ignore[union-attr]
+    if scheme in (None, "file"):
+        return f"file://{quote(os.path.abspath(path))}"
+    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{authority or ''}{quote(path.rstrip('/'))}"

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from ontologia.errors import ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.query.plan import Window
-from ontologia.spark.reading.changes import change_rows, operation_column
+from ontologia.spark.reading.changes import change_rows, check_one_version, operation_column
 from ontologia.spark.reading.reader import ReadPlan, to_batches
-from ontologia.spark.workers import engine_at
+from ontologia.spark.workers import engine_at, plainly_said
 from ontologia.spark.writing.writer import WRITE_OPTIONS
 
 if TYPE_CHECKING:
@@ -79,15 +79,19 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _head(self) -> int:
         return engine_at(self.wanted.location).catalog().head
 
+    @plainly_said()
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         after, upto = start["commit"], end["commit"]
         if upto <= after:
             return []
-        shares = engine_at(self.wanted.location).shares(self.wanted.schema, Window("since", after))
+        engine = engine_at(self.wanted.location)
+        check_one_version(engine, self.wanted.schema, after)
+        shares = engine.shares(self.wanted.schema, Window("since", after))
         return [CommitRange(share.keys, after, upto) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, CommitRange)
-        engine = engine_at(self.wanted.location)
-        rows = change_rows(engine, self.wanted.schema, partition.keys, partition.after, partition.upto)
-        yield from to_batches(self.wanted, rows, self.names)
+        with plainly_said():
+            engine = engine_at(self.wanted.location)
+            rows = change_rows(engine, self.wanted.schema, partition.keys, partition.after, partition.upto)
+            yield from to_batches(self.wanted, rows, self.names)

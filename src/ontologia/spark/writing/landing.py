@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.base import Engine, Transaction, TypeLayout
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.files.quoting import quote_names
 from ontologia.files.sorting import Sorter, sorted_files
 from ontologia.files.writing import RowGroups
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
@@ -22,7 +23,7 @@ from ontologia.objects import ObjectNotFound, Objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.rows import ORDER
-from ontologia.spark.loading.staging import COUNTS, one_each, patient, resolved, tally
+from ontologia.spark.loading.staging import COUNTS, count_ties, one_each, patient, resolved, tally
 from ontologia.spark.writing.writer import StagedShare, WritePlan
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def _append(
         for chunk in _sorted(plan, files, in_memory=in_memory):
             wanted = one_each(chunk, schema.ref, plan.on_duplicate)
             if plan.intake.order_by is not None:
+                counts["ties"] += count_ties(chunk, schema.ref, "greatest")
                 wanted = wanted.drop_columns([ORDER])
             current = None
             if known and stored is not None and counts["read"] * 8 >= stored:
@@ -125,7 +127,8 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
     names = [name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
     with Sorter(schema.ref.identity) as sorter:
         if plan.intake.order_by is not None:
-            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, _later(files[0]))
+            later = f"{_later(files[0])}, {quote_names(names)}"  # rows of equal order come in that of their values
+            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, later)
         elif in_memory:
             for file in files:
                 sorter.add(pq.read_table(file, columns=names, partitioning=None))

@@ -31,6 +31,7 @@ from ontologia.spark.loading.quarantine import Quarantine
 from ontologia.spark.loading.staging import OnConflict, OnDuplicate, OnInvalid
 from ontologia.spark.reading.rows import resolve
 from ontologia.spark.types import arrow_schema_of
+from ontologia.spark.workers import plainly_said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,9 +89,11 @@ class OntologiaWriter(DataSourceArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self.plan = plan
 
+    @plainly_said()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return stage_share(self.plan, iterator)
 
+    @plainly_said()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         from ontologia.spark.writing.landing import land
 

@@ -1,0 +1,168 @@
+"""CSV and JSON files as DataFrames that have what the files say.
+
+Spark's reader takes the first file's header for that of all, ends a row at a line break inside quotes, puts a sign in
+place of bytes it cannot decode, and drops what it cannot parse. So files are looked at first, in one pass over their
+lines: what can be read is read right, and what cannot is refused by name.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ontologia.errors import ValidationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A first line of names, quotes doubled inside quotes, and no line that is silently dropped.
+CSV = {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "true"}
+BYTES = "ISO-8859-1"
+"""An encoding in which every byte is a sign, so that bytes can be had back from text."""
+SAY_SO = "say its encoding, as in options={'encoding': 'ISO-8859-1'}"
+ABOUT_FILES = frozenset(
+    ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "compression", "linesep")
+)
+"""Options, in lower case, that say which files are read, and where lines end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a file from a look at its lines."""
+
+    path: str
+    header: bytes
+    is_utf8: bool
+    has_open_quotes: bool
+    """Whether a line ends inside quotes, so that a row goes on in the next."""
+
+    @property
+    def name(self) -> str:
+        return unquote(self.path).rpartition("/")[2]
+
+
+def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> DataFrame:
+    """CSV files, which may have their columns in any order, rows over several lines, and bytes that are not UTF-8.
+
+    Options are those of Spark's reader; where they say how lines or signs are to be read, that holds.
+    """
+    given = _Options({**CSV, **options})
+    looks = [look for look in _looked_at(spark, place, given) if look.header]
+    if any(look.has_open_quotes for look in looks):
+        given.default("multiLine", "true")
+    as_bytes = not all(look.is_utf8 for look in looks) and not given.says("encoding", "charset")
+    if as_bytes:
+        given.default("encoding", BYTES)
+    if given["header"].lower() != "true" or not looks:
+        return _decoded(spark.read.format("csv").options(**given).load(place), as_bytes)
+    groups: dict[tuple[str, ...], list[Look]] = {}
+    for look in looks:
+        groups.setdefault(_columns(look, given, as_bytes), []).append(look)
+    first, *others = groups
+    for other in others:
+        if set(other) != set(first):
+            raise ValidationError(
+                f"{groups[first][0].name} has the columns {', '.join(first)}, and {groups[other][0].name} has "
+                f"{', '.join(other)}: load them one by one"
+            )
+    reader = spark.read.format("csv").options(**given)
+    if not others:
+        return _decoded(reader.load(place), as_bytes)
+    frames = [_decoded(reader.load(_paths(looks)), as_bytes) for looks in groups.values()]
+    return reduce(lambda all_, more: all_.unionByName(more), frames)
+
+
+def read_json(spark: SparkSession, place: str, options: Mapping[str, str]) -> DataFrame:
+    """JSON files. A line that is no JSON stops a load; by Spark's default it would be a row of nothing."""
+    given = _Options({"mode": "FAILFAST", **options})
+    if not given.says("encoding", "charset"):
+        for look in _looked_at(spark, place, given):
+            if not look.is_utf8:
+                raise ValidationError(f"{look.name} has bytes that are not UTF-8: {SAY_SO}")
+    return spark.read.format("json").options(**given).load(place)
+
+
+class _Options(dict[str, str]):
+    """Options of Spark's readers, whose names ignore case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        names: dict[str, str] = {}
+        for name in given:  # a later spelling of a name takes the place of an earlier one
+            names[name.lower()] = name
+        super().__init__({name: str(given[name]) for name in names.values()})
+
+    def says(self, *names: str) -> bool:
+        return any(name.lower() in {given.lower() for given in self} for name in names)
+
+    def default(self, name: str, value: str) -> None:
+        if not self.says(name):
+            self[name] = value
+
+    def value(self, *names: str, default: str) -> str:
+        wanted = {name.lower() for name in names}
+        return next((value for name, value in self.items() if name.lower() in wanted), default)
+
+
+def _looked_at(spark: SparkSession, place: str, options: _Options) -> list[Look]:
+    """One pass over the lines of all files. Lines are bytes here, whatever is in them."""
+    from pyspark.sql import functions as sql
+
+    line, quote = sql.col("value"), options.value("quote", default='"')
+    quotes = sql.lit(0)
+    if quote and not options.says("multiLine"):
+        quotes = sql.length(line) - sql.length(sql.replace(line, sql.lit(quote), sql.lit("")))
+    at_start = sql.when(sql.col("_metadata.file_block_start") == 0, sql.struct("place", "value"))
+    kept = {name: value for name, value in options.items() if name.lower() in ABOUT_FILES}
+    lines = spark.read.format("text").options(**kept).load(place).select("value", "_metadata")
+    lines = lines.withColumn("place", sql.monotonically_increasing_id())
+    found = lines.groupBy(sql.col("_metadata.file_path").alias("path")).agg(
+        sql.min(at_start)["value"].cast("binary").alias("header"),
+        sql.bool_and(sql.is_valid_utf8(line)).alias("is_utf8"),
+        sql.bool_or(quotes % 2 == 1).alias("open"),
+    )
+    rows = found.orderBy("path").collect()
+    return [Look(row.path, bytes(row.header or b""), row.is_utf8, row.open) for row in rows]
+
+
+def _columns(look: Look, options: _Options, as_bytes: bool) -> tuple[str, ...]:
+    """The names in a file's first line. Two of one name would be told apart by numbers that nobody wrote."""
+    encoding = "utf-8" if as_bytes else options.value("encoding", "charset", default="utf-8")
+    try:
+        line = look.header.decode(encoding).removeprefix("\ufeff")
+    except (UnicodeDecodeError, LookupError):
+        raise ValidationError(f"the first line of {look.name} is not UTF-8: {SAY_SO}") from None
+    separator, quote = options.value("sep", "delimiter", default=","), options.value("quote", default='"')
+    if len(separator) == 1 and len(quote) == 1:
+        names = next(csv.reader([line], delimiter=separator, quotechar=quote), [])
+    else:
+        names = line.split(separator)
+    seen = [name.casefold() for name in names if name]
+    twice = next((name for name in names if name and seen.count(name.casefold()) > 1), None)
+    if twice is not None:
+        raise ValidationError(f"{look.name} has the column {twice!r} more than once: rename one")
+    return tuple(names)
+
+
+def _paths(looks: Sequence[Look]) -> list[str]:
+    paths = [unquote(look.path) for look in looks]
+    return [path.replace("file:///", "file:/", 1) for path in paths]
+
+
+def _decoded(frame: DataFrame, as_bytes: bool) -> DataFrame:
+    """Text that was read as bytes, as what it is: rows with bytes that are no text are found where they are mapped."""
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import StringType
+
+    if not as_bytes:
+        return frame
+    columns: list[Any] = []
+    for field in frame.schema:
+        value = sql.col(f"`{field.name.replace('`', '``')}`")
+        text = sql.encode(value, BYTES).cast("string") if isinstance(field.dataType, StringType) else value
+        name = field.name.encode(BYTES).decode(errors="replace").removeprefix("\ufeff")
+        columns.append(text.alias(name))
+    return frame.select(*columns)

@@ -1,0 +1,87 @@
+"""CSV and JSON files: what they say is what is loaded, or they are refused by name."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from ontologia import ValidationError
+from ontologia.spark.sources import opened
+
+
+def rows(frame):
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_a_line_break_inside_quotes_is_of_the_value(spark, tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text('id,name\n1,"first line\nsecond, ""line"""\n2,"x"\n')
+    assert rows(opened(spark, file)) == [("1", 'first line\nsecond, "line"'), ("2", "x")]
+
+
+def test_files_may_have_their_columns_in_any_order_and_nothing_in_some_of_them(spark, tmp_path):
+    (tmp_path / "a b#1.csv").write_text("id,name\n1,alice\n")
+    (tmp_path / "b.csv").write_text("name,id\nbob,2\n")
+    (tmp_path / "c.csv").write_text("")
+    (tmp_path / "d.csv").write_text("id,name\n")
+    frame = opened(spark, str(tmp_path / "*.csv"))
+    assert (frame.columns, rows(frame)) == (["id", "name"], [("1", "alice"), ("2", "bob")])
+    assert rows(opened(spark, tmp_path, format="csv")) == [("1", "alice"), ("2", "bob")]
+
+
+def test_files_with_other_columns_are_refused_by_name(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("id,name\n1,alice\n")
+    (tmp_path / "b.csv").write_text("id,nome\n2,bob\n")
+    with pytest.raises(ValidationError, match=r"a.csv has the columns id, name, and b.csv has id, nome: load them one"):
+        opened(spark, tmp_path, format="csv")
+
+
+def test_a_column_that_is_there_twice_is_refused_by_name(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("id,name,Name\n1,a,b\n")
+    with pytest.raises(ValidationError, match=r"a.csv has the column 'name' more than once"):
+        opened(spark, tmp_path / "a.csv")
+
+
+def test_bytes_that_are_not_utf8_stay_what_they_are_in_their_row_alone(spark, tmp_path):
+    text = '\ufeffid,näme\nMüller,"grün\nblau"\n'.encode() + "Möller,x\n".encode("latin-1") + "é,\ufffd\n".encode()
+    (tmp_path / "a.csv").write_bytes(text)
+    frame = opened(spark, tmp_path / "a.csv")
+    found = sorted(bytes(row[0]) for row in frame.selectExpr("cast(id AS binary)").collect())
+    assert frame.columns == ["id", "näme"]
+    assert found == [b"M\xc3\xbcller", b"M\xf6ller", b"\xc3\xa9"]
+    assert frame.where("not is_valid_utf8(id)").count() == 1
+    assert frame.where("`näme` = 'grün\nblau' or `näme` = '\ufffd'").count() == 2
+    latin = opened(spark, tmp_path / "a.csv", options={"encoding": "ISO-8859-1", "header": "false"})
+    assert latin.where("_c0 = 'Möller'").count() == 1
+
+
+def test_a_header_that_is_not_utf8_is_refused_unless_its_encoding_is_said(spark, tmp_path):
+    (tmp_path / "a.csv").write_bytes("id,größe\n1,2\n".encode("latin-1"))
+    with pytest.raises(ValidationError, match=r"the first line of a.csv is not UTF-8: say its encoding"):
+        opened(spark, tmp_path / "a.csv")
+    assert opened(spark, tmp_path / "a.csv", options={"encoding": "ISO-8859-1"}).columns == ["id", "größe"]
+
+
+def test_endings_ignore_case_and_packed_files_are_looked_at_too(spark, tmp_path):
+    (tmp_path / "A.TSV").write_text("id\tname\n1\ta,b\n")
+    (tmp_path / "B.CSV").write_text("id,name\n1,a\n")
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b'id,name\n1,"a\nb"\n'))
+    assert rows(opened(spark, tmp_path / "A.TSV")) == [("1", "a,b")]
+    assert rows(opened(spark, tmp_path / "B.CSV")) == [("1", "a")]
+    assert rows(opened(spark, tmp_path / "c.csv.gz", format="csv")) == [("1", "a\nb")]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(spark, tmp_path):
+    (tmp_path / "a[1]{x}*.csv").write_text("id\n1\n")
+    (tmp_path / "a1x.csv").write_text("id\n2\n")
+    assert rows(opened(spark, tmp_path / "a[1]{x}*.csv")) == [("1",)]
+
+
+def test_json_that_cannot_be_read_is_refused(spark, tmp_path):
+    (tmp_path / "a.json").write_bytes('{"id": "Müller"}\n'.encode("latin-1"))
+    with pytest.raises(ValidationError, match=r"a.json has bytes that are not UTF-8: say its encoding"):
+        opened(spark, tmp_path / "a.json")
+    (tmp_path / "b.json").write_text('{"id": "a"}\n{"id": \n')
+    with pytest.raises(Exception, match=r"b\.json"):
+        opened(spark, tmp_path / "b.json")
