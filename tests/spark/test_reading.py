@@ -105,6 +105,39 @@ def test_no_answer_depends_on_what_was_asked_before(spark, history, pushdown):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
+def test_a_dataframe_shows_the_state_it_was_made_at(spark, uri):
+    commit(uri, Customer(id="a", name="Ann", age=1))
+    frames = [
+        loaded(spark, uri, "Customer"),
+        loaded(spark, uri, "Customer", history="true"),
+        spark.read.format("ontologia").options(type="Customer", changes="true").load(uri),
+        read(spark, uri, Customer),
+        read(spark, uri, Customer, history=True),
+        read(spark, uri, Customer, since=0),
+    ]
+    commit(uri, Customer(id="a", name="Ann", age=2), Customer(id="b", name="Bob", age=2))
+    assert [frame.select("id", "age").collect() for frame in frames] == [[("a", 1)]] * len(frames)
+    commit(uri, Customer(id="c", name="Cy", age=3))
+    assert [frame.union(frame).count() for frame in frames] == [2] * len(frames)
+    assert read(spark, uri, Customer).count() == loaded(spark, uri, "Customer").count() == 3
+
+
+def test_what_is_wrong_is_said_without_the_way_of_the_program_to_it(spark, uri):
+    commit(uri, Customer(id="a", name="Ann", age=1))
+    reader = spark.read.format("ontologia")
+    wrong = [
+        ("there is no type 'Nobody' in this store", lambda: reader.option("type", "Nobody").load(uri)),
+        ("there is no option 'typ'", lambda: spark.read.format("ontologia").option("typ", "Customer").load(uri)),
+        ("has no column 'x'", lambda: reader.option("type", "Customer").schema("x string").load(uri).collect()),
+    ]
+    for said, work in wrong:
+        with pytest.raises(PySparkException) as caught:
+            work()
+        first = str(caught.value).splitlines()[0]
+        assert said in first
+        assert "Traceback" not in str(caught.value)
+
+
 @pytest.mark.s3
 def test_a_bucket_is_read_through_arrow(spark, bucket):
     fill(bucket + "/inner")

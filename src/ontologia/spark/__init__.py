@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from ontologia.spark.loading.pipeline import Pipeline, PipelineReport
     from ontologia.spark.reading.rows import read, read_stream
     from ontologia.spark.session import spark_session
+    from ontologia.spark.tables import attach
     from ontologia.spark.transfer import export_data, import_data
 
 __all__ = [
     "Pipeline",
     "PipelineReport",
+    "attach",
     "compact",
     "export_data",
     "import_data",
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "Pipeline": "loading.pipeline",
     "PipelineReport": "loading.pipeline",
+    "attach": "tables",
     "compact": "care.compaction",
     "export_data": "transfer.exporting",
     "import_data": "transfer.importing",

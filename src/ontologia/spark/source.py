@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
@@ -22,6 +23,7 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import Location
 from ontologia.query.plan import Window
+from ontologia.spark import tables
 from ontologia.spark.options import check_options, moment, number, truth
 from ontologia.spark.reading import rows as reading
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan
@@ -41,9 +43,10 @@ class OntologiaSource(DataSource):
     """
 
     def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
+        self._makes_table = tables.is_table(options)
+        super().__init__(CaseInsensitiveDict(tables.given_to_table(options)) if self._makes_table else options)
         self._settled: ReadPlan | None = None
-        if "frame" not in options and "type" in options:
+        if "frame" not in self.options and "type" in self.options:
             with suppress(OntologiaError):  # it may be meant for a write, and what is wrong is said when it is used
                 self._settled = self._wanted()
 
@@ -53,6 +56,10 @@ class OntologiaSource(DataSource):
 
     @plainly_said()
     def schema(self) -> StructType:
+        struct = self._struct()
+        return tables.with_address(struct, self.options) if self._makes_table else struct
+
+    def _struct(self) -> StructType:
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
             from ontologia.spark.frames.types import struct_of
@@ -63,6 +70,7 @@ class OntologiaSource(DataSource):
 
     @plainly_said()
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._find_table(schema)
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
 
@@ -80,6 +88,7 @@ class OntologiaSource(DataSource):
 
     @plainly_said()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        self._find_table(schema)
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
 
@@ -104,6 +113,24 @@ class OntologiaSource(DataSource):
 
         check_options(self.options, SINK_OPTIONS, prefix=META)
         return OntologiaStreamWriter(plan_write(self.options, schema, overwrite=overwrite), stream_of(self.options))
+
+    def _find_table(self, schema: StructType) -> None:
+        """Take the options of a table from its columns, where Spark does not say them: it never does.
+
+        Options that are given beside a table's name are refused. Spark mixes them up with those of another mention of
+        the table in the same statement.
+        """
+        if "path" in self.options:
+            return
+        address = tables.address_of(schema)
+        if not address:
+            raise ValidationError(f"nothing says where the rows of this table are. {tables.HOW}")
+        if self.options:
+            raise ValidationError(
+                f"a table takes no options, and was given {', '.join(self.options)}: for the state of a commit, attach "
+                "the store under another name with ontologia.spark.attach(spark, uri, name, as_of=…)"
+            )
+        self.options = CaseInsensitiveDict(address)
 
     def _wanted(self) -> ReadPlan:
         options = self.options

@@ -1,0 +1,145 @@
+"""Types as tables of Spark's catalog, so that SQL, BI tools and joins need no options.
+
+Spark hands a table's options to a Python source when the table is made, and never again. What comes back with every
+question is the table's columns, with what is noted at them. So a table's address is noted at its first column.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.dispatch import open_engine
+from ontologia.errors import ValidationError
+from ontologia.model import TypeRef
+from ontologia.objects import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+ADDRESS = "ontologia"
+VIEWS: dict[str, dict[str, str]] = {"": {}, "_history": {"history": "true"}, "_changes": {"changes": "true"}}
+"""What there is of each type, by the end of the table's name."""
+HOW = (
+    "Make it with CREATE TABLE name USING ontologia OPTIONS (path '…', type '…'), without columns, or with "
+    "ontologia.spark.attach: saveAsTable and CREATE TABLE … AS SELECT cannot note where the rows are"
+)
+
+
+def attach(
+    spark: SparkSession,
+    uri: str | os.PathLike[str] | Location,
+    name: str,
+    *,
+    as_of: int | None = None,
+    config: OntologiaConfig | None = None,
+) -> list[str]:
+    """Make every type of a store a table in the schema `name`, and its history and its changes, too.
+
+    A table shows the latest state whenever it is asked, and with `as_of` that of a commit for good: so SQL travels in
+    time by the name of a schema. After a migration, attach again. Returns the names of the tables.
+
+    >>> attach(spark, "s3://bucket/onto", "shop")                             # doctest: +SKIP
+    >>> attach(spark, "s3://bucket/onto", "shop_12", as_of=12)                # doctest: +SKIP
+    >>> spark.sql("SELECT id FROM shop.Customer EXCEPT SELECT id FROM shop_12.Customer")   # doctest: +SKIP
+    """
+    from ontologia.spark.failures import explained
+    from ontologia.spark.reading.rows import FORMAT, existing
+
+    with open_engine(existing(Location.of(uri, config))) as engine:
+        location, refs = engine.location, sorted(engine.catalog().layouts, key=str)
+    address = {"uri": location.uri, "settings": location.settings_text()}
+    if location.branch is not None:
+        address["branch"] = location.branch
+    made = []
+    create: Any = spark.catalog.createTable
+    with explained(f"attaching {location.uri}"):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(name)}")
+        views = VIEWS if as_of is None else {"": {"asOf": str(as_of)}}
+        for table, ref in _named(refs):
+            for ending, more in views.items():
+                full = f"{_quoted(name)}.{_quoted(table + ending)}"
+                _make_way(spark, full)
+                options = {**address, "type": ref.name, "kind": ref.kind, **more}
+                create(full, path=_place(location.uri), source=FORMAT, **options)
+                made.append(f"{name}.{table}{ending}")
+    return made
+
+
+def _named(refs: Iterable[TypeRef]) -> Iterator[tuple[str, TypeRef]]:
+    """What tables are called: as their types, but for signs and cases that Spark's catalog does not tell apart."""
+    taken: set[str] = set()
+    for ref in refs:
+        plain = re.sub(r"\W", "_", ref.name, flags=re.ASCII)
+        found = next(
+            candidate
+            for candidate in (plain, f"{plain}_{ref.kind}", *(f"{plain}_{number}" for number in range(2, 10_000)))
+            if not {(candidate + ending).lower() for ending in VIEWS} & taken
+        )
+        taken |= {(found + ending).lower() for ending in VIEWS}
+        yield found, ref
+
+
+def _make_way(spark: SparkSession, table: str) -> None:
+    """Drop the table of an earlier time; one of somebody else is not ours to drop."""
+    if not spark.catalog.tableExists(table):
+        return
+    if not address_of(spark.table(table).schema):
+        raise ValidationError(f"{table} is there already, and no table of ontologia: attach under another name")
+    spark.sql(f"DROP TABLE {table}")
+
+
+def _place(uri: str) -> str:
+    """A place for the catalog, which has to name one; what is read is at `uri`."""
+    return uri if "://" in uri else os.path.abspath(uri)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def given_to_table(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that somebody gave to a table that is being made, among all that Spark says of it."""
+    given = {name[len("option.") :]: text for name, text in options.items() if name.startswith("option.")}
+    place = given.pop("path", options.get("path", ""))
+    if place and "uri" not in given:
+        given["path"] = _as_given(place)
+    elif "uri" in given:
+        given["path"] = given.pop("uri")
+    return given
+
+
+def _as_given(place: str) -> str:
+    """Spark says `file:/x` of a directory that was given as `file:///x`, and of a file that was given as `/x`."""
+    if not place.startswith("file:/") or place.startswith("file://"):
+        return place
+    path = place.removeprefix("file:")
+    return path if os.path.isfile(path) else f"file://{path}"
+
+
+def is_table(options: Mapping[str, str]) -> bool:
+    """Whether a table is being made."""
+    return "provider" in options
+
+
+def with_address(struct: StructType, options: Mapping[str, str]) -> StructType:
+    """The columns of a table, with its address noted at the first."""
+    from pyspark.sql.types import StructField, StructType
+
+    first, *rest = struct.fields
+    noted = {**(first.metadata or {}), ADDRESS: json.dumps(dict(options), sort_keys=True)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, noted), *rest])
+
+
+def address_of(struct: StructType) -> dict[str, str]:
+    """The options of a table, from its columns; none where it has no address."""
+    for field in struct:
+        noted = (field.metadata or {}).get(ADDRESS)
+        if isinstance(noted, str):
+            return dict(json.loads(noted))
+    return {}

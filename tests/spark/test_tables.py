@@ -1,0 +1,138 @@
+"""Types as tables: made by SQL or by `attach`, read and written by name, as of any commit."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+
+from ontologia import Entity, Field, Session, ValidationError
+from ontologia.spark import attach, read
+from support.spark_shop import Customer, Knows, commit, customers, new_store
+
+
+@pytest.fixture
+def shop(spark, uri):
+    """A store with history, attached as a schema."""
+    commit(uri, Customer(id="a", name="Ann", age=1), Knows(left_key="a", right_key="b", since=7))
+    commit(uri, Customer(id="a", name="Ann", age=2), Customer(id="b", name="Bob", age=5))
+    made = attach(spark, uri, "shop")
+    yield uri, made
+    spark.sql("DROP SCHEMA shop CASCADE")
+
+
+def asked(spark, text):
+    return sorted(tuple(row) for row in spark.sql(text).collect())
+
+
+def test_every_type_its_history_and_its_changes_are_tables(spark, shop):
+    uri, made = shop
+    assert set(made) >= {"shop.Customer", "shop.Customer_history", "shop.Customer_changes", "shop.Knows"}
+    assert asked(spark, "SELECT id, age FROM shop.Customer") == [("a", 2), ("b", 5)]
+    assert asked(spark, "SELECT commit_id, id, age FROM shop.customer_history WHERE id = 'a'") == [
+        (1, "a", 1),
+        (2, "a", 2),
+    ]
+    changes = "SELECT commit_id, operation, id FROM shop.Customer_changes"
+    assert asked(spark, changes) == [(1, "insert", "a"), (2, "insert", "b"), (2, "update_version", "a")]
+    joined = "SELECT name, since FROM shop.Knows JOIN shop.Customer ON left_key = id"
+    assert asked(spark, joined) == [("Ann", 7)]
+    commit(uri, Customer(id="c", name="Cy", age=9))
+    assert asked(spark, "SELECT count(*) FROM shop.Customer") == [(3,)]
+    assert attach(spark, uri, "shop") == made
+
+
+def test_sql_travels_in_time(spark, shop):
+    uri, _ = shop
+    assert "shop_1.Customer" in attach(spark, uri, "shop_1", as_of=1)
+    try:
+        assert asked(spark, "SELECT id, age FROM shop_1.Customer") == [("a", 1)]
+        apart = "SELECT n.id FROM shop.Customer n LEFT ANTI JOIN shop_1.Customer o ON n.id = o.id"
+        assert asked(spark, apart) == [("b",)]
+        assert asked(spark, "SELECT id FROM shop.Customer UNION ALL SELECT id FROM shop_1.Customer") == [
+            ("a",),
+            ("a",),
+            ("b",),
+        ]
+    finally:
+        spark.sql("DROP SCHEMA shop_1 CASCADE")
+    with pytest.raises(PySparkException, match="a table takes no options, and was given asof"):
+        spark.sql("SELECT * FROM shop.Customer WITH (asOf = 1)").collect()
+
+
+def test_rows_are_inserted_by_name_and_nothing_is_overwritten(spark, shop):
+    uri, _ = shop
+    spark.sql("INSERT INTO shop.Customer VALUES ('c', 'Cy', 3, '[]', null)")
+    assert customers(uri)["c"] == ("Cy", 3)
+    with pytest.raises(PySparkException, match="a store keeps its history"):
+        spark.sql("INSERT OVERWRITE shop.Customer VALUES ('c', 'Cy', 3, '[]', null)")
+    with pytest.raises(PySparkException, match="no option 'history'"):
+        spark.sql("INSERT INTO shop.Customer_history VALUES (9, 'c', 'Cy', 3, '[]', null)")
+
+
+def test_a_table_is_made_by_sql_and_by_the_catalog(spark, tmp_path):
+    for uri in (str(tmp_path / "a b.db"), new_store((tmp_path / "a store").as_uri())):
+        commit(uri, Customer(id="a", name="Ann", age=1))
+        try:
+            spark.sql(f"CREATE TABLE made USING ontologia OPTIONS (path '{uri}', type 'Customer', asOf 1)")
+            spark.catalog.createTable("also", path=uri, source="ontologia", type="Customer")
+            commit(uri, Customer(id="b", name="Bob", age=1))
+            assert (spark.table("made").count(), spark.table("also").count()) == (1, 2)
+            assert [field.name for field in spark.table("made").schema] == ["id", "name", "age", "tags", "note"]
+        finally:
+            spark.sql("DROP TABLE IF EXISTS made")
+            spark.sql("DROP TABLE IF EXISTS also")
+        assert customers(uri).keys() == {"a", "b"}
+
+
+def test_a_table_that_cannot_be_read_is_refused_when_it_is_made_or_says_why(spark, folder):
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    with pytest.raises(PySparkException, match="there is no type 'Wrong' in this store"):
+        spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', type 'Wrong')")
+    with pytest.raises(PySparkException, match="there is no option 'typ'"):
+        spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', typ 'Customer')")
+    with pytest.raises(PySparkException, match="nothing says where the rows of this table are"):
+        spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', type 'Customer') AS SELECT 'a' AS id")
+    assert not spark.catalog.tableExists("wrong")
+    read(spark, folder, Customer).write.format("ontologia").options(type="Customer", path=folder).mode(
+        "append"
+    ).saveAsTable("saved")
+    try:
+        with pytest.raises(PySparkException, match=r"nothing says where the rows .* saveAsTable .* cannot"):
+            spark.table("saved").count()
+    finally:
+        spark.sql("DROP TABLE saved")
+
+
+class Odd(Entity, name="a-b c"):
+    id: Field[str] = Field(primary_key=True)
+
+
+class Same(Entity, name="a_b_C"):
+    id: Field[str] = Field(primary_key=True)
+
+
+def test_types_whose_names_no_catalog_has_are_told_apart(spark, folder):
+    with Session(folder, entity_types=[Odd, Same]) as session:
+        session.ensure([Odd(id="odd"), Same(id="same")])
+        session.commit()
+    try:
+        made = attach(spark, folder, "odd_shop")
+        assert [name for name in made if "_history" not in name and "_changes" not in name] == [
+            "odd_shop.a_b_c",
+            "odd_shop.a_b_C_entity",
+        ]
+        assert asked(spark, "SELECT * FROM `odd_shop`.a_b_c") == [("odd",)]
+        assert asked(spark, "SELECT * FROM `odd_shop`.a_b_C_entity") == [("same",)]
+    finally:
+        spark.sql("DROP SCHEMA `odd_shop` CASCADE")
+
+
+def test_a_table_of_somebody_else_is_not_dropped(spark, folder):
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    spark.sql("CREATE SCHEMA theirs")
+    try:
+        spark.sql("CREATE VIEW theirs.Customer AS SELECT 1 AS x")
+        with pytest.raises(ValidationError, match="is there already, and no table of ontologia"):
+            attach(spark, folder, "theirs")
+    finally:
+        spark.sql("DROP SCHEMA theirs CASCADE")
