@@ -126,7 +126,7 @@ def test_what_is_wrong_is_said_without_the_way_of_the_program_to_it(spark, uri):
     commit(uri, Customer(id="a", name="Ann", age=1))
     reader = spark.read.format("ontologia")
     wrong = [
-        ("there is no type 'Nobody' in this store", lambda: reader.option("type", "Nobody").load(uri)),
+        ("Nobody is not in this store", lambda: reader.option("type", "Nobody").load(uri)),
         ("there is no option 'typ'", lambda: spark.read.format("ontologia").option("typ", "Customer").load(uri)),
         ("has no column 'x'", lambda: reader.option("type", "Customer").schema("x string").load(uri).collect()),
     ]

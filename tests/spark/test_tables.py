@@ -86,7 +86,7 @@ def test_a_table_is_made_by_sql_and_by_the_catalog(spark, tmp_path):
 
 def test_a_table_that_cannot_be_read_is_refused_when_it_is_made_or_says_why(spark, folder):
     commit(folder, Customer(id="a", name="Ann", age=1))
-    with pytest.raises(PySparkException, match="there is no type 'Wrong' in this store"):
+    with pytest.raises(PySparkException, match="Wrong is not in this store"):
         spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', type 'Wrong')")
     with pytest.raises(PySparkException, match="there is no option 'typ'"):
         spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', typ 'Customer')")
