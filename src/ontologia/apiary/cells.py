@@ -120,7 +120,7 @@ def _column_statistics(column: pa.ChunkedArray, name: str) -> dict[str, Any]:
         column = column.cast(pa.float32())  # Arrow does not compare shorter ones
     if not (pa.types.is_binary(column.type) or column.null_count == len(column)):
         try:
-            low, high = pc.min_max(column).as_py().values()
+            low, high = (column[0].as_py(),) * 2 if len(column) == 1 else pc.min_max(column).as_py().values()
         except UnicodeDecodeError as problem:
             raise FrameSchemaError(f"column {name!r} has text that is not UTF-8: {problem}") from problem
         if pa.types.is_floating(column.type) and _has_nan(column):

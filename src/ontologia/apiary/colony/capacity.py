@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from ontologia.apiary.cells import CellSizing
 
+MEASURED_EVERY_S = 0.1
 _UNLIMITED = 1 << 62
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -54,6 +56,7 @@ class Gauge:
 
         self.capacity = capacity
         self._process = psutil.Process()
+        self._measured: tuple[float, float] | None = None
         psutil.cpu_percent(None)
 
     def read(self) -> Usage:
@@ -67,7 +70,14 @@ class Gauge:
         )
 
     def memory_pressure(self) -> float:
-        """The share of this node's memory that cannot be had any more, by whomever it is used."""
+        """The share of this node's memory that cannot be had any more, by whomever it is used. Measured ten times a
+        second at most: small writes come more often, and a look costs as much as they do."""
+        now = time.monotonic()
+        if self._measured is None or now - self._measured[0] > MEASURED_EVERY_S:
+            self._measured = (now, self._memory_pressure())
+        return self._measured[1]
+
+    def _memory_pressure(self) -> float:
         import psutil
 
         machine = psutil.virtual_memory()
