@@ -6,6 +6,9 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass, field, fields
+from typing import Literal
+
+AUTO_COMPACT = ("loads", "commits", "never")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,10 @@ class OntologiaConfig:
     another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket. `cache_directory` holds copies of
     immutable files from a bucket, up to `cache_max_bytes`; by default it is the user's cache folder. The console hands
     maintenance that touches more than `spark_above_rows` rows to Spark.
+
+    Small files of a bucket are merged once a type has `compact_after_commits` of them, or `compact_after_bytes` in
+    them: after imports and pipelines by default (`auto_compact="loads"`), after sessions' commits too (`"commits"`), or
+    never by itself (`"never"`).
 
     Events: a worker looks for work every `event_poll_interval_ms`, claims up to `event_claim_limit` at once for
     `event_claim_lease_ms`, and handles up to `max_events_per_iteration` before it looks after its other duties. A
@@ -38,6 +45,9 @@ class OntologiaConfig:
     cache_directory: str | None = None
     cache_max_bytes: int = 2 << 30
     spark_above_rows: int = 5_000_000
+    auto_compact: Literal["loads", "commits", "never"] = "loads"
+    compact_after_commits: int = 100
+    compact_after_bytes: int = 32 << 20
     default_namespace: str = "default"
     event_poll_interval_ms: int = 1_000
     event_claim_limit: int = 100
@@ -56,6 +66,8 @@ class OntologiaConfig:
             value = getattr(self, item.name)
             if isinstance(value, (int, float)) and value <= 0:
                 raise ValueError(f"OntologiaConfig.{item.name} must be positive, not {value!r}")
+        if self.auto_compact not in AUTO_COMPACT:
+            raise ValueError(f"OntologiaConfig.auto_compact is {' or '.join(AUTO_COMPACT)}, not {self.auto_compact!r}")
 
 
 def new_runtime_id() -> str:

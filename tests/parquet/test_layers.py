@@ -35,19 +35,21 @@ def some_keys(chance: random.Random) -> list[str]:
 
 
 @pytest.mark.usefixtures("small_is_tiny")
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_loads_small_commits_and_snapshots_in_any_order_read_as_committed(
     version: str, seed: int, tmp_path: Path
 ) -> None:
     chance = random.Random(seed)
     shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
-    repository = shop.repository()
+    repository = shop.repository(compact_after_commits=4)
     session = shop.session(repository=repository)
     state: dict[str, int] = {}
     past: list[dict[str, int]] = [{}]
     for number in range(1, 26):
-        if chance.random() < 0.12:
+        if chance.random() < 0.1:
             repository.compact(apply=True)
+        if chance.random() < 0.3:
+            repository.engine.tidy("load")
         keys = some_keys(chance)
         rows = [Customer(id=key, name="x", age=number) for key in keys]
         commit(repository, [*rows, *(Bought(left_key=key, right_key="p", amount=number) for key in keys)])

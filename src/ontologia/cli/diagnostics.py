@@ -27,4 +27,7 @@ def said(diagnostic: Mapping[str, Any]) -> str:
             return f"commit {wanted} is not there yet: this is the state at the head, commit {head}"
         case "index_lagging" | "index_latest_entry_missing":
             return f"the index of {diagnostic['type']} lags behind the head: run onto index repair --apply"
+        case "compaction_overdue":
+            of, files = diagnostic["type"], diagnostic["files"]
+            return f"{of} is in {files} files, which slows every question down: run onto compact --apply"
     return json.dumps(diagnostic, default=str)

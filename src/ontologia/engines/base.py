@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from ontologia.config import new_runtime_id
 from ontologia.errors import CommitAfterHeadWarning, SchemaOutdatedError, ValidationError, warn
@@ -237,6 +237,10 @@ class FilesInForce(Protocol):
         """The files of the tail."""
 
     @property
+    def tail_is_mixed(self) -> bool:
+        """Whether the tail may have several rows of one identity."""
+
+    @property
     def upper(self) -> int | None:
         """The last commit that counts, where files may hold later ones."""
 
@@ -356,6 +360,9 @@ class Engine(ABC):
 
     def compact(self, type_name: str | None = None, *, apply: bool = False, workers: Workers | None = None) -> Any:
         raise self._not_for_files("compact")
+
+    def tidy(self, after: Literal["load", "commit"]) -> None:  # noqa: B027
+        """Merge what has become many small files, where there are any and the settings ask for it. Never raises."""
 
     def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> Any:
         raise self._not_for_files("vacuum")

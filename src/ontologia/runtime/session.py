@@ -165,6 +165,8 @@ class Session(Store):
         if events:
             self._enqueue(events, commit_id)
         self.discard()
+        if commit_id is not None:
+            self.engine.tidy("commit")
         return commit_id
 
     def _enqueue(self, events: Sequence[StoredEvent], commit_id: int | None) -> None:

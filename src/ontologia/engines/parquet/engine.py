@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import (
@@ -27,7 +27,7 @@ from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, 
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.care import compaction, indexes, vacuum
+from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
 from ontologia.engines.parquet.log.coverage import cover, entry_of
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
@@ -96,6 +96,7 @@ class ParquetEngine(DuckEngine):
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
         self._locks = LeasedLocks(objects, paths.lock)
+        self._tidying: threading.Thread | None = None
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
         self.lease.likely_there = self.opened_at.commit_id > 0
 
@@ -143,7 +144,7 @@ class ParquetEngine(DuckEngine):
                 if ref not in types:
                     found[ref] = EmptyRows(ref)
                     continue
-                diagnostics += types[ref].coverage.diagnostics(ref, catalog.version)
+                diagnostics += types[ref].diagnostics(self.config)
                 files = types[ref].in_window(plan.window)
                 found[ref] = stack.enter_context(self._relation(catalog.layouts[ref], files))
             yield found
@@ -427,6 +428,22 @@ class ParquetEngine(DuckEngine):
     ) -> CompactionReport:
         """Merge the files of each type into one snapshot (RFC 0004 §6). A preview unless `apply` is set."""
         return compaction.compact(self, type_name, apply=apply, workers=workers)
+
+    def tidy(self, after: Literal["load", "commit"]) -> None:
+        """After a load in this thread, after a commit beside whoever made it."""
+        wanted = self.config.auto_compact
+        if wanted == "never" or (after == "commit" and wanted != "commits"):
+            return
+        if after == "load":
+            automatic.tidy(self)
+        elif self._tidying is None or not self._tidying.is_alive():
+            self._tidying = threading.Thread(target=automatic.tidy, args=(self,), name="tidying")
+            self._tidying.start()
+
+    def close(self) -> None:
+        if self._tidying is not None:
+            self._tidying.join()
+        super().close()
 
     def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> VacuumReport:
         """Delete orphan attempts, replaced snapshots and expired locks. A preview unless `apply` is set."""

@@ -103,7 +103,9 @@ def import_data(
     with worker.staged(files_of(source), Readers(store, catalog, source)) as staged:
         if dry_run:
             return _preview(engine, rules, worker, staged)
-        return engine.transact(lambda transaction: _apply(transaction, rules, worker, staged, metadata))
+        done = engine.transact(lambda transaction: _apply(transaction, rules, worker, staged, metadata))
+    engine.tidy("load")
+    return done
 
 
 def _preview(engine: Engine, rules: Rules, worker: Work, staged: Mapping[TypeRef, Staged]) -> ImportReport:

@@ -188,6 +188,7 @@ class Pipeline:
                 except BaseException:
                     run.quarantine.clear()
                     raise
+                engine.tidy("load")
         rejected = any(report.rejected for report in reports.values())
         return PipelineReport(
             commit_id,

@@ -195,7 +195,7 @@ def _native(
     if not window.deduplicated:
         found = rows([*files.base, *files.tail_files])
         return found.where(sql.col(COMMIT_ID) > (window.commit or 0)) if window.mode == "since" else found
-    tail = _newest(rows(files.tail_files), identity, commits=len(files.tail)) if files.tail else None
+    tail = _newest(rows(files.tail_files), identity, mixed=files.tail_is_mixed) if files.tail else None
     if not files.base:
         assert tail is not None
         return tail
@@ -211,12 +211,12 @@ def _native(
     return base.join(sql.broadcast(later), identity, "left_anti").select(*_quoted(names)).unionByName(tail)
 
 
-def _newest(rows: DataFrame, identity: list[str], *, commits: int) -> DataFrame:
-    """The last row of each identity. One commit has each identity once, so that there is nothing to do."""
+def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
+    """The last row of each identity; nothing to do where each has one."""
     from pyspark.sql import Window as SparkWindow
     from pyspark.sql import functions as sql
 
-    if commits == 1:
+    if not mixed:
         return rows
     newest_first = SparkWindow.partitionBy(*identity).orderBy(sql.col(COMMIT_ID).desc())
     ranked = rows.withColumn("__rank", sql.row_number().over(newest_first))

@@ -7,7 +7,7 @@ after. A key lookup then reads one row group, and the latest state needs no wind
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ class Job:
     layout: TypeLayout
     found: IndexVersion
     entries: Sequence[IndexEntry]  # to be merged
-    kept: Sequence[IndexEntry]  # of earlier schema versions
+    kept: Sequence[IndexEntry]  # of earlier schema versions, or not chosen
 
     def summary(self, engine: ParquetEngine) -> TypeCompaction:
         first, last = self.entries[0].min_commit_id, self.entries[-1].max_commit_id
@@ -49,26 +49,41 @@ def compact(
     if not apply:
         jobs = _jobs(engine, engine.log.head().head, type_name)
         return CompactionReport(False, [job.summary(engine) for job in jobs])
+    return CompactionReport(True, merge(engine, _all, type_name, workers))
+
+
+Choice = Callable[[Sequence[IndexEntry]], Sequence[IndexEntry]]
+"""Which entries of a type, that come oldest first, become one; they must follow each other."""
+
+
+def _all(entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
+    return entries
+
+
+def merge(
+    engine: ParquetEngine, choose: Choice, type_name: str | None = None, workers: Workers | None = None
+) -> list[TypeCompaction]:
+    """Merge the chosen entries, of one type or of all, under the write lease."""
     with engine.locked():
         start = engine.log.head().head
-        done = [_compact(engine, start, job, workers) for job in _jobs(engine, start, type_name)]
-    return CompactionReport(True, done)
+        return [_compact(engine, start, job, workers) for job in _jobs(engine, start, type_name, choose)]
 
 
-def _jobs(engine: ParquetEngine, head: Head, type_name: str | None) -> list[Job]:
+def _jobs(engine: ParquetEngine, head: Head, type_name: str | None, choose: Choice = _all) -> list[Job]:
     catalog = engine.log.catalog(head)
     refs = [ref for ref in sorted(catalog.layouts) if type_name in (None, ref.name)]
     if type_name is not None and not refs:
         raise ValidationError(f"{type_name} is not in this store")
-    jobs = engine.objects.map(lambda ref: _job(engine, head, catalog.layouts[ref]), refs)
+    jobs = engine.objects.map(lambda ref: _job(engine, head, catalog.layouts[ref], choose), refs)
     return [job for job in jobs if len(job.entries) > 1]
 
 
-def _job(engine: ParquetEngine, head: Head, layout: TypeLayout) -> Job:
+def _job(engine: ParquetEngine, head: Head, layout: TypeLayout, choose: Choice) -> Job:
     found = engine.log.index(layout.ref)
     covered = cover(engine.log, head, layout.ref, found.index)
-    entries = current_entries(covered, layout)
-    return Job(layout, found, entries, [entry for entry in covered.entries if entry not in entries])
+    entries = choose(current_entries(covered, layout))
+    merged = {entry.path for entry in entries}
+    return Job(layout, found, entries, [entry for entry in covered.entries if entry.path not in merged])
 
 
 def _compact(engine: ParquetEngine, start: Head, job: Job, workers: Workers | None) -> TypeCompaction:

@@ -77,9 +77,7 @@ class FileRows(StoredRows):
     def _newest(self, names: Sequence[str]) -> exp.Select:
         """The last row of each identity in the tail."""
         select = self.select(names, self.scan.tail_files).where(*self._upper())
-        if len(self.scan.tail) == 1 and not self.scan.tail[0].is_snapshot:  # one commit has each identity once
-            return select
-        return keep_newest(select, self.ref.identity)
+        return keep_newest(select, self.ref.identity) if self.scan.tail_is_mixed else select
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:

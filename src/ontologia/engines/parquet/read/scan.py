@@ -54,6 +54,11 @@ class Scan:
     def tail_files(self) -> list[DataFile]:
         return [file for entry in self.tail for file in entry.files]
 
+    @property
+    def tail_is_mixed(self) -> bool:
+        """Whether the tail may have several rows of one identity: one commit has each once, a snapshot has not."""
+        return len(self.tail) > 1 or any(entry.is_snapshot for entry in self.tail)
+
     @cached_property
     def spans(self) -> Spans:
         """The keys of `files`."""

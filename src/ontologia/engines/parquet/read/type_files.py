@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, TypeLayout
 from ontologia.engines.parquet.log.coverage import Coverage, cover, current_entries
 from ontologia.engines.parquet.log.log import Log
@@ -16,7 +18,7 @@ from ontologia.engines.parquet.read.layers import Layers, layers
 from ontologia.engines.parquet.read.scan import Scan, scan
 from ontologia.engines.parquet.read.tails import TailKey
 from ontologia.model import TypeRef
-from ontologia.query.plan import Window
+from ontologia.query.plan import LATEST, Window
 
 WINDOWS_KEPT = 32
 
@@ -40,6 +42,20 @@ class TypeFiles:
     coverage: Coverage
     entries: Sequence[IndexEntry]
     _windows: dict[tuple[str, int | None], WindowFiles] = field(default_factory=dict, compare=False)
+
+    def diagnostics(self, settings: OntologiaConfig) -> list[dict[str, Any]]:
+        """What to say of these files beside an answer from them."""
+        found = self.coverage.diagnostics(self.layout.ref, self.head)
+        if self.is_overdue(settings.compact_after_commits):
+            found.append({"reason": "compaction_overdue", "type": str(self.layout.ref), "files": len(self.entries)})
+        return found
+
+    def is_overdue(self, commits: int) -> bool:
+        """Whether questions have become slow for want of compaction."""
+        if len(self.entries) < 2:
+            return False
+        latest = self.in_window(LATEST)
+        return len(self.entries) > 2 * commits or (latest.layers is None and bool(latest.scan.tail))
 
     def in_window(self, window: Window) -> WindowFiles:
         key = (window.mode, window.commit)
