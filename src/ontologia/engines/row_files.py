@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ontologia.engines.base import TypeLayout
 from ontologia.engines.documents import documents
+from ontologia.files.arrays import array_of, scalar_of
 from ontologia.files.data_files import KeySpan
 from ontologia.files.identity import sort_by_identity
 from ontologia.files.spools import Spool
@@ -46,10 +47,10 @@ class RowFile:
         rows = sort_by_identity(rows, ref.identity)
         constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
         columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
-        columns |= {name: pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
+        columns |= {name: pa.repeat(scalar_of(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
         if self._document:
-            columns[f"{ref.kind}_type"] = pa.repeat(pa.scalar(ref.name), rows.num_rows)
-            columns["fields_json"] = pa.array(documents(self.layout.schema, rows), pa.string())
+            columns[f"{ref.kind}_type"] = pa.repeat(scalar_of(ref.name, pa.string()), rows.num_rows)
+            columns["fields_json"] = array_of(list(documents(self.layout.schema, rows)), pa.string())
         return pa.table({field.name: columns[field.name] for field in self._schema}).cast(self._schema)
 
 
@@ -64,7 +65,7 @@ def span_of(rows: pa.Table, key: str, before: KeySpan | None) -> KeySpan | None:
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though equal."""
 
-    return pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
+    return pc.add(column, scalar_of(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def file_schema(schema: TypeSchema, *, document: bool) -> pa.Schema:

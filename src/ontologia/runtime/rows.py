@@ -141,10 +141,10 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _array(declaration: Declaration, name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
+    from ontologia.files.arrays import array_of
 
     try:
-        return pa.array(values, kind)
+        return array_of(values, kind)
     except UnicodeEncodeError:
         wrong = next(value for value in values if isinstance(value, str) and not is_unicode(value))
         shown = repr(wrong[:100])

@@ -90,21 +90,25 @@ def select_arrow(connection: sqlite3.Connection, statement: Statement, parameter
 def _array(output: Output, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
+    from ontologia.files.arrays import array_of
+
     if output.scalar == "float":
         with suppress(pa.ArrowInvalid):  # a NaN is text
-            return pa.array(values, kind)
-    return pa.array(decoded(output, values), kind)
+            return array_of(values, kind)
+    return array_of(decoded(output, values), kind)
 
 
 def select_rows(cursor: sqlite3.Cursor, statement: Statement) -> pa.Table:
     """The rows of a statement as an Arrow table, by way of Python: what is quicker for a few of them."""
     import pyarrow as pa
 
+    from ontologia.files.arrays import array_of
+
     schema = output_schema(statement)
     batches = []
     while rows := cursor.fetchmany(ROWS_AT_ONCE):
         columns = zip(statement.outputs, schema, zip(*rows, strict=True), strict=True)
-        arrays = [pa.array(decoded(output, values), field.type) for output, field, values in columns]
+        arrays = [array_of(decoded(output, values), field.type) for output, field, values in columns]
         batches.append(pa.record_batch(arrays, schema=schema))
     return pa.Table.from_batches(batches, schema)
 
@@ -138,8 +142,10 @@ def _split(data: bytes | None) -> pa.Array:
     import numpy as np
     import pyarrow as pa
 
+    from ontologia.files.arrays import array_of
+
     if data is None:
-        return pa.array([], pa.string())
+        return array_of([], pa.string())
     raw = np.frombuffer(data, np.uint8)
     ends = np.append(np.flatnonzero(raw == END), len(raw))
     starts = np.empty_like(ends)
@@ -152,6 +158,6 @@ def _split(data: bytes | None) -> pa.Array:
     text = raw[raw < NULL]
     offsets = np.zeros(len(ends) + 1, np.int64)
     np.cumsum(np.where(nulls, 0, lengths), out=offsets[1:])
-    validity = pa.array(~nulls).buffers()[1] if nulls.any() else None
+    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())]
     return pa.Array.from_buffers(pa.large_string(), len(ends), buffers)

@@ -19,6 +19,7 @@ from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.read.scan import Scan
 from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names
 from ontologia.engines.parquet.read.wanted import WantedKeys, touched_groups
+from ontologia.files.arrays import empty_table
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, Kept
 from ontologia.files.reading import FileReader
@@ -42,7 +43,7 @@ class Lookup:
         """The last row of each of these identities in the scan: commit, identity and fields."""
 
         wanted = WantedKeys.of(schema.ref.identity, keys)
-        found = [row_shape(schema).empty_table()]
+        found = [empty_table(row_shape(schema))]
         room = max(SMALL_FILE_BYTES, wanted.keys.nbytes)  # many identities are matched with many rows at once
         for files in _batches(self._touched(schema, scan, wanted), room):
             if not wanted.keys.num_rows:

@@ -27,6 +27,7 @@ from ontologia.engines.parquet.read.layers import Layers
 from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names
 from ontologia.engines.parquet.read.superseded import Found, find
 from ontologia.engines.parquet.read.wanted import WantedKeys
+from ontologia.files.arrays import empty_table, numbers_of, scalar_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import Duck
 from ontologia.files.identity import identity_key
@@ -156,7 +157,7 @@ class Tails:
         place."""
         rows = self._read(schema, [file for entry in new for file in entry.files])
         for large in layers.large:
-            after = rows.filter(pc.greater(rows.column(COMMIT_ID), large.max_commit_id))
+            after = rows.filter(pc.greater(rows.column(COMMIT_ID), scalar_of(large.max_commit_id, pa.int64())))
             wanted = WantedKeys.of(schema.ref.identity, after)
             for file in large.files:
                 self._note(kept, file, find(self._reader, file, wanted))
@@ -173,7 +174,7 @@ class Tails:
 
     def _without(self, schema: TypeSchema, rows: pa.Table, large: IndexEntry) -> pa.Table:
         """Without the rows of commits before a large one that have an identity of it."""
-        is_before = pc.less(rows.column(COMMIT_ID), large.min_commit_id)
+        is_before = pc.less(rows.column(COMMIT_ID), scalar_of(large.min_commit_id, pa.int64()))
         wanted = WantedKeys.of(schema.ref.identity, rows.filter(is_before))
         found = [item.identities for file in large.files for item in find(self._reader, file, wanted)]
         if not found:
@@ -189,7 +190,7 @@ class Tails:
             with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
                 return shaped(schema, parquet.read(stored_names(schema, parquet.metadata), use_threads=False))
 
-        return pa.concat_tables([row_shape(schema).empty_table(), *self._reader.objects.map(read, files)])
+        return pa.concat_tables([empty_table(row_shape(schema)), *self._reader.objects.map(read, files)])
 
     def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
         """Put rows into the table of a tail, in place of older ones of the same identity."""
@@ -210,7 +211,7 @@ class Tails:
         superseded = {}
         for number, (path, places) in enumerate(kept.places.items()):
             table = _table_of_places(kept, number)
-            with self._duck.cursor(fresh=pa.table({"n": places})) as cursor:
+            with self._duck.cursor(fresh=pa.table({"n": numbers_of(places)})) as cursor:
                 cursor.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT n FROM fresh")
             superseded[path] = (table, len(places))
         kept.tail = Tail(kept.table, count, superseded)

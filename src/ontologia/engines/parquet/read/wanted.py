@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.files.arrays import numbers_of, scalar_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer
 from ontologia.files.identity import identity_key
@@ -88,11 +89,11 @@ class WantedKeys:
     def newest(self, rows: pa.Table, upper: int | None) -> tuple[pa.Table, WantedKeys]:
         """The last row of each wanted identity, up to a commit, and the identities of which there is none."""
 
-        slim = rows.select([COMMIT_ID, *self.identity]).append_column(PLACE, pa.array(np.arange(rows.num_rows)))
+        slim = rows.select([COMMIT_ID, *self.identity]).append_column(PLACE, numbers_of(np.arange(rows.num_rows)))
         if rows.num_rows > self.keys.num_rows:
             slim = slim.take(self.places_in(slim.column(self.identity[0])))
         if upper is not None:
-            slim = slim.filter(pc.less_equal(slim.column(COMMIT_ID), upper))
+            slim = slim.filter(pc.less_equal(slim.column(COMMIT_ID), scalar_of(upper, pa.int64())))
         slim = slim.sort_by([(COMMIT_ID, "descending")])
         # Where several rows have one identity, this finds the first of them.
         found = pc.index_in(identity_key(self.keys, self.identity), value_set=identity_key(slim, self.identity))

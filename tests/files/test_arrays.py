@@ -1,0 +1,70 @@
+"""A few values as Arrow are the same as pyarrow makes of them, and need no pandas for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ontologia.files import arrays
+
+VALUES: list[tuple[list[Any], pa.DataType]] = [
+    (["a", None, "", "ø\0x"], pa.string()),
+    ([b"a", None, b""], pa.binary()),
+    ([1, None, -(2**63), 2**63 - 1], pa.int64()),
+    ([1.5, None, float("inf")], pa.float64()),
+    ([True, None, False], pa.bool_()),
+    ([], pa.string()),
+    ([None, None], pa.int64()),
+]
+
+
+@pytest.mark.parametrize(("values", "kind"), VALUES)
+def test_values_become_what_pyarrow_makes_of_them(values: list[Any], kind: pa.DataType) -> None:
+    made = arrays._made(values, kind)
+    assert made is not None
+    made.validate(full=True)
+    assert made.equals(pa.array(values, kind))
+
+
+def test_what_is_of_another_kind_is_left_to_pyarrow() -> None:
+    assert arrays._made([1, "x"], pa.int64()) is None
+    assert arrays._made([2**63], pa.int64()) is None
+    assert arrays._made([True], pa.int64()) is None
+    with pytest.raises(UnicodeEncodeError):
+        arrays.array_of(["\ud800"], pa.string())
+
+
+CHILD = """
+import sys
+from ontologia import Entity, Field, Ontology
+from ontologia.engines.dispatch import initialize_storage
+
+class Place(Entity):
+    id: Field[str] = Field(primary_key=True)
+    size: Field[float] = 0.0
+    tags: Field[list[str]] = Field(default_factory=list)
+
+where = sys.argv[1]
+if "://" in where:
+    initialize_storage(storage_uri=where)
+onto = Ontology(storage_uri=where) if "://" in where else Ontology(where)
+for size in (1.0, 2.0):
+    with onto.session() as session:
+        session.ensure(Place(id="a", size=size, tags=["x"]))
+if "://" not in where:
+    onto.query().entities(Place).where(Place.id == "a").collect()
+    onto.query().entities(Place).to_arrow()
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("where", ["{}/x.db", "file://{}/store"])
+def test_a_commit_imports_no_pandas(where: str, tmp_path: Any) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", CHILD, where.format(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "False\n", ran.stderr
