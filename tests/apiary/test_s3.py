@@ -52,6 +52,20 @@ def test_cells_that_were_read_are_cached_and_reported(s3, tmp_path):
 
 
 @pytest.mark.s3
+def test_explain_gives_cells_to_the_node_that_has_them_cached(s3, tmp_path):
+    uri = s3.uri(f"frames-tests/{uuid.uuid4().hex}")
+    with apiary(uri, tmp_path / "one") as one, apiary(uri, tmp_path / "two") as two:
+        frame = sensors(one)
+        frame.write(readings(("north", 1.0, 1), ("south", 2.0, 2)))
+        two.frame(NAME).read(filter={"region": "north"})
+        two._pulse.beat()
+        rows = one.query(f"EXPLAIN SELECT * FROM {NAME} WHERE region = 'north'").to_pylist()
+        facts = {row["property"]: row["value"] for row in rows}
+        assert facts[f"assigned_to_{two.node.node_id}"] == "1 cells, 1 of them cached"
+        assert f"assigned_to_{one.node.node_id}" not in facts
+
+
+@pytest.mark.s3
 def test_a_bucket_is_opened_by_the_addresses_of_the_seed(s3, tmp_path, monkeypatch):
     prefix = uuid.uuid4().hex
     uri = s3.uri(f"frames-tests/{prefix}")

@@ -1,6 +1,7 @@
 """Frames on Spark: the same rows, the same rules, one entry per job."""
 
 import json
+import uuid
 
 import pyarrow as pa
 import pytest
@@ -144,3 +145,17 @@ def test_types_that_spark_has_not_take_the_next_larger_one(spark, ap, frame):
     wide.write(pa.table({"a": pa.array([255], pa.uint8()), "b": pa.array([2**64 - 1], pa.uint64())}))
     (row,) = spark.read.format("ontologia").option("frame", "analytics.sensors.wide").load(root(ap)).collect()
     assert (row.a, int(row.b), row.c, row.d) == (255, 2**64 - 1, None, None)
+
+
+def test_frames_in_a_bucket_are_read_written_and_compacted_by_executors(spark, s3, tmp_path):
+    uri = s3.uri(f"frames-tests/{uuid.uuid4().hex}")
+    with Apiary("test", uri, config=OntologiaConfig(cache_directory=str(tmp_path / "c"))) as ap:
+        frame = sensors(ap)
+        frame.write(readings(("north", 1.0, 1)))
+        rows = spark.createDataFrame([("north", 2.0, 2), ("a/b ü", 3.0, 3)], "region string, temp double, id bigint")
+        rows.write.format("ontologia").option("frame", NAME).mode("append").save(uri)
+        assert (frame.version, ids(frame.read())) == (2, [1, 2, 3])
+        assert frame.compact(force=True, engine="spark").cells_removed == 2
+        query = f"SELECT region, max(id) AS id FROM {NAME} GROUP BY region ORDER BY region"
+        assert ap.query(query, engine="spark").to_pylist() == ap.query(query).to_pylist()
+        assert spark.read.format("ontologia").option("frame", NAME).option("versionAsOf", 1).load(uri).count() == 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.apiary import scan
 from ontologia.apiary.colony.bees import Chamber
+from ontologia.apiary.colony.heartbeats import all_heartbeats, assignment
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import total_bytes
@@ -104,7 +105,8 @@ class SqlSession:
                 return duck.table(plan.sql(), {})
             analyzed = "ANALYZE " if statement.explain == "analyze" else ""
             text = duck.table(f"EXPLAIN {analyzed}{plan.sql()}", {}).column(1)[0].as_py()
-        return _properties([*pruning_facts(plan.references), ("plan", text)])
+        facts = [*pruning_facts(plan.references), *assignment_facts(self.node, plan.references)]
+        return _properties([*facts, ("plan", text)])
 
 
 @contextmanager
@@ -172,6 +174,17 @@ def pruning_facts(references: Sequence[Reference]) -> list[tuple[str, str]]:
             ("bytes_scanned", str(total_bytes(pruned.scanned))),
         ]
     return facts
+
+
+def assignment_facts(node: Node, references: Sequence[Reference]) -> list[tuple[str, str]]:
+    """Seed, "Cache-aware planning": which node that is alive should read how many of the cells, by what it reports."""
+    cells = {f"{ref.name.folder}/{cell.path}" for ref in references for cell in ref.pruned.scanned}
+    alive = [beat for beat in all_heartbeats(node.objects) if beat.state(node.clock.wall()) == "alive"]
+    cached = {beat.node_id: beat.cached_cells for beat in alive}
+    return [
+        (f"assigned_to_{node_id}", f"{len(given)} cells, {sum(key in cached[node_id] for key in given)} of them cached")
+        for node_id, given in assignment(sorted(cells), alive).items()
+    ]
 
 
 def _one_column(name: str, values: Sequence[str]) -> pa.Table:
