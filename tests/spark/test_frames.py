@@ -8,6 +8,7 @@ import pytest
 
 from ontologia.apiary import Apiary
 from ontologia.config import OntologiaConfig
+from ontologia.errors import ValidationError
 from ontologia.spark import Pipeline
 from support.frames import NAME, ids, readings, sensors
 from support.spark_shop import Customer, customers
@@ -78,6 +79,17 @@ def test_a_frame_is_a_source_of_the_pipeline(spark, ap, frame, folder):
     Pipeline(spark, folder).load(people.to_spark(filter="age > 35"), into=Customer).commit()
     Pipeline(spark, folder).load(people, into=Customer).commit()
     assert customers(folder) == {"c1": ("Ann", 30), "c2": ("Bob", 40)}
+
+
+def test_a_pipeline_file_names_a_frame_by_its_root_and_its_name(spark, ap, frame, folder):
+    people = ap.create_frame("analytics", "sensors", "people", {"id": "string", "name": "string", "age": "int64"})
+    people.write([{"id": "c1", "name": "Ann", "age": 30}])
+    people.write([{"id": "c2", "name": "Bob", "age": 40}])
+    named = {"frame": "analytics.sensors.people", "versionAsOf": "1"}
+    Pipeline(spark, folder).load(root(ap), into=Customer, format="frame", options=named).commit()
+    assert customers(folder) == {"c1": ("Ann", 30)}
+    with pytest.raises(ValidationError, match=r"hive\.box\.frame"):
+        Pipeline(spark, folder).load(root(ap), into=Customer, format="frame", options={})
 
 
 def test_a_frame_is_written_through_the_format_as_one_version(spark, ap, frame):

@@ -1,4 +1,4 @@
-"""What a load may name as its source: a DataFrame, files that Spark reads, or a table behind JDBC."""
+"""What a load may name as its source: a DataFrame, a frame, files that Spark reads, or a table behind JDBC."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ontologia.apiary import Frame
+from ontologia.apiary.names import FrameName
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.spark.failures import explained
 from ontologia.spark.text_files import read_csv, read_json
@@ -38,6 +40,9 @@ def format_of(source: str, format: str | None = None) -> str:
 
 def check_source(source: str, format: str | None = None, options: Mapping[str, str] | None = None) -> str:
     """What a source is; all that is wrong with it and can be seen without Spark is said."""
+    if format == "frame":
+        FrameName.parse((options or {}).get("frame", ""))
+        return "frame"
     kind = format_of(source, format)
     if kind == "jdbc" and not (options or {}).keys() & {"dbtable", "query"}:
         raise ValidationError(f"{source}: say which table, with the option dbtable or query")
@@ -50,7 +55,8 @@ def opened(
     format: str | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A source as a DataFrame. Options are those of Spark's readers; a JDBC address needs `dbtable` or `query`."""
+    """A source as a DataFrame. Options are those of Spark's readers; a JDBC address needs `dbtable` or `query`, the
+    root of frames `frame`."""
     if not isinstance(source, (str, os.PathLike)):
         return _frame(spark, source)
     place = os.fspath(source)
@@ -59,6 +65,9 @@ def opened(
     if kind == "jdbc":
         with explained("opening a JDBC source"):
             return spark.read.format("jdbc").options(url=place, **given).load()
+    if kind == "frame":
+        with explained(f"opening a frame at {place}"):
+            return spark.read.format("ontologia").options(**given).load(place)
     found = _as_spark_names_it(place)
     with explained(f"opening {place}"):
         if kind == "csv":
@@ -82,12 +91,14 @@ def _as_spark_names_it(place: str) -> str:
 
 
 def _frame(spark: SparkSession, source: Any) -> DataFrame:
-    """A DataFrame of Spark as it is; one of pandas or polars, or an Arrow table, as one of Spark."""
+    """A DataFrame of Spark as it is; a frame, a DataFrame of pandas or polars, or an Arrow table as one of Spark."""
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     if isinstance(source, DataFrame):
         return source
+    if isinstance(source, Frame):
+        return cast("DataFrame", source.to_spark())
     if not hasattr(source, "__arrow_c_stream__"):
         raise TypeError(
             "load() takes a DataFrame of Spark, pandas or polars, an Arrow table, files, or a jdbc: address, "
