@@ -146,6 +146,30 @@ def test_what_a_crash_left_aside_is_swept_once_it_is_old(directory: Path, object
     assert os.listdir(directory) == []
 
 
+def test_a_file_that_is_put_into_place_while_others_are_swept_is_left_alone(
+    directory: Path, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_and_crash(replace, directory.as_uri(), b"new", at_call="os:link")
+    walked = list(os.walk(directory))
+    (aside,) = directory.iterdir()
+    aside.unlink()
+    monkeypatch.setattr(os, "walk", lambda folder: walked)
+    assert objects.sweep(older_than_s=-1) == 0
+
+
+def test_many_objects_of_a_folder_are_deleted_with_one_sync(
+    directory: Path, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        objects.put(f"a/{number}", b"1")
+    objects.put("b/kept", b"1")
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fsync", syncs.append)
+    objects.delete_many([*(f"a/{number}" for number in range(5)), "a/missing", "c/missing", "b/missing"])
+    assert [info.key for info in objects.list()] == ["b/kept"]
+    assert (len(syncs), os.listdir(directory)) == (2, ["b"])
+
+
 def test_a_refused_write_leaves_nothing_aside(directory: Path, objects: Objects) -> None:
     objects.put_if_absent("a/b", b"1")
     with pytest.raises(ConditionFailed):

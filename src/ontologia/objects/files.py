@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -136,18 +136,19 @@ class FileBackend:
             return new_etag
 
     def delete(self, path: str) -> None:
-        target = self.directory / path
-        try:
-            with self._locked(target.parent) as folder:
-                target.unlink(missing_ok=True)
-                os.fsync(folder)
-                self._remove_empty(target.parent)
-        except (FileNotFoundError, NotADirectoryError):
-            return
+        self.delete_many([path])
 
     def delete_many(self, paths: Sequence[str]) -> None:
+        by_folder: dict[Path, list[Path]] = {}
         for path in paths:
-            self.delete(path)
+            target = self.directory / path
+            by_folder.setdefault(target.parent, []).append(target)
+        for folder, targets in by_folder.items():
+            with suppress(FileNotFoundError, NotADirectoryError), self._locked(folder) as handle:
+                for target in targets:
+                    target.unlink(missing_ok=True)
+                os.fsync(handle)
+                self._remove_empty(folder)
 
     def sweep(self, older_than_s: float) -> int:
         limit = time.time() - older_than_s
@@ -155,9 +156,10 @@ class FileBackend:
         for folder, _, names in os.walk(self.directory):
             for name in names:
                 aside = Path(folder, name)
-                if name.startswith(ASIDE) and aside.stat().st_mtime < limit:
-                    aside.unlink(missing_ok=True)
-                    swept += 1
+                with suppress(FileNotFoundError):  # its writer has put it into place meanwhile
+                    if name.startswith(ASIDE) and aside.stat().st_mtime < limit:
+                        aside.unlink(missing_ok=True)
+                        swept += 1
         return swept
 
     # --- how a file gets into place -------------------------------------------------------------------------
