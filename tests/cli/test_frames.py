@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 from ontologia.apiary import Apiary
@@ -180,3 +181,51 @@ def test_a_node_that_is_asked_to_end_takes_its_heartbeat_away(root):
     node.terminate()
     node.communicate(timeout=30)
     assert not list(root.glob("_heartbeats/*"))
+
+
+def test_files_are_written_as_one_version_with_the_types_of_the_frame(capsys, root, tmp_path):
+    table = tmp_path / "more.csv"
+    table.write_text('region,temp,id,note\n007,1,10,x\n"a,b",2.5,11,\n')
+    code, out, err = run(capsys, root, "write", NAME, str(table))
+    assert (code, out.strip()) == (0, f"would write 2 rows to {NAME}")
+    assert "has no column note: dropped" in err
+    assert facts(capsys, root, "write", NAME, str(table), "--apply") == {
+        "applied": True,
+        "rows": 2,
+        "version": 4,
+        "cells": 2,
+    }
+    lines = tmp_path / "more.jsonl"
+    lines.write_text('{"region": "007", "id": 12}\n')
+    facts(capsys, root, "write", NAME, str(lines), "--apply")
+    query = f"SELECT region, temp, id FROM {NAME} WHERE id >= 10 ORDER BY id"
+    assert [tuple(row.values()) for row in facts(capsys, root, "sql", query)] == [
+        ("007", 1.0, 10),
+        ("a,b", 2.5, 11),
+        ("007", None, 12),
+    ]
+    columns = tmp_path / "all.parquet"
+    pq.write_table(readings(("north", 1.0, 1)), columns)
+    assert facts(capsys, root, "write", NAME, str(columns), "--overwrite", "--apply")["rows"] == 1
+    assert facts(capsys, root, "sql", f"SELECT count(*) AS n FROM {NAME}") == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.csv", "region,temp,id\nn,1,x\n", "invalid value 'x'"),
+        ("late.csv", "region,temp,id\n" + "n,1,1\n" * 300_000 + "n,1,x\n", "invalid value 'x'"),
+        ("a.csv", "region,temp\nn,1\n", "needs a value for id"),
+        ("a.csv", "region,temp,id\n,1,1\n", "partitioned by 'region'"),
+        ("a.jsonl", '{"region": "n", "id": 1}\n{"region"', "cannot be read"),
+        ("a.parquet", "no parquet", "cannot be read"),
+        ("a.txt", "x", "a file is .parquet"),
+    ],
+    ids=["value", "late", "missing", "null", "cut", "other", "kind"],
+)
+@pytest.mark.parametrize("more", [[], ["--apply"]], ids=["preview", "apply"])
+def test_a_file_that_cannot_be_read_whole_is_not_written_in_part(capsys, root, tmp_path, name, content, says, more):
+    (tmp_path / name).write_text(content)
+    code, _, err = run(capsys, root, "write", NAME, str(tmp_path / name), *more)
+    assert (code != 0, says in err, "Traceback" in err) == (True, True, False), err
+    assert facts(capsys, root, "history", NAME, "--last", "1")[0]["version"] == 3

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,6 +17,8 @@ from ontologia.cli.output import Face, counted, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ontologia.apiary import Apiary
     from ontologia.apiary.results import VersionChange
 
@@ -38,6 +42,7 @@ def register(app: typer.Typer) -> None:
     command(found, "create", example="apiary create analytics.sensors.temperature --column region:string --apply")(
         create
     )
+    command(found, "write", example="apiary write analytics.sensors.temperature readings.csv --apply")(write)
     command(found, "show", example="apiary show analytics.sensors.temperature")(show)
     command(found, "history", example="apiary history analytics.sensors.temperature --last 20")(history)
     command(found, "diff", example="apiary diff analytics.sensors.temperature 3 7")(diff)
@@ -132,6 +137,51 @@ def _check_creation(ap: Apiary, parts: list[str], schema: dict[str, Any], partit
         columns, state = check_partitioning(wanted, partition_by), ap.node.registry.state()
         if state.has(name):
             check_same(name, state.frame(name), wanted, columns)
+
+
+def write(
+    run: Run,
+    frame: FrameArgument,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace all rows, instead of adding some.")] = False,
+    storage: Storage = None,
+    apply: Apply = False,
+) -> None:
+    """Append the rows of files to a frame, or replace its rows, as one version."""
+    from ontologia.apiary.validation import conformed
+    from ontologia.cli.frame_files import rows_of
+
+    with opened(run, storage, write=apply) as ap, warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        found = ap.frame(frame)
+        rows = rows_of(files, found.schema)
+        if apply:
+            result = found.overwrite(rows) if overwrite else found.write(rows)
+            facts = _written(True, result.rows_written, result.version, result.cells_written)
+        else:
+            state = ap.node.ledger(found.name).known()
+            count = sum(conformed(table, state.schema, state.partition_by, frame).num_rows for table in _tables(rows))
+            facts = _written(False, count, None, None)
+
+    def draw(face: Face) -> None:
+        what = f"{counted(facts['rows'], 'row')} {'in place of all rows of' if overwrite else 'to'} {frame}"
+        face.line(f"wrote {what}, version {facts['version']}" if apply else f"would write {what}")
+
+    for note in dict.fromkeys(str(warning.message) for warning in noted):
+        run.output.say(note)
+    run.output.show(facts, draw)
+    if not apply:
+        run.output.say("to do it: the same command with --apply")
+
+
+def _written(applied: bool, rows: int, version: int | None, cells: int | None) -> dict[str, Any]:
+    return {"applied": applied, "rows": rows, "version": version, "cells": cells}
+
+
+def _tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    return (pa.Table.from_batches([batch]) for batch in rows)
 
 
 def show(run: Run, frame: FrameArgument, storage: Storage = None) -> None:
