@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from ontologia.errors import BranchError, OntologiaError, ValidationError
 from ontologia.omnigraph.datasets import translated
 from ontologia.omnigraph.leases import CONTROL
-from ontologia.omnigraph.names import COMMITS, MAIN, MANIFEST, branch_name, check_branch_name, stored_branch
+from ontologia.omnigraph.names import (
+    COMMITS,
+    MAIN,
+    MANIFEST,
+    SCHEMA_APPLY_LOCK,
+    branch_name,
+    check_branch_name,
+    stored_branch,
+)
 from ontologia.omnigraph.snapshots import resolve, tags_of
 
 if TYPE_CHECKING:
@@ -50,14 +58,20 @@ def create_branch(graph: Graph, name: str, source: str = MAIN) -> str:
     """Fork `__manifest` (the authority), then the commit graph. Nothing is copied, and no table is touched."""
     graph.check_writable()
     with graph.leases.hold(CONTROL):
-        name = check_branch_name(name, [*graph.datasets.branches(MANIFEST)])
-        origin = resolve(graph, source)
+        datasets = graph.datasets
+        manifest = datasets.open(MANIFEST)
+        known = datasets.branch_names(MANIFEST)
+        name = check_branch_name(name, known)
+        is_branch = source == MAIN or (source in known and source != SCHEMA_APPLY_LOCK)
+        origin = graph.publisher.manifest(source) if is_branch else resolve(graph, source)
+        parent = stored_branch(origin.branch)
         graph.step("branch manifest", name)
-        graph.datasets.fork(MANIFEST, name, stored_branch(origin.branch), origin.version)
+        datasets.make_branch(manifest, MANIFEST, name, parent, origin.version)
         try:
             graph.step("branch commits", name)
-            log = graph.datasets.open(COMMITS, stored_branch(origin.branch))
-            graph.datasets.fork(COMMITS, name, stored_branch(origin.branch), log.version)
+            log = datasets.open(COMMITS, parent)
+            trunk = log if parent is None else datasets.open(COMMITS)
+            datasets.make_branch(trunk, COMMITS, name, parent, log.version)
         except Exception:
             graph.datasets.drop_branch(MANIFEST, name)
             raise

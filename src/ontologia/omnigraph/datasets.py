@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ontologia.errors import ConcurrentWriteError, StorageBackendError, ValidationError
 from ontologia.objects import Objects
@@ -248,9 +249,9 @@ class Datasets:
 
     # --- branches of a dataset ---
 
-    def branches(self, path: str) -> dict[str, Any]:
+    def branches(self, path: str, dataset: LanceDataset | None = None) -> dict[str, Any]:
         """The branches of a dataset. Lance lists, then reads each: one that goes in between makes it fail."""
-        dataset = self.open(path)
+        dataset = dataset or self.open(path)
         for attempt in range(10):
             try:
                 return dict(dataset.branches.list())
@@ -259,21 +260,34 @@ class Datasets:
                     raise lance_error("list branches of", dataset.uri, problem) from problem
         raise AssertionError("unreachable")
 
+    def branch_names(self, path: str) -> list[str]:
+        """Their names alone: Lance keeps a file per branch, and reads all of them to list them."""
+        folder = f"{path}/_refs/branches/"
+        found = (info.key.removeprefix(folder) for info in self.objects.list(folder))
+        return sorted(unquote(name.removesuffix(".json")) for name in found if name.endswith(".json"))
+
     def fork(self, path: str, branch: str, source: str | None, version: int) -> LanceDataset:
-        """Make a branch from a version. What a crash left of a branch of that name goes first."""
-        dataset = self.open(path)
-        if branch in self.branches(path):
-            self.drop_branch(path, branch)
+        """Make a branch from a version, and open it. What a crash left of a branch of that name goes first."""
+        self.make_branch(self.open(path), path, branch, source, version)
+        return self.open(path, branch)
+
+    def make_branch(self, dataset: LanceDataset, path: str, branch: str, source: str | None, version: int) -> None:
+        """The same on a dataset that is open, in as few requests as Lance needs: leftovers are looked for only where
+        they are in the way."""
         for attempt in range(2):
             try:
                 with translated("branch", dataset.uri):
                     dataset.create_branch(branch, (source, version), storage_options=self.options)
-                break
+                return
             except StorageBackendError:
-                if attempt or self.find(path, branch) is None:
+                if attempt:
                     raise
-                self._remove_tree(path, branch)  # files without a ref: a create or a delete that stopped halfway
-        return self.open(path, branch)
+                if branch in self.branches(path, dataset):
+                    self.drop_branch(path, branch)
+                elif self.find(path, branch) is not None:
+                    self._remove_tree(path, branch)  # files without a ref: a create or a delete that stopped halfway
+                else:
+                    raise
 
     def drop_branch(self, path: str, branch: str) -> None:
         """Delete a branch; one that is gone already is fine, as Lance's own forced delete has it."""
@@ -364,14 +378,15 @@ def storage_options(objects: Objects) -> dict[str, str] | None:
     if scheme != "s3":
         raise ValidationError(f"a graph lives in a directory or on s3://, not on {scheme}://: {objects.uri}")
     connector: Any = objects.backend.connect  # type: ignore[attr-defined]
+    # Under the names of the environment: what stands there would win over an option that is called otherwise.
     options = {
-        "region": connector.chosen_region,
-        "virtual_hosted_style_request": str(not connector.path_style).lower(),
-        "allow_http": str(connector.allow_http).lower(),
+        "aws_region": connector.chosen_region,
+        "aws_virtual_hosted_style_request": str(not connector.path_style).lower(),
+        "aws_allow_http": str(connector.allow_http).lower(),
         "timeout": f"{connector.request_timeout_s:g}s",
     }
     if connector.endpoint is not None:
-        options |= {"endpoint": connector.endpoint}
+        options |= dict.fromkeys(("aws_endpoint", "aws_endpoint_url", "aws_endpoint_url_s3"), connector.endpoint)
     for name, value in (connector.plain_credentials() or {}).items():
         options[f"aws_{name}"] = value
     return options

@@ -121,8 +121,7 @@ class Graph:
 
     def branches(self) -> list[str]:
         """main, then the others by name."""
-        named = self.datasets.branches(MANIFEST)
-        return [MAIN, *sorted(name for name in named if name != SCHEMA_APPLY_LOCK)]
+        return [MAIN, *(name for name in self.datasets.branch_names(MANIFEST) if name != SCHEMA_APPLY_LOCK)]
 
     def check_branch(self, branch: str) -> None:
         if branch == SCHEMA_APPLY_LOCK:

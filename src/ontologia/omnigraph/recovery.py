@@ -71,7 +71,7 @@ class Recovery:
 
         `undo` is for a write whose caller was told that it failed: it is not finished behind their back.
         """
-        if sidecar.branch != MAIN and sidecar.branch not in self.graph.datasets.branches(MANIFEST):
+        if sidecar.branch != MAIN and sidecar.branch not in self.graph.datasets.branch_names(MANIFEST):
             return self._close(sidecar, None, DISCARDED, [])
         manifest = self.graph.publisher.manifest(sidecar.branch)
         self.graph.commit_log.complete(sidecar.branch, manifest)
