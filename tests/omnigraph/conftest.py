@@ -17,5 +17,10 @@ def local(tmp_path):
 
 
 @pytest.fixture
-def graph(local):
+def graph(root):
+    return new_graph(root)
+
+
+@pytest.fixture
+def local_graph(local):
     return new_graph(local)

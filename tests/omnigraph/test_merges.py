@@ -47,13 +47,13 @@ def value_of(kind, row):
 
 
 @pytest.mark.parametrize("kind", [PERSON, KNOWS])
-def test_every_pair_of_operations_merges_as_the_model_says(local, kind):
+def test_every_pair_of_operations_merges_as_the_model_says(root, kind):
     """One row per pair of operations: twenty-five on rows of the base, nine on rows that it has not."""
     cases = {}
     for existed in (True, False):
         for pair in itertools.product(POSSIBLE[existed], repeat=2):
             cases[f"r{len(cases):02}"] = (1 if existed else None, *pair)
-    graph = new_graph(local)
+    graph = new_graph(root)
     ends = {PERSON: people(x=0, y=0)}
     put(graph, ends)
     put(graph, rows_of(kind, {name: base for name, (base, *_) in cases.items() if base is not None}))
@@ -91,8 +91,8 @@ def test_every_pair_of_operations_merges_as_the_model_says(local, kind):
 
 
 @pytest.fixture
-def forked(local):
-    graph = new_graph(local)
+def forked(root):
+    graph = new_graph(root)
     put(graph, {PERSON: people(a=1, b=2, c=3), KNOWS: knows("ab")})
     branches.create_branch(graph, "dev")
     return graph
@@ -179,8 +179,8 @@ def test_a_compaction_on_one_side_is_no_change(forked):
     assert contents(forked)[PERSON] == people(a=5, b=6, c=3)
 
 
-def test_a_type_that_only_the_branch_has_comes_along(local):
-    graph = new_graph(local)
+def test_a_type_that_only_the_branch_has_comes_along(root):
+    graph = new_graph(root)
     put(graph, {PERSON: people(a=1, b=2)})
     branches.create_branch(graph, "dev")
     put(graph, {KNOWS: knows("ab")}, branch="dev")
@@ -191,11 +191,11 @@ def test_a_type_that_only_the_branch_has_comes_along(local):
 
 
 @pytest.mark.parametrize("deleting", ["source", "target"])
-def test_an_edge_whose_node_the_other_side_deleted_is_a_conflict_that_a_strategy_decides(local, deleting):
+def test_an_edge_whose_node_the_other_side_deleted_is_a_conflict_that_a_strategy_decides(root, deleting):
     other = {"source": "main", "target": "dev"}[deleting]
     sides = {"source": "dev", "target": "main"}
     for strategy in ("fail", "ours", "theirs"):
-        graph = new_graph(f"{local}/{strategy}")
+        graph = new_graph(f"{root}/{strategy}")
         put(graph, {PERSON: people(a=1, b=2), KNOWS: {}})
         branches.create_branch(graph, "dev")
         put(graph, {}, {PERSON: ["b"]}, branch=sides[deleting])

@@ -38,8 +38,8 @@ TYPES = [Person, Knows, Visit]
 
 
 @pytest.fixture
-def uri(tmp_path):
-    return f"file://{tmp_path}/people"
+def uri(root):
+    return root
 
 
 @pytest.fixture

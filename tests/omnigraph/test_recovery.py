@@ -99,11 +99,13 @@ def test_a_writer_killed_at_any_phase_has_done_all_or_nothing_after_the_next_ope
     after = logical(plain)
     for number, (phase, table) in enumerate(PHASES):
         graph = prepared(f"{root}/{number}")
+        version_before = graph.manifest().version
         assert killed(graph, phase, table, lambda graph=graph: write(graph)), f"{kind} has no step {phase} {table}"
         operation = json.loads(graph.objects.get(graph.sidecars.names()[0]).data)["operation_id"]
         opened = reopened(graph)
         forward = phase in ("C", "D")
         assert logical(opened) == (after if forward else before)
+        assert opened.manifest().version > version_before, "both ways publish"
         assert drift(opened) == {}, "the manifest equals the newest version of every table"
         assert opened.sidecars.names() == []
         audit = [row for row in opened.commit_log.recoveries() if row.operation_id == operation]
@@ -115,10 +117,10 @@ def test_a_writer_killed_at_any_phase_has_done_all_or_nothing_after_the_next_ope
         assert drift(opened) == {}
 
 
-def test_recovery_killed_at_any_of_its_own_steps_ends_the_same(local):
+def test_recovery_killed_at_any_of_its_own_steps_ends_the_same(root):
     for number, step in enumerate(("recovery publish", "recovery commit row", "recovery delete sidecar")):
         for phase, table in (("B", PERSON), ("C", "")):
-            graph = prepared(f"{local}/{number}{phase}")
+            graph = prepared(f"{root}/{number}{phase}")
             before = contents(graph)
             assert killed(graph, phase, table, lambda graph=graph: mutation(graph))
             sweeper = type(graph)(graph.objects, graph.config)
@@ -130,8 +132,8 @@ def test_recovery_killed_at_any_of_its_own_steps_ends_the_same(local):
             assert len(opened.commit_log.recoveries()) == 1
 
 
-def test_a_write_on_a_branch_that_stopped_before_its_fork_was_published_leaves_the_branch_as_it_was(local):
-    graph = prepared(local)
+def test_a_write_on_a_branch_that_stopped_before_its_fork_was_published_leaves_the_branch_as_it_was(root):
+    graph = prepared(root)
     branches.create_branch(graph, "fresh")
     before = contents(graph, "fresh")
     assert killed(graph, "B", PERSON, lambda: put(graph, {KNOWS: knows("ac"), PERSON: people(a=8)}, branch="fresh"))

@@ -379,6 +379,7 @@ def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_versi
 def _initialize_graph(
     target: StorageTarget, config: OntologiaConfig | None, *, dry_run: bool, force: bool
 ) -> InitReport:
+    from ontologia.omnigraph.datasets import storage_options
     from ontologia.omnigraph.graph import Graph
     from ontologia.omnigraph.names import ACTORS, COMMITS, MANIFEST
 
@@ -387,6 +388,7 @@ def _initialize_graph(
     if force:
         raise ValidationError("a graph is not emptied by force: delete its folder or prefix, or choose another one")
     objects = Location.of(target.location, config).open_objects()
+    storage_options(objects)  # where graphs cannot be is said before anything is asked of the place
     found = next(iter(objects.list()), None)
     if found is not None:
         raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")

@@ -295,7 +295,7 @@ class Datasets:
         try:
             dataset.branches.delete(branch)
         except (ValueError, OSError) as problem:
-            if branch in dataset.branches.list():
+            if branch in self.branch_names(path):
                 raise lance_error("delete a branch of", dataset.uri, problem) from problem
         self._remove_tree(path, branch)
 

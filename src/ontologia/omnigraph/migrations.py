@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ontologia.errors import EngineVersionError
+from ontologia.errors import EngineVersionError, OntologiaError
 from ontologia.omnigraph.datasets import Datasets, translated
 from ontologia.omnigraph.manifest import PRIMARY_KEY
 from ontologia.omnigraph.names import MANIFEST
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 INTERNAL_SCHEMA_VERSION = 3
 STAMP = "omnigraph:internal_schema_version"
 LEGACY_RUN_PREFIX = "__run__"
+LOST_RACES = 5  #: with other processes that open the same old graph
 
 
 def stamp_of(dataset: LanceDataset) -> int:
@@ -44,10 +45,17 @@ def migrate(datasets: Datasets, branch: str | None = None) -> LanceDataset:
     """Bring `__manifest` on a branch to this release's shape. When the stamp is right, this is one metadata read."""
     dataset = datasets.open(MANIFEST, branch)
     found = check_stamp(dataset)
+    lost = 0
     while found < INTERNAL_SCHEMA_VERSION:
-        _STEPS[found](datasets, dataset)
-        found += 1
-        stamp(dataset, found)
+        try:
+            _STEPS[found](datasets, dataset)
+            stamp(dataset, found + 1)
+        except OntologiaError:
+            lost += 1
+            if lost > LOST_RACES:
+                raise
+        dataset = datasets.open(MANIFEST, branch)  # another process may have done the step, or more of them
+        found = check_stamp(dataset)
     return dataset
 
 

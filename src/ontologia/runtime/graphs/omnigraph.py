@@ -17,6 +17,7 @@ from ontologia.omnigraph import branches, cleanup, history, maintenance, merge
 from ontologia.omnigraph.branches import Branch
 from ontologia.omnigraph.commits import RecoveryRecord
 from ontologia.omnigraph.conflicts import Strategy
+from ontologia.omnigraph.datasets import storage_options
 from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
@@ -111,6 +112,7 @@ class Omnigraph:
     ) -> Self:
         """Make a graph in an empty place, with an empty table for every type."""
         objects = Location.of(uri, config).open_objects()
+        storage_options(objects)  # where graphs cannot be is said before anything is asked of the place
         found = next(iter(objects.list()), None)
         if found is not None:
             raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")
