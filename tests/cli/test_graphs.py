@@ -147,6 +147,13 @@ def test_a_branch_with_commits_of_its_own_is_deleted_by_token_only(onto, filled)
     assert onto("branch", "delete", "review", "--token", token)["deleted"] is True
 
 
+def test_a_merged_branch_is_deleted_without_a_token(onto, filled):
+    onto("branch", "create", "review")
+    put(filled, {PERSON: people(z=1)}, branch="review")
+    onto("branch", "merge", "review")
+    assert onto("branch", "delete", "review")["lost"] == []
+
+
 def test_questions_are_asked_of_a_branch_and_rows_imported_into_one(onto, capsys, tmp_path):
     graph = Omnigraph.init(onto.uri, [City])
     graph.create_branch("review")

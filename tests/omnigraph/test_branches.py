@@ -176,6 +176,12 @@ def test_a_tag_keeps_its_state_whatever_is_cleaned_up(filled):
     assert contents(filled)[PERSON]["a"]["age"] == 8
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "v1.lock", None])
+def test_names_that_a_tag_cannot_have(graph, name):
+    with pytest.raises(ValidationError, match="cannot name a tag"):
+        branches.create_tag(graph, name)
+
+
 def test_states_are_named_by_commit_version_branch_and_tag(filled):
     first = filled.manifest().head
     branches.create_tag(filled, "v1")

@@ -391,7 +391,8 @@ def _initialize_graph(
     storage_options(objects)  # where graphs cannot be is said before anything is asked of the place
     found = next(iter(objects.list()), None)
     if found is not None:
-        raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")
+        held = "a graph" if is_graph(objects) else found.key
+        raise ValidationError(f"{objects.uri} holds {held} already; a graph is made in an empty place")
     if not dry_run:
         Graph.init(objects, config)
     return InitReport(target, "v1", [MANIFEST, COMMITS, ACTORS], initialized=not dry_run)

@@ -4,11 +4,13 @@ when the branch first writes to them."""
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ontologia.errors import BranchError, OntologiaError, ValidationError
+from ontologia.omnigraph.commits import walk
 from ontologia.omnigraph.datasets import translated
 from ontologia.omnigraph.leases import CONTROL
 from ontologia.omnigraph.names import (
@@ -25,6 +27,7 @@ from ontologia.omnigraph.snapshots import resolve, tags_of
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
+TAG = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _log = logging.getLogger(__name__)
 
 
@@ -95,10 +98,17 @@ def delete_branch(graph: Graph, name: str) -> None:
 
 
 def unmerged(graph: Graph, name: str) -> list[str]:
-    """The commits of a branch that no other branch has, newest first: what its deletion loses."""
+    """The commits that no other branch has, not by a merge either, newest first: what deleting this one loses."""
     graph.check_branch(name)
-    others = {record.graph_commit_id for other in graph.branches() if other != name for record in graph.commits(other)}
-    return [it.graph_commit_id for it in graph.commits(name) if it.graph_commit_id not in others]
+    names = graph.branches()
+    pool, heads = graph.commit_log.known(names), {}
+    for branch in names:
+        manifest = graph.publisher.manifest(branch)
+        if manifest.head is not None:
+            pool[manifest.head.graph_commit_id] = manifest.head
+        heads[branch] = graph.commit_log.head_of(manifest, pool)
+    others = {it.graph_commit_id for branch in names if branch != name for it in walk(pool, heads[branch])}
+    return [it.graph_commit_id for it in walk(pool, heads[name]) if it.graph_commit_id not in others]
 
 
 def check_deletable(graph: Graph, name: str) -> None:
@@ -132,6 +142,8 @@ def create_tag(graph: Graph, name: str, reference: str | int | None = None) -> N
     """Name a commit. Its state is kept until the tag is deleted, whatever is cleaned up."""
     graph.check_writable()
     with graph.leases.hold(CONTROL):
+        if not isinstance(name, str) or not TAG.fullmatch(name) or ".." in name or name.endswith(".lock"):
+            raise ValidationError(f"{name!r} cannot name a tag: use letters, digits, '.', '-' and '_'")
         if name in graph.branches() or name in tags_of(graph):
             raise ValidationError(f"there is a branch or a tag {name!r} already: choose another name")
         manifest = resolve(graph, reference)

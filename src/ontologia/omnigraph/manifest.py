@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import StorageBackendError
@@ -62,6 +63,19 @@ class CommitRecord:
     @property
     def branch(self) -> str:
         return branch_name(self.manifest_branch)
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The commit before it on its branch, and for a merge the head of the source."""
+        return tuple(it for it in (self.parent_commit_id, self.merged_parent_commit_id) if it is not None)
+
+    @property
+    def message(self) -> str | None:
+        return self.details.get("message")
+
+    @property
+    def created_at(self) -> datetime:
+        return datetime.fromtimestamp(self.created_at_us / 1_000_000, UTC)
 
     def to_json(self) -> str:
         content = {name: value for name, value in self.__dict__.items() if name != "manifest_version"}

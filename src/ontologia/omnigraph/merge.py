@@ -91,7 +91,7 @@ def plan_merge(
         shown = "; ".join(str(conflict) for conflict in conflicts[:20])
         more = f"; and {len(conflicts) - 20:,} more" if len(conflicts) > 20 else ""
         raise MergeConflictError(
-            f"{source.branch} cannot be merged into {target.branch}, {len(conflicts):,} conflicts: {shown}{more}; "
+            f"{source.branch} cannot be merged into {target.branch}, {_counted(conflicts)}: {shown}{more}; "
             "change one side, or choose strategy='ours' (the target's) or 'theirs' (the source's)",
             conflicts,
         )
@@ -109,6 +109,10 @@ def plan_merge(
         conflicts,
     )
     return report, plan
+
+
+def _counted(conflicts: Sequence[Conflict]) -> str:
+    return f"{len(conflicts):,} conflict{'' if len(conflicts) == 1 else 's'}"
 
 
 def _base(graph: Graph, source: Manifest, target: Manifest) -> tuple[CommitRecord, str, str]:

@@ -131,7 +131,10 @@ class GraphTransaction:
         pending.tables.append(rows_of_table(pending.declaration, table))
 
     def _write(self, objects: Declared | Iterable[Declared], *, new: bool) -> None:
-        for obj in [objects] if isinstance(objects, Declared) else objects:
+        given = [objects] if isinstance(objects, Declared) else objects
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            raise TypeError(f"a transaction takes entities and relations, not {objects!r}")
+        for obj in given:
             if not isinstance(obj, Declared):
                 raise TypeError(f"a transaction takes entities and relations, not {obj!r}")
             self._of(type(obj)).write(obj, new=new)

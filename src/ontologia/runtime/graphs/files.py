@@ -32,7 +32,9 @@ def read_lines(path: Path, types: Types) -> Iterator[Declared]:
         raise GraphValidationError(f"{path} was refused", problems)
 
 
-def _object(content: Mapping[str, Any], types: Types) -> Declared:
+def _object(content: Any, types: Types) -> Declared:
+    if not isinstance(content, dict) or not isinstance(content.get("data", {}), dict):
+        raise ValueError("it is no object with data; a node has type and data, an edge has edge, from, to and data")
     data = dict(content.get("data", {}))
     if "type" in content:
         declaration = _declaration(types, ("entity", content["type"]))

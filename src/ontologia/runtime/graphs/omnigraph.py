@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -22,6 +23,7 @@ from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.schema_files import STATE
 from ontologia.omnigraph.snapshots import Snapshot, resolve, tags_of
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.graphs import loading
@@ -41,11 +43,15 @@ class GraphSnapshot:
     """A consistent view over all types at one commit. It stays as it is, whatever is written afterwards."""
 
     def __init__(self, graph: Graph, manifest: Manifest) -> None:
-        self._engine = GraphEngine(graph, branch=manifest.branch, commit=manifest.version - EMPTY)
+        self._graph = graph
         self._manifest = manifest
         self.branch = manifest.branch
         self.version = manifest.version
         self.commit = manifest.head
+
+    @cached_property
+    def _engine(self) -> GraphEngine:
+        return GraphEngine(self._graph, branch=self.branch, commit=self.version - EMPTY)
 
     def query(self) -> QueryRoot:
         """The query builder, on this state."""
@@ -57,7 +63,7 @@ class GraphSnapshot:
         type = GraphType(declaration.schema)
         if type.key not in self._manifest.pins:
             return None
-        rows = Snapshot(self._engine.graph, self._manifest).rows_of(type.key, [id_from_key(declaration, key)])
+        rows = Snapshot(self._graph, self._manifest).rows_of(type.key, [id_from_key(declaration, key)])
         if not rows.num_rows:
             return None
         found = type.from_graph(rows).to_pylist()[0]
@@ -73,7 +79,7 @@ class GraphSnapshot:
 
     def to_arrow(self, cls: type[Declared], columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a type as Lance has them: ids, then fields."""
-        return Snapshot(self._engine.graph, self._manifest).read(key_of(cls.__declaration__.ref), columns)
+        return Snapshot(self._graph, self._manifest).read(key_of(cls.__declaration__.ref), columns)
 
     def count(self, cls: type[Declared]) -> int:
         """How many rows a type has, from the catalog alone."""
@@ -94,6 +100,7 @@ class Omnigraph:
     def __init__(self, graph: Graph, types: Iterable[type[Declared]] | None = None, actor: str | None = None) -> None:
         self._graph = graph
         self._actor = actor
+        self._engines: dict[str, GraphEngine] = {}  #: by branch: they keep compiled statements
         self.declarations: dict[TypeRef, Declaration] = {}
         for cls in types or ():
             declaration = getattr(cls, "__declaration__", None)
@@ -115,7 +122,8 @@ class Omnigraph:
         storage_options(objects)  # where graphs cannot be is said before anything is asked of the place
         found = next(iter(objects.list()), None)
         if found is not None:
-            raise ValidationError(f"{objects.uri} holds {found.key} already; a graph is made in an empty place")
+            held = "a graph" if objects.exists(STATE) else found.key
+            raise ValidationError(f"{objects.uri} holds {held} already: open it, or make a graph in an empty place")
         graph = cls(Graph.init(objects, config), types, actor)
         if graph.declarations:
             graph._register()
@@ -271,7 +279,10 @@ class Omnigraph:
         """The query builder on a branch, or on a commit of it."""
         if commit is not None:
             return self.snapshot(commit, branch).query()
-        return QueryRoot(GraphEngine(self._graph, branch=branch))
+        if branch not in self._engines:
+            self._engines[branch] = GraphEngine(self._graph, branch=branch)
+        self._graph.manifest(branch)  # a branch that is gone is said to be so here
+        return QueryRoot(self._engines[branch])
 
     # --- schema ---
 
@@ -328,7 +339,10 @@ class Omnigraph:
         return self._graph.commit_log.recoveries()
 
     def close(self) -> None:
-        """Nothing is kept open; here so that a graph can be used as other stores are."""
+        """Let go of what queries keep. The graph can still be used, and opens it again."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
 
     def __enter__(self) -> Self:
         return self
