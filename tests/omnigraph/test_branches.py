@@ -226,6 +226,19 @@ def test_cleanup_removes_old_states_of_all_datasets_and_keeps_what_branches_inhe
         branches.delete_branch(opened, "main")
 
 
+@pytest.mark.parametrize("phase", ["B", "C"])
+def test_cleanup_keeps_what_a_pending_recovery_needs(filled, phase):
+    before = contents(filled)
+    write = lambda: put(filled, {PERSON: people(a=9), KNOWS: knows("ab", since=9)})  # noqa: E731
+    assert killed(filled, phase, PERSON if phase == "B" else "", write)
+    report = cleanup.cleanup(filled, 1, "0s", dry_run=False)
+    assert report.total > 0
+    assert len(filled.sidecars.names()) == 1
+    found = contents(reopened(filled))
+    assert (found == before) == (phase == "B")
+    assert found[PERSON]["a"]["age"] == (1 if phase == "B" else 9)
+
+
 def test_cleanup_keeps_what_is_younger_than_the_age(filled):
     for age in range(5):
         put(filled, {PERSON: people(a=age)})

@@ -10,9 +10,11 @@ from ontologia import Entity, Field, Relation
 from ontologia.errors import UninitializedStorageError, ValidationError
 from ontologia.objects import open_objects
 from ontologia.omnigraph import Omnigraph, OpenMode, branches, maintenance
+from ontologia.omnigraph.datasets import Datasets
 from ontologia.omnigraph.graph import Graph
+from ontologia.omnigraph.migrations import stamp_of
 from ontologia.omnigraph.names import fnv1a64_hex
-from support.graph_shop import KNOWS, PERSON, contents, killed, knows, new_graph, people, put, reopened
+from support.graph_shop import KNOWS, PERSON, Killed, contents, killed, knows, new_graph, people, put, reopened
 
 
 class User(Entity):
@@ -174,6 +176,33 @@ def test_a_transaction_that_changes_nothing_makes_no_version(graph):
 def test_a_second_init_is_refused(graph):
     with pytest.raises(ValidationError, match="holds a graph already"):
         Graph.init(open_objects(graph.objects.uri))
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_an_init_that_died_is_completed_by_the_next_open_or_begun_anew(root, monkeypatch, stop):
+    """Datasets are made one after the other: the manifest, commits, actors. The first makes it a graph."""
+    made, create = [], Datasets.create
+
+    def dying(*given):
+        if len(made) == stop - 1:
+            raise Killed
+        made.append(given)
+        return create(*given)
+
+    monkeypatch.setattr(Datasets, "create", dying)
+    with pytest.raises(Killed):
+        new_graph(root)
+    monkeypatch.undo()
+    graph = new_graph(root) if stop == 1 else Graph.open(open_objects(root))
+    put(graph, {PERSON: people(a=1)}, actor="ann")
+    assert [it.actor_id for it in reopened(graph).commits()] == ["ann", None]
+    assert stamp_of(graph.datasets.open("__manifest")) == 3
+
+
+def test_no_dataset_has_lances_auto_cleanup_which_would_delete_pinned_versions(graph):
+    put(graph, {PERSON: people(a=1), KNOWS: knows("aa")}, actor="ann")
+    configs = {path: graph.datasets.open(path).config() for path in dataset_paths(graph)}
+    assert [path for path, config in configs.items() if any("auto_cleanup" in key for key in config)] == []
 
 
 def test_opening_a_place_without_a_graph_says_how_to_make_one(local):

@@ -84,8 +84,11 @@ class CommitLog:
         self._recorded: set[str] = set()
 
     def create(self, genesis: CommitRecord) -> None:
-        self.datasets.create(COMMITS, _table(commits_schema(), [_commit_row(genesis)]))
-        self.datasets.create(ACTORS, _table(actors_schema(), []))
+        """Make what is not there: the commit graph with its first commit, and the actors."""
+        if self.datasets.find(COMMITS) is None:
+            self.datasets.create(COMMITS, _table(commits_schema(), [_commit_row(genesis)]))
+        if self.datasets.find(ACTORS) is None:
+            self.datasets.create(ACTORS, _table(actors_schema(), []))
 
     # --- writing ---
 

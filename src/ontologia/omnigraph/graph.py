@@ -102,6 +102,9 @@ class Graph:
     def _settle(self) -> None:
         """Migrate, then finish or undo what others left, once."""
         migrate(self.datasets)
+        manifest = self.publisher.manifest()
+        if manifest.head is not None:  # where an init died after the manifest, which makes it a graph
+            self.commit_log.create(manifest.head)
         self.recovered = self.recovery.sweep()
         self.refresh_schema_files(self.publisher.manifest())
         self._settled = True
