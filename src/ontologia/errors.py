@@ -200,6 +200,24 @@ class MissingUpgraderError(MigrationError):
         super().__init__(f"no upgrader for {steps}: register one with @upgrader(type_name, from_version=…)")
 
 
+class DiscardError(MigrationError):
+    """A migration would lose values. `values` says of which fields, by type, and in how many rows."""
+
+    code = "migration_discards"
+
+    def __init__(self, values: Mapping[str, Mapping[str, int]]) -> None:
+        self.values = {name: dict(fields) for name, fields in values.items()}
+        lost = ", ".join(
+            f"{name}.{field} in {rows:,} row{'s' if rows != 1 else ''}"
+            for name, fields in self.values.items()
+            for field, rows in fields.items()
+        )
+        super().__init__(
+            f"the migration would discard the values of {lost}: say renamed_from= where a field has another name now, "
+            "write an upgrader that keeps them, or let them go with allow_discard=True (--allow-discard)"
+        )
+
+
 # --- try again --------------------------------------------------------------------------------------------------
 
 

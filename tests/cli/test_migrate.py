@@ -80,9 +80,42 @@ def test_an_upgrader_that_fails_names_the_row_and_changes_nothing(onto, shop, tm
     assert onto("info", *shop.flags, "--json").json["head"] == 2
 
 
+def test_a_check_names_every_row_that_fails_and_writes_nothing(onto, shop, tmp_path):
+    (tmp_path / "picky.py").write_text(
+        "from ontologia import upgrader\n"
+        "@upgrader('Customer', from_version=1)\n"
+        "def fail(row):\n    raise ValueError('no idea')\n"
+    )
+    arguments = ("--models", "myapp.next_models", "--upgraders", "./picky.py", "--check")
+    answer = migrate(onto, shop, *arguments, "--json")
+    facts = answer.valid("migrate-check")
+    assert (answer.code, facts["passed"], facts["rows"], len(facts["failures"])) == (3, False, {"Customer": 5}, 5)
+    assert "5 rows of 5 cannot; nothing was written" in migrate(onto, shop, *arguments).out
+    assert onto("info", *shop.flags, "--json").json["head"] == 2
+
+
+def test_a_check_that_passes_says_so(onto, shop):
+    answer = migrate(onto, shop, *NEXT, "--check")
+    assert (answer.code, "5 rows can be carried over; nothing was written" in answer.out) == (0, True)
+
+
+def test_values_are_discarded_only_with_an_option_that_says_so(onto, shop, tmp_path):
+    (tmp_path / "fewer.py").write_text(
+        "from ontologia import Entity, Field\nclass Customer(Entity):\n    id: Field[str] = Field(primary_key=True)\n"
+    )
+    fewer = ("--models", "./fewer.py")
+    drawn = migrate(onto, shop, *fewer)
+    assert "  tier: gone from the code; its values in 5 rows are discarded" in drawn.out.splitlines()
+    assert "--allow-discard" in drawn.err
+    migrate(onto, shop, *fewer, "--apply", "--force").failed(7, "Customer.tier in 5 rows", "--allow-discard")
+    assert migrate(onto, shop, *fewer, "--apply", "--force", "--allow-discard").code == 0
+
+
 @pytest.mark.parametrize(
     ("more", "word"),
     [
+        ((*NEXT, "--check", "--apply", "--force"), "--check"),
+        ((*NEXT, "--allow-discard"), "--apply"),
         ((*NEXT, "--apply"), "--token"),
         ((*NEXT, "--token", "x"), "--apply"),
         ((*NEXT, "--force"), "--apply"),

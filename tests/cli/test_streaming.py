@@ -5,8 +5,9 @@ import json
 import pytest
 
 from ontologia.query.plan import Window
+from ontologia.runtime import pages as paging
+from ontologia.runtime.pages import pages
 from ontologia.runtime.transfer import Precondition, export_data, exporting, import_data, staging
-from ontologia.runtime.transfer.exporting import pages
 
 ENGINES = ["sqlite-v1", "sqlite-v2", "s3-v1", "s3-v2"]
 
@@ -126,8 +127,8 @@ def test_an_import_that_loses_a_race_starts_again_and_lands_once(
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_wide_rows_come_in_smaller_pages(initialized, models, name, monkeypatch):
-    monkeypatch.setattr(exporting, "FIRST_PAGE_ROWS", 4)
-    monkeypatch.setattr(exporting, "PAGE_BYTES", 100_000)
+    monkeypatch.setattr(paging, "FIRST_PAGE_ROWS", 4)
+    monkeypatch.setattr(paging, "PAGE_BYTES", 100_000)
     with initialized(name).ontology(models) as store:
         with store.session() as session:
             session.ensure(models.Customer(id=f"c{number:02}", name="x" * 50_000) for number in range(20))

@@ -107,6 +107,7 @@ def test_the_migration_commit_says_what_it_did(path):
                 "from_schema_version_id": 1,
                 "to_schema_version_id": 2,
                 "rows_rewritten": 2,
+                "change": "weakening",
             }
         ],
     }

@@ -342,3 +342,39 @@ def test_meta_as_a_function_serves_a_class_with_a_field_of_that_name():
     page = Page(id="p", meta="mine")
     page.__commit_id__ = 3
     assert meta(page) == Meta(3, "Page", key="p")
+
+
+def test_an_earlier_name_is_one_that_is_free_now():
+    with pytest.raises(TypeError, match="there is a field 'tzone' still"):
+
+        class Both(Entity):
+            id: Field[str] = Field(primary_key=True)
+            tzone: Field[str]
+            timezone: Field[str] = Field(renamed_from="tzone")
+
+    with pytest.raises(TypeError, match="cannot both be what 'tzone' was"):
+
+        class Twice(Entity):
+            id: Field[str] = Field(primary_key=True)
+            zone: Field[str] = Field(renamed_from="tzone")
+            timezone: Field[str] = Field(renamed_from="tzone")
+
+    with pytest.raises(TypeError, match="the name that the type had before, not 'Same'"):
+
+        class Same(Entity, renamed_from="Same"):
+            id: Field[str] = Field(primary_key=True)
+
+    with pytest.raises(TypeError, match="the name that the field had before, not 7"):
+
+        class Odd(Entity):
+            id: Field[str] = Field(primary_key=True, renamed_from=7)
+
+
+def test_an_earlier_name_is_no_part_of_the_fingerprint():
+    class Plain(Entity, name="Airline"):
+        id: Field[str] = Field(primary_key=True)
+
+    class Named(Entity, name="Airline", renamed_from="Carrier"):
+        id: Field[str] = Field(primary_key=True, renamed_from="code")
+
+    assert Plain.__declaration__.schema.fingerprint == Named.__declaration__.schema.fingerprint

@@ -17,6 +17,7 @@ from ontologia.files import writing
 from ontologia.objects import Location, open_objects
 from ontologia.spark import compact, migrate, read
 from ontologia.spark.care import compaction
+from ontologia.testing.conformance.renames import New, Old
 from support.spark_shop import Buys, Customer, commit, customers, head, new_store, session
 
 
@@ -148,6 +149,19 @@ def test_a_migration_on_spark_leaves_the_rows_that_the_embedded_one_leaves(spark
     assert found[0][0] == 40
     with Ontology(storage_uri=uri, entity_types=[Renamed]) as onto:
         assert onto.query().entities(Renamed).where(Renamed.id == "c39").first().names == ["Ann", "39"]
+
+
+def test_names_that_change_are_carried_over_by_executors_too(spark, folder):
+    with Ontology(storage_uri=folder, entity_types=[Old.Carrier], relation_types=[Old.Feeds]) as onto:
+        with onto.session() as opened:
+            opened.ensure([Old.Carrier(code="LH", tzone="Berlin"), Old.Carrier(code="SK", tzone="Oslo")])
+            opened.ensure(Old.Feeds(left_key="SK", right_key="LH", hub="FRA", share=40))
+    with Ontology(storage_uri=folder, entity_types=[New.Airline], relation_types=[New.Feeds]) as onto:
+        migrate(spark, onto, dry_run=False, force=True)
+        found = [(item.iata, item.timezone) for item in onto.query().entities(New.Airline).collect()]
+        (feeds,) = onto.query().relations(New.Feeds).collect()
+    assert found == [("LH", "Berlin"), ("SK", "Oslo")]
+    assert (feeds.left.timezone, feeds.airport, feeds.percent) == ("Oslo", "FRA", 40)
 
 
 def test_an_upgrader_that_fails_names_the_row_and_changes_nothing(spark, folder):

@@ -18,11 +18,14 @@ def draw_schema_diffs(
 ) -> None:
     """Type by type: fields added, removed and changed, with their types."""
     for diff in diffs:
-        face.line(str(diff.ref), "strong")
+        face.line(str(diff.ref) if diff.renamed_from is None else f"{diff.ref} (was {diff.renamed_from})", "strong")
+        for old, new in diff.renamed:
+            face.change("~", f"{old} → {new}")
         for name in diff.added:
             face.change("+", f"{name}: {_type_of(after, diff.ref, name)}")
         for name in diff.removed:
-            face.change("-", f"{name}: {_type_of(before, diff.ref, name)}")
+            stored = TypeRef(diff.ref.kind, diff.renamed_from or diff.ref.name)
+            face.change("-", f"{name}: {_type_of(before, stored, name)}")
         for change in diff.changed:
             face.change("~", str(change))
         for text in diff.identity:

@@ -24,6 +24,7 @@ BY_CODE = {
     "import_conflict": CONFLICT,
     "merge_conflict": CONFLICT,
     "drop_refused": REFUSED,
+    "migration_discards": REFUSED,
 }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ontologia.cli import exits
 from ontologia.cli.differences import draw_schema_diffs
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, CommitMeta, Models, Token, WorkEngine
@@ -14,7 +15,20 @@ from ontologia.cli.run import Run, command, metadata
 
 if TYPE_CHECKING:
     from ontologia.model import TypeRef, TypeSchema
-    from ontologia.runtime.migration import MigrationPreview, MigrationResult
+    from ontologia.runtime.migration import MigrationCheck, MigrationPreview, MigrationResult
+
+
+MEANINGS = {
+    "weakening": "old rows and old readers all stay valid",
+    "strengthening": "rows or readers of the old schema do not all stay valid",
+}
+SAID = {
+    "renamed": "was {before}; its values are kept, in {rows}",
+    "widened": "takes more values than before; those of {rows} stay",
+    "filled": "new; {rows} get the default",
+    "discarded": "gone from the code; its values in {rows} are discarded",
+    "upgraded": "whatever the upgrader makes of it, in {rows}",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -30,12 +44,20 @@ def migrate(
     apply: Apply = False,
     token: Token = None,
     force: Annotated[bool, typer.Option("--force", help="With --apply: do it without a token.")] = False,
+    allow_discard: Annotated[
+        bool, typer.Option("--allow-discard", help="With --apply: let the values of fields go that the code gave up.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run the upgraders over every row, write nothing, and name what fails.")
+    ] = False,
     engine: WorkEngine = "auto",
     meta: CommitMeta = None,
 ) -> None:
-    """Show what changed between store and code, how many rows that touches, and the token; or apply it."""
-    if (token is not None or force) and not apply:
-        raise UsageError("--token and --force are for --apply")
+    """Show what changed between store and code, what becomes of each field, and the token; or apply it."""
+    if (token is not None or force or allow_discard) and not apply:
+        raise UsageError("--token, --force and --allow-discard are for --apply")
+    if check and apply:
+        raise UsageError("--check writes nothing, so it does not go with --apply")
     if token is not None and force:
         raise UsageError("--token and --force exclude each other")
     if apply and token is None and not force:
@@ -45,6 +67,11 @@ def migrate(
     notes = metadata(meta)
     with run.store(run.model_names(models, needed=True)) as store:
         load_steps(upgraders or run.settings.upgraders)
+        if check:
+            with run.output.progress("checking"):
+                found = store.check_migration()
+            _show_check(run, found)
+            return
         stored = {ref: layout.schema for ref, layout in store.engine.catalog().layouts.items()}
         preview: Any = store.migrate(dry_run=True)
         if not apply:
@@ -57,9 +84,11 @@ def migrate(
 
                 session = run.spark()
                 with run.following(session, bar):
-                    result: Any = migrate_on_spark(session, store, dry_run=False, token=token, force=force, meta=notes)
+                    result: Any = migrate_on_spark(
+                        session, store, dry_run=False, token=token, force=force, meta=notes, allow_discard=allow_discard
+                    )
             else:
-                result = store.migrate(dry_run=False, token=token, force=force, meta=notes)
+                result = store.migrate(dry_run=False, token=token, force=force, meta=notes, allow_discard=allow_discard)
     _show_result(run, result)
 
 
@@ -75,6 +104,8 @@ def _show_preview(
         "types_requiring_upgraders": preview.types_requiring_upgraders,
         "types_schema_only": preview.types_schema_only,
         "discarded_values": preview.discarded_values,
+        "effects": {name: [effect.to_json() for effect in found] for name, found in preview.effects.items()},
+        "changes": preview.changes,
         "missing_upgraders": [{"type": name, "from_version": number} for name, number in preview.missing_upgraders],
     }
 
@@ -84,10 +115,13 @@ def _show_preview(
             return
         draw_schema_diffs(face, preview.diffs, stored, code)
         face.line(f"{counted(preview.estimated_rows, 'row')} to rewrite")
-        for name, fields in preview.discarded_values.items():
-            for field, rows in fields.items():
-                lost = f"its values in {counted(rows, 'row')} are discarded"
-                face.line(f"{name}.{field} is gone from the code: {lost}", "warning")
+        for name, change in preview.changes.items():
+            face.line(f"{name}: {MEANINGS[change]}", "dim")
+            for effect in preview.effects[name]:
+                if effect.effect in SAID:
+                    said = SAID[effect.effect].format(rows=counted(effect.rows, "row"), before=effect.before)
+                    is_lost = effect.effect == "discarded" and effect.rows > 0
+                    face.line(f"  {effect.field}: {said}", "warning" if is_lost else "dim")
         for name, number in preview.missing_upgraders:
             face.line(f"missing: an upgrader for {name} from version {number}", "bad")
         face.line(f"token: {preview.token}")
@@ -97,7 +131,24 @@ def _show_preview(
         steps = ", ".join(f"{name} from version {number}" for name, number in preview.missing_upgraders)
         run.output.warn(f"no upgrader for {steps}: the migration cannot be applied yet")
     elif preview.has_changes:
-        run.output.say(f"to apply it: the same command with --apply --token {preview.token}")
+        discards = " --allow-discard" if preview.discarded_values else ""
+        run.output.say(f"to apply it: the same command with --apply --token {preview.token}{discards}")
+
+
+def _show_check(run: Run, found: MigrationCheck) -> None:
+    facts = {"passed": found.passed, "rows": dict(found.rows.items()), "failures": found.failures}
+
+    def draw(face: Face) -> None:
+        for failure in found.failures:
+            face.line(failure, "bad")
+        if found.passed:
+            face.line(f"{counted(found.rows, 'row')} can be carried over; nothing was written", "good")
+        else:
+            face.line(f"{counted(len(found.failures), 'row')} of {found.rows:,} cannot; nothing was written")
+
+    run.output.show(facts, draw)
+    if not found.passed:
+        raise typer.Exit(exits.MISMATCH)
 
 
 def _show_result(run: Run, result: MigrationResult) -> None:

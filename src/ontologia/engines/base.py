@@ -101,10 +101,17 @@ class Catalog:
         """The differences between these schemas and the stored ones; types not stored yet are no difference."""
         found = []
         for ref, schema in schemas.items():
-            layout = self.layouts.get(ref)
-            if layout is not None and layout.schema.fingerprint != schema.fingerprint:
+            layout = self.layout_of(schema)
+            if layout is not None and (layout.ref != ref or layout.schema.fingerprint != schema.fingerprint):
                 found.append(diff(layout.schema, schema, layout.schema_version_id))
         return found
+
+    def layout_of(self, schema: TypeSchema) -> TypeLayout | None:
+        """What is stored of a type, under the name it has or, until it is migrated, under the one it had."""
+        layout = self.layouts.get(schema.ref)
+        if layout is None and schema.earlier.type is not None:
+            return self.layouts.get(TypeRef(schema.ref.kind, schema.earlier.type))
+        return layout
 
     def named(self, name: str, kind: str | None = None) -> TypeLayout:
         """The type that a name means. Whoever asks by name, in code, in the console or in Spark, asks here."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeV
 from ontologia.errors import MetadataUnavailableError
 from ontologia.model.expressions import FieldExpr, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
-from ontologia.model.schema import FieldSchema, TypeRef, TypeSchema, check_name
+from ontologia.model.schema import EarlierNames, FieldSchema, TypeRef, TypeSchema, check_name
 from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
 from ontologia.model.validation import checked, row_adapter, value_adapter
 from ontologia.model.values import key_text
@@ -62,6 +62,7 @@ class Declaration:
         self.ref = ref
         self.options = options
         self.endpoints: tuple[type[Entity], type[Entity]] | None = None
+        self.renamed_from: str | None = None
         self._names = names
         self._schema: TypeSchema | None = None
         self._adapter: TypeAdapter[dict[str, Any]] | None = None
@@ -111,9 +112,15 @@ class Declaration:
         self._check_indexes(fields)
         self._check_unique(fields)
         if self.endpoints is None:
-            return TypeSchema(self.ref, fields)
+            return TypeSchema(self.ref, fields, earlier=self._earlier_names())
         left, right = (endpoint.__declaration__.ref.name for endpoint in self.endpoints)
-        return TypeSchema(self.ref, fields, left, right, self.instance_key)
+        return TypeSchema(self.ref, fields, left, right, self.instance_key, earlier=self._earlier_names())
+
+    def _earlier_names(self) -> EarlierNames:
+        fields = {name: item.renamed_from for name, item in self.options.items() if item.renamed_from is not None}
+        ends = [endpoint.__declaration__ for endpoint in self.endpoints or ()]
+        renamed = {end.ref.name: end.renamed_from for end in ends if end.renamed_from is not None}
+        return EarlierNames(self.renamed_from, fields, renamed)
 
     def _check_indexes(self, fields: tuple[FieldSchema, ...]) -> None:
         """Text is searched in text, and neighbours are found among lists of numbers."""
@@ -268,9 +275,9 @@ class Entity(Declared):
     __entity_name__: ClassVar[str]
     __entity_fields__: ClassVar[Mapping[str, FieldOptions]]
 
-    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, renamed_from: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        declaration = declare(cls, TypeRef("entity", name or cls.__name__), defining_names())
+        declaration = declare(cls, TypeRef("entity", name or cls.__name__), defining_names(), renamed_from)
         keys = [field for field, options in declaration.options.items() if options.primary_key]
         if len(keys) != 1:
             found = "none" if not keys else " and ".join(keys)
@@ -305,9 +312,9 @@ class Relation(Declared, Generic[L, R]):
         left_key: Field[str]
         right_key: Field[str]
 
-    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, renamed_from: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        declaration = declare(cls, TypeRef("relation", name or cls.__name__), defining_names())
+        declaration = declare(cls, TypeRef("relation", name or cls.__name__), defining_names(), renamed_from)
         declaration.endpoints = _endpoints(cls)
         keys = [field for field, options in declaration.options.items() if options.instance_key]
         for field, options in declaration.options.items():
@@ -386,7 +393,9 @@ class Endpoint:
 _RESERVED = {"relation": {"left_key", "right_key", "left", "right", "instance_key"}, "entity": set[str]()}
 
 
-def declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Declaration:
+def declare(
+    cls: type[Declared], ref: TypeRef, names: Mapping[str, Any], renamed_from: str | None = None
+) -> Declaration:
     """Collect the options of a class's own fields and of those it inherits."""
     try:
         check_name(ref.name, "a stored type")
@@ -409,9 +418,31 @@ def declare(cls: type[Declared], ref: TypeRef, names: Mapping[str, Any]) -> Decl
             raise TypeError(f"{cls.__name__}.{name}: a field needs an annotation, such as {name}: Field[str] = …")
     for name in options:
         setattr(cls, name, _Attribute(name))
+    _check_earlier_names(cls, ref, options, renamed_from)
     declaration = Declaration(cls, ref, options, {**(inherited._names if inherited else {}), **names})
+    declaration.renamed_from = renamed_from
     cls.__declaration__ = declaration
     return declaration
+
+
+def _check_earlier_names(
+    cls: type[Declared], ref: TypeRef, options: Mapping[str, FieldOptions], renamed_from: str | None
+) -> None:
+    """An earlier name is one that is free now, and that one field at most had."""
+    if renamed_from is not None and (not isinstance(renamed_from, str) or renamed_from in ("", ref.name)):
+        raise TypeError(f"{cls.__name__}: renamed_from is the name that the type had before, not {renamed_from!r}")
+    taken: dict[str, str] = {}
+    for name, item in options.items():
+        old = item.renamed_from
+        if old is None:
+            continue
+        if not isinstance(old, str) or not old:
+            raise TypeError(f"{cls.__name__}.{name}: renamed_from is the name that the field had before, not {old!r}")
+        if old in options:
+            raise TypeError(f"{cls.__name__}.{name}: renamed_from={old!r}, and there is a field {old!r} still")
+        if old in taken:
+            raise TypeError(f"{cls.__name__}: {taken[old]} and {name} cannot both be what {old!r} was before")
+        taken[old] = name
 
 
 def compile_now(declaration: Declaration) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ontologia.model.schema import TypeRef, TypeSchema
@@ -43,6 +43,15 @@ class TypeSchemaDiff:
     changed: tuple[FieldChange, ...] = ()
     identity: tuple[str, ...] = ()
     stored_version: int | None = field(default=None, compare=False)
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Fields that keep their values under another name: before, and now."""
+    renamed_from: str | None = None
+    """What the type was called, where it has another name now."""
+
+    @property
+    def is_weakening(self) -> bool:
+        """Whether all old rows and all old readers stay valid: fields were added, and nothing else."""
+        return not (self.removed or self.changed or self.identity or self.renamed or self.renamed_from)
 
     @property
     def added_fields(self) -> list[str]:
@@ -68,10 +77,12 @@ class TypeSchemaDiff:
         return self.ref.name
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed or self.identity)
+        return bool(self.added) or not self.is_weakening
 
     def __str__(self) -> str:
-        parts = [f"+{name}" for name in self.added]
+        parts = [] if self.renamed_from is None else [f"was {self.renamed_from}"]
+        parts += [f"{before} → {after}" for before, after in self.renamed]
+        parts += [f"+{name}" for name in self.added]
         parts += [f"-{name}" for name in self.removed]
         parts += [f"~{change}" for change in self.changed]
         parts += list(self.identity)
@@ -87,11 +98,18 @@ class TypeSchemaDiff:
                 {"field": change.name, "stored": change.texts[0], "code": change.texts[1]} for change in self.changed
             ],
             "identity": list(self.identity),
+            "renamed": [{"from": before, "to": after} for before, after in self.renamed],
+            "renamed_from": self.renamed_from,
         }
 
 
 def diff(stored: TypeSchema, code: TypeSchema, stored_version: int | None = None) -> TypeSchemaDiff:
-    """Compare two schemas of one type. Falsy when they mean the same."""
+    """Compare two schemas of one type. Falsy when they mean the same.
+
+    Where the code says what something was called before, and the store has it so, it is compared under its new name.
+    """
+    names, before = renamed_fields(stored, code), stored.ref.name
+    stored = under_new_names(stored, code)
     old = {item.name: item for item in stored.fields}
     new = {item.name: item for item in code.fields}
     return TypeSchemaDiff(
@@ -105,6 +123,28 @@ def diff(stored: TypeSchema, code: TypeSchema, stored_version: int | None = None
         ),
         identity=tuple(_identity_changes(stored, code)),
         stored_version=stored_version,
+        renamed=tuple(names.items()),
+        renamed_from=None if before == code.ref.name else before,
+    )
+
+
+def renamed_fields(stored: TypeSchema, code: TypeSchema) -> dict[str, str]:
+    """Stored fields that the code has under another name, by the stored one; an instance key may be among them."""
+    there = {*stored.names, stored.instance_key}
+    return {old: new for new, old in code.earlier.fields.items() if old in there and new not in there}
+
+
+def under_new_names(stored: TypeSchema, code: TypeSchema) -> TypeSchema:
+    """A stored schema as it would be if names were all that changed."""
+    names, ends = renamed_fields(stored, code), {old: new for new, old in code.earlier.ends.items()}
+    key = stored.instance_key
+    return replace(
+        stored,
+        ref=code.ref,
+        fields=tuple(replace(item, name=names.get(item.name, item.name)) for item in stored.fields),
+        left=None if stored.left is None else ends.get(stored.left, stored.left),
+        right=None if stored.right is None else ends.get(stored.right, stored.right),
+        instance_key=None if key is None else names.get(key, key),
     )
 
 

@@ -24,7 +24,16 @@ MISSING: Any = _Missing()
 class FieldOptions:
     """What a declaration says about a field besides its type."""
 
-    __slots__ = ("default", "default_factory", "dimensions", "index", "instance_key", "primary_key", "unique")
+    __slots__ = (
+        "default",
+        "default_factory",
+        "dimensions",
+        "index",
+        "instance_key",
+        "primary_key",
+        "renamed_from",
+        "unique",
+    )
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class FieldOptions:
         index: bool | IndexKind = False,
         dimensions: int | None = None,
         unique: bool = False,
+        renamed_from: str | None = None,
     ) -> None:
         if default is not MISSING and default_factory is not None:
             raise TypeError("a field takes default or default_factory, not both")
@@ -50,6 +60,7 @@ class FieldOptions:
         self.index = index
         self.dimensions = dimensions
         self.unique = unique
+        self.renamed_from = renamed_from
 
     @property
     def required(self) -> bool:
@@ -84,6 +95,7 @@ else:
         endpoints apart, `index` asks the engine for an index that queries use. A graph knows kinds of them: "btree",
         "bitmap", "fts" for text that is searched, and "vector", with `dimensions`, for nearest neighbours; it also
         holds rows to `unique`: no two have the same value, however they came to be there. Null does not count.
+        `renamed_from` is what the field was called before: a migration carries its values over.
         """
 
         __slots__ = ()

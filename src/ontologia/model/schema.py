@@ -58,6 +58,20 @@ class FieldSchema:
         return cls(content["name"], content["type"], *options, content.get("unique", False))
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierNames:
+    """What a class says its type, its fields and its ends were called before. It is about the way, and not stored."""
+
+    type: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """By the new name; an instance key is among them."""
+    ends: Mapping[str, str] = field(default_factory=dict)
+    """Of a relation: entities at its ends, by the new name."""
+
+
+NO_EARLIER_NAMES = EarlierNames()
+
+
 @dataclass(frozen=True)
 class TypeSchema:
     """What is stored for a type: its fields, and for a relation the endpoint types and the instance key's name."""
@@ -68,6 +82,7 @@ class TypeSchema:
     right: str | None = None
     instance_key: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    earlier: EarlierNames = field(default=NO_EARLIER_NAMES, compare=False)
 
     def __hash__(self) -> int:
         return hash((self.ref, self.fingerprint))

@@ -13,7 +13,7 @@ from ontologia.model import Declaration, Entity, Relation, TypeRef, TypeSchema
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime import drop, migration
 from ontologia.runtime.drop import DropPreview
-from ontologia.runtime.migration import MigrationPreview, MigrationResult
+from ontologia.runtime.migration import MigrationCheck, MigrationPreview, MigrationResult
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
 
@@ -78,16 +78,31 @@ class Store:
         force: bool = False,
         upgraders: Upgraders | None = None,
         meta: Mapping[str, str] | None = None,
+        allow_discard: bool = False,
     ) -> MigrationPreview | MigrationResult:
         """Preview a migration to the declared types, or apply it with the preview's token.
 
-        Without `upgraders`, those registered with `@upgrader` are used.
+        Without `upgraders`, those registered with `@upgrader` are used. A field that the code gave up, and that has
+        values, needs `allow_discard`.
         """
         declarations = list(self._declarations.values())
         steps = registered_upgraders() if upgraders is None else upgraders
         if dry_run:
             return migration.preview(self.engine, declarations, steps)
-        return migration.apply(self.engine, declarations, steps, token=token, force=force, metadata=user_metadata(meta))
+        return migration.apply(
+            self.engine,
+            declarations,
+            steps,
+            token=token,
+            force=force,
+            metadata=user_metadata(meta),
+            allow_discard=allow_discard,
+        )
+
+    def check_migration(self, upgraders: Upgraders | None = None) -> MigrationCheck:
+        """Run the upgraders over every row without writing anything; each row that fails is reported."""
+        steps = registered_upgraders() if upgraders is None else upgraders
+        return migration.check(self.engine, list(self._declarations.values()), steps)
 
     def drop_types(
         self,

@@ -39,6 +39,7 @@ def migrate(
     force: bool = False,
     upgraders: Upgraders | None = None,
     meta: Mapping[str, str] | None = None,
+    allow_discard: bool = False,
 ) -> MigrationPreview | MigrationResult:
     """Migrate with upgraders on executors: the plan, the token, the checks and the commit are `Store.migrate`'s."""
     steps = registered_upgraders() if upgraders is None else upgraders
@@ -52,6 +53,7 @@ def migrate(
         token=token,
         force=force,
         metadata=dict(meta or {}),
+        allow_discard=allow_discard,
         rewrite=lambda transaction, step, chain: _rewrite(spark, store.engine, transaction, step, chain),
     )
 
@@ -81,7 +83,7 @@ def _rewrite(spark: SparkSession, engine: Engine, transaction: Transaction, step
         )
     _check_importable(step.declaration)
     rows = stored_rows(spark, engine, transaction.catalog, step.layout.schema, LATEST)
-    layout = transaction.activate(step.declaration.schema, step.target)
+    layout = migration.open_target(transaction, step)
     task = UpgradeTask(transaction.staging(layout), step, upgraders)
     with explained(f"migrating {layout.ref}"):
         ordered = ranged(rows, layout.ref.identity, ROWS_SORTED).sorted_by(*layout.ref.identity)

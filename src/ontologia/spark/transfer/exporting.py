@@ -12,9 +12,10 @@ from ontologia.engines.base import Engine, TypeLayout
 from ontologia.errors import StorageBackendError
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.runtime import transfer
+from ontologia.runtime.pages import column_of
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer import ExportReport, TypeExport
-from ontologia.runtime.transfer.exporting import ExportJob, Format, column_of, new_file, stem_of
+from ontologia.runtime.transfer.exporting import ExportJob, Format, new_file, stem_of
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
 from ontologia.spark.ranges import in_quick_batches, ranged

@@ -25,6 +25,7 @@ from ontologia.testing.conformance.properties import PropertyConformance
 from ontologia.testing.conformance.reads import ReadConformance
 from ontologia.testing.conformance.relations import RelationConformance
 from ontologia.testing.conformance.removals import RemovalConformance
+from ontologia.testing.conformance.renames import RenameConformance
 from ontologia.testing.conformance.sharing import SharingConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
@@ -40,6 +41,7 @@ class EngineConformance(
     WriteConformance,
     LogConformance,
     MigrationConformance,
+    RenameConformance,
     DropConformance,
     FrameConformance,
     SharingConformance,

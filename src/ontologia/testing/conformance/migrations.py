@@ -71,7 +71,7 @@ def full_name(row: Row) -> Row:
 
 
 def migrate(session: Session, **how: Any) -> MigrationResult:
-    result = session.migrate(dry_run=False, force=True, **how)
+    result = session.migrate(dry_run=False, force=True, allow_discard=True, **how)
     assert isinstance(result, MigrationResult)
     return result
 
@@ -115,7 +115,7 @@ class MigrationConformance(ConformanceSuite):
 
     def test_the_token_of_a_preview_applies_it(self, users: StoreUnderTest) -> None:
         session = users.session(V2.User)
-        result = session.migrate(dry_run=False, token=preview(session).token)
+        result = session.migrate(dry_run=False, token=preview(session).token, allow_discard=True)
         assert isinstance(result, MigrationResult)
         assert (result.success, result.types_migrated, result.rows_migrated) == (True, ["User"], 2)
 
@@ -221,6 +221,7 @@ class MigrationConformance(ConformanceSuite):
                     "from_schema_version_id": 1,
                     "to_schema_version_id": 2,
                     "rows_rewritten": 2,
+                    "change": "strengthening",
                 }
             ],
         }

@@ -1,0 +1,179 @@
+"""How the rows of each type get from the stored version to the one in code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ontologia.engines.base import Catalog, Engine, SchemaVersion, TypeLayout, unique_refused
+from ontologia.model import (
+    Declaration,
+    FieldExpr,
+    TypeRef,
+    TypeSchema,
+    TypeSchemaDiff,
+    canonical_json,
+    diff,
+    widens,
+)
+from ontologia.model.typespec import accepts_none
+from ontologia.query.aggregates import Aggregate, count
+from ontologia.query.plan import Plan
+from ontologia.runtime.fingerprints import code_fingerprint
+from ontologia.runtime.migration.effects import FieldEffect, effects_of
+from ontologia.runtime.migration.results import MigrationPreview, by_type
+from ontologia.runtime.upgraders import Upgraders
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One type's migration: from the stored version to the one in code."""
+
+    declaration: Declaration
+    layout: TypeLayout
+    difference: TypeSchemaDiff
+    target: int
+    rows: int
+    versions: Mapping[int, TypeSchema]
+    missing: list[tuple[str, int]]
+    automatic: bool
+    code: list[tuple[int, str]]
+    """The steps that somebody wrote an upgrader for, and the fingerprint of its code."""
+    discarded: dict[str, int]
+
+    @property
+    def ref(self) -> TypeRef:
+        """The type as it is stored now."""
+        return self.layout.ref
+
+    @property
+    def new_ref(self) -> TypeRef:
+        return self.declaration.ref
+
+    @property
+    def new_version(self) -> int:
+        """Under another name, versions are counted anew."""
+        return self.target if self.new_ref == self.ref else 1
+
+    @property
+    def told(self) -> bool:
+        """Whether an upgrader sees the rows, and with them what is given up."""
+        return any(number >= self.layout.schema_version_id for number, _ in self.code)
+
+    @property
+    def change(self) -> str:
+        return "weakening" if self.difference.is_weakening and self.automatic else "strengthening"
+
+    def effects(self) -> list[FieldEffect]:
+        return effects_of(
+            self.declaration.schema,
+            self.difference,
+            self.rows,
+            self.discarded,
+            told=self.told,
+            automatic=self.automatic,
+        )
+
+
+def plan_steps(
+    engine: Engine,
+    catalog: Catalog,
+    recorded: Sequence[SchemaVersion],
+    declarations: Sequence[Declaration],
+    upgraders: Upgraders,
+) -> list[Step]:
+    steps = []
+    for declaration in sorted(declarations, key=lambda item: item.ref):
+        layout = catalog.layout_of(declaration.schema)
+        if layout is None or not catalog.outdated({declaration.ref: declaration.schema}):
+            continue
+        if declaration.schema.unique and not engine.capabilities.unique_fields:
+            raise unique_refused(declaration.schema)
+        versions = {v.schema_version_id: v.schema for v in recorded if v.ref == layout.ref}
+        steps.append(plan_step(engine, catalog, declaration, layout, versions, upgraders))
+    return steps
+
+
+def plan_step(
+    engine: Engine,
+    catalog: Catalog,
+    declaration: Declaration,
+    layout: TypeLayout,
+    versions: Mapping[int, TypeSchema],
+    upgraders: Upgraders,
+) -> Step:
+    """How the rows of one type get from the stored version to the one in code."""
+    name = layout.ref.name
+    target = layout.schema_version_id + 1
+    while (name, target) in upgraders:  # the code may be several versions ahead of this store
+        target += 1
+    automatic = is_automatic(layout.schema, declaration)
+    rows = _count(engine, catalog, layout)
+    missing: list[tuple[str, int]] = []
+    if rows and not automatic:
+        first = layout.schema_version_id
+        missing = [(name, number) for number in range(first, target) if (name, number) not in upgraders]
+    numbers = [number for number in range(1, target) if (name, number) in upgraders]
+    code = [(number, code_fingerprint(upgraders[name, number])) for number in numbers]
+    change = diff(layout.schema, declaration.schema, layout.schema_version_id)
+    step = Step(declaration, layout, change, target, rows, versions, missing, automatic, code, {})
+    return step if step.told else replace(step, discarded=_discarded(engine, catalog, layout, change))
+
+
+def _discarded(engine: Engine, catalog: Catalog, layout: TypeLayout, change: TypeSchemaDiff) -> dict[str, int]:
+    """In how many rows a field that is given up has a value."""
+    fields: list[FieldExpr[Any]] = [FieldExpr(layout.ref, name, layout.schema.by_name[name]) for name in change.removed]
+    if not fields:
+        return {}
+    aggregates = tuple((item.name, Aggregate("count_where", where=item.is_not_null())) for item in fields)
+    plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=aggregates)
+    counts = [int(column[0]) for column in engine.fetch(plan, catalog=catalog).columns]
+    return {item.name: rows for item, rows in zip(fields, counts, strict=True) if rows}
+
+
+def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
+    plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=(("rows", count()),))
+    return int(engine.fetch(plan, catalog=catalog).columns[0][0])
+
+
+def is_automatic(stored: TypeSchema, declaration: Declaration) -> bool:
+    """Whether rows can be carried over without being told how: fields dropped, widened, or added with a default."""
+    change = diff(stored, declaration.schema)
+    if change.identity:
+        return False
+    columns, options = declaration.schema.by_name, declaration.options
+    fillable = all(not options[name].required or accepts_none(columns[name].spec) for name in change.added)
+    return fillable and all(widens(item.stored, item.code) for item in change.changed)
+
+
+def describe(engine: Engine, catalog: Catalog, steps: Sequence[Step]) -> MigrationPreview:
+    """The plan as callers see it. The newest commit tells this store from others at the same head."""
+    newest = [[commit.created_at, commit.runtime_id] for commit in engine.commits(limit=1)]
+    content = {
+        "head": [catalog.head, newest],
+        "types": [
+            [
+                str(step.ref),
+                step.layout.schema.fingerprint,
+                step.declaration.schema.fingerprint,
+                step.target,
+                step.code,
+                step.difference.renamed,
+            ]
+            for step in steps
+        ],
+    }
+    return MigrationPreview(
+        has_changes=bool(steps),
+        token=hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32],
+        diffs=[step.difference for step in steps],
+        estimated_rows=by_type({step.ref: step.rows for step in steps}),
+        types_requiring_upgraders=[step.ref.name for step in steps if step.rows and not step.automatic],
+        types_schema_only=[step.ref.name for step in steps if step.automatic or not step.rows],
+        missing_upgraders=[missing for step in steps for missing in step.missing],
+        discarded_values={step.ref.name: step.discarded for step in steps if step.discarded},
+        effects={step.new_ref.name: step.effects() for step in steps},
+        changes={step.new_ref.name: step.change for step in steps},
+    )
