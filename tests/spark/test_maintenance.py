@@ -152,10 +152,10 @@ def test_a_migration_on_spark_leaves_the_rows_that_the_embedded_one_leaves(spark
 
 
 def test_names_that_change_are_carried_over_by_executors_too(spark, folder):
-    with Ontology(storage_uri=folder, entity_types=[Old.Carrier], relation_types=[Old.Feeds]) as onto:
-        with onto.session() as opened:
-            opened.ensure([Old.Carrier(code="LH", tzone="Berlin"), Old.Carrier(code="SK", tzone="Oslo")])
-            opened.ensure(Old.Feeds(left_key="SK", right_key="LH", hub="FRA", share=40))
+    old = Ontology(storage_uri=folder, entity_types=[Old.Carrier], relation_types=[Old.Feeds])
+    with old, old.session() as opened:
+        opened.ensure([Old.Carrier(code="LH", tzone="Berlin"), Old.Carrier(code="SK", tzone="Oslo")])
+        opened.ensure(Old.Feeds(left_key="SK", right_key="LH", hub="FRA", share=40))
     with Ontology(storage_uri=folder, entity_types=[New.Airline], relation_types=[New.Feeds]) as onto:
         migrate(spark, onto, dry_run=False, force=True)
         found = [(item.iata, item.timezone) for item in onto.query().entities(New.Airline).collect()]
