@@ -8,8 +8,10 @@ import pytest
 
 from ontologia.apiary.cells import FLOOR_BYTES, CellSizing, statistics
 from ontologia.apiary.names import partition_folder
+from ontologia.apiary.partitions import split
 from ontologia.apiary.values import partition_text, partition_value
 from ontologia.errors import FrameSchemaError, PartitionLimitError
+from ontologia.files.writing import repeating_columns
 from support.frames import NAME, apiary, cells_at, ids, readings, sensors
 
 
@@ -172,3 +174,25 @@ def test_a_partition_value_that_is_no_finite_number_is_refused(ap):
     frame = sensors(ap, partition_by=["temp"])
     with pytest.raises(FrameSchemaError, match="cannot be nan"):
         frame.write(readings(("n", float("nan"), 1)))
+
+
+def test_rows_of_partitions_are_gathered_from_tables_of_any_size(monkeypatch):
+    monkeypatch.setattr("ontologia.apiary.partitions.GATHERED_BYTES", 100)
+    table = pa.table({"p": [f"p{n % 3}" for n in range(1000)], "n": range(1000)})
+    found = {group.values["p"]: group.table().column("n").to_pylist() for group in split(table, ["p"])}
+    assert found == {f"p{k}": list(range(k, 1000, 3)) for k in range(3)}
+
+
+def test_a_dictionary_is_made_only_for_columns_whose_values_come_again():
+    rows = 50_000
+    table = pa.table(
+        {
+            "id": pa.array(range(rows)),
+            "kind": pa.array([f"kind {n % 7}" for n in range(rows)]),
+            "sorted": pa.array([n // 5000 for n in range(rows)]),
+            "text": pa.array([f"text {n}" for n in range(rows)]),
+            "half": pa.array([1.0] * rows, pa.float16()),
+        }
+    )
+    assert repeating_columns(table) == ["kind", "sorted", "half"]
+    assert repeating_columns(table.slice(0, 10)) == table.column_names

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+GATHERED_BYTES = 1 << 30
+
+
 @dataclass(frozen=True)
 class Group:
     """The rows of one partition. They are gathered when they are asked for, by whoever writes them."""
@@ -27,19 +30,33 @@ class Group:
         return self._table.num_rows if self._rows is None else len(self._rows)
 
     def table(self) -> pa.Table:
-        return self._table if self._rows is None else self._table.take(self._rows)
+        return self._table if self._rows is None else _taken(self._table, self._rows)
+
+
+def _taken(table: pa.Table, rows: Any) -> pa.Table:
+    """Some rows of a table, by their numbers, in order. In halves while it is large: Arrow gathers no more than 2 GiB
+    of text at once."""
+    import numpy as np
+    import pyarrow as pa
+
+    if table.nbytes <= GATHERED_BYTES or table.num_rows < 2:
+        return table.take(pa.array(rows))
+    middle = table.num_rows // 2
+    cut = int(np.searchsorted(rows, middle))
+    halves = [(table.slice(0, middle), rows[:cut]), (table.slice(middle), rows[cut:] - middle)]
+    return pa.concat_tables([_taken(*half) for half in halves if len(half[1])])
 
 
 def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
     """One group per combination of partition values, with the rows in the order they came."""
     import numpy as np
-    import pyarrow as pa
 
     if not table.num_rows:
         return []
     if not partition_by:
         return [Group({}, table)]
-    table = table.combine_chunks()
+    if table.nbytes <= GATHERED_BYTES:
+        table = table.combine_chunks()
     codes, distinct = _codes(table, partition_by)
     texts = [
         {name: partition_text(value, name) for name, value in zip(partition_by, values, strict=True)}
@@ -50,7 +67,7 @@ def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
     parts = np.split(order.astype(np.int32) if len(order) < 1 << 31 else order, ends[:-1])
-    return [Group(values, table, pa.array(rows)) for values, rows in zip(texts, parts, strict=True)]
+    return [Group(values, table, rows) for values, rows in zip(texts, parts, strict=True)]
 
 
 def _codes(table: pa.Table, partition_by: Sequence[str]) -> tuple[Any, list[tuple[Any, ...]]]:

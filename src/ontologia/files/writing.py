@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
 SAMPLED_ROWS = 4096
+SAMPLED_RUNS = 64  # of rows that stand together: to pick rows one by one, Arrow would copy the whole column
 
 
 def parquet_writer(
@@ -38,8 +39,8 @@ def repeating_columns(rows: pa.Table) -> list[str]:
     the time to write them, and the file gets no smaller."""
     if rows.num_rows <= SAMPLED_ROWS:
         return list(rows.column_names)
-    step = rows.num_rows // SAMPLED_ROWS
-    sample = rows.take(pa.array(range(0, step * SAMPLED_ROWS, step)))
+    run = SAMPLED_ROWS // SAMPLED_RUNS
+    sample = pa.concat_tables(rows.slice(rows.num_rows * n // SAMPLED_RUNS, run) for n in range(SAMPLED_RUNS))
     return [name for name in rows.column_names if _repeats(sample.column(name))]
 
 
