@@ -263,6 +263,8 @@ class Engine(ABC):
     engine_version: ClassVar[str]
     capabilities: ClassVar[Capabilities]
     dialect: Dialect
+    page_rows: ClassVar[int] = 50_000
+    """How many rows in order of identity are worth asking for at once."""
     objects: Objects | None = None
     """The object store that rows lie in, where they do."""
 

@@ -19,6 +19,8 @@ class DuckEngine(Engine):
     """An engine with a DuckDB of its own."""
 
     dialect = DIALECTS["duckdb"]
+    page_rows = 5_000
+    """Up to here DuckDB keeps the first rows it sees and skips what comes later; beyond, it sorts all there is."""
 
     def __init__(self, location: Location) -> None:
         super().__init__(location)

@@ -13,18 +13,18 @@ from ontologia.query.plan import Order, Plan, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PAGE_ROWS, FIRST_PAGE_ROWS, PAGE_BYTES = 50_000, 5_000, 16 << 20
+FIRST_PAGE_ROWS, PAGE_BYTES = 5_000, 16 << 20
 
 
 def pages(
-    engine: Engine, schema: TypeSchema, window: Window, head: int, page_rows: int = PAGE_ROWS
+    engine: Engine, schema: TypeSchema, window: Window, head: int, page_rows: int | None = None
 ) -> Iterator[pa.Table]:
     """The rows of a window, each page after the last identity of the one before.
 
     Every version of an identity is on one page, oldest first. After the first page, the width of its rows says how
     many fit into memory at once.
     """
-    keys = _keys(schema)
+    keys, page_rows = _keys(schema), page_rows or engine.page_rows
     plan = Plan(schema.ref, {schema.ref: schema}, window, order=tuple(map(Order, keys)), limit=page_rows, stored=True)
     after: tuple[Predicate, ...] = ()
     size = min(page_rows, FIRST_PAGE_ROWS)
