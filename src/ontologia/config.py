@@ -19,7 +19,8 @@ class OntologiaConfig:
     `max_batch_size` is the number of rows one commit may write. `lock_timeout_ms` is how long a writer waits for
     another one on an embedded file; `s3_lock_timeout_ms` is the same for a bucket. `cache_directory` holds copies of
     immutable files from a bucket, up to `cache_max_bytes`; by default it is the user's cache folder. The console hands
-    maintenance that touches more than `spark_above_rows` rows to Spark.
+    maintenance that touches more than `spark_above_rows` rows to Spark. Without `sync_files`, writes to a directory do
+    not wait for the disk: what was acknowledged survives the end of the process, but no power failure.
 
     Small files of a bucket are merged once a type has `compact_after_commits` of them, or `compact_after_bytes` in
     them: after imports and pipelines by default (`auto_compact="loads"`), after sessions' commits too (`"commits"`), or
@@ -44,6 +45,7 @@ class OntologiaConfig:
     s3_duckdb_memory_limit: str = "256MB"
     cache_directory: str | None = None
     cache_max_bytes: int = 2 << 30
+    sync_files: bool = True
     spark_above_rows: int = 5_000_000
     auto_compact: Literal["loads", "commits", "never"] = "loads"
     compact_after_commits: int = 100
@@ -64,8 +66,10 @@ class OntologiaConfig:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, (int, float)) and value <= 0:
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"OntologiaConfig.{item.name} must be positive, not {value!r}")
+        if not isinstance(self.sync_files, bool):
+            raise ValueError(f"OntologiaConfig.sync_files is True or False, not {self.sync_files!r}")
         if self.auto_compact not in AUTO_COMPACT:
             raise ValueError(f"OntologiaConfig.auto_compact is {' or '.join(AUTO_COMPACT)}, not {self.auto_compact!r}")
 

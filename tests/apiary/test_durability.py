@@ -4,8 +4,10 @@ import os
 
 import pytest
 
+from ontologia.apiary import Apiary
+from ontologia.config import OntologiaConfig
 from ontologia.errors import StorageBackendError
-from support.frames import ids, readings
+from support.frames import ids, readings, sensors
 
 
 @pytest.fixture
@@ -51,6 +53,17 @@ def test_an_entry_gets_its_name_after_all_it_names_is_durable(root, frame, order
     assert {str(cell) for cell in cells} | {str(cell.parent) for cell in cells} <= before
     assert any(".aside-" in path for path in before), "the entry itself"
     assert ("sync", str(ledger)) in order[named:], "and its name, before the call returns"
+
+
+def test_nothing_is_synced_where_the_settings_say_so(tmp_path, order):
+    settings = OntologiaConfig(sync_files=False, cache_directory=str(tmp_path / "c"))
+    with Apiary("test", str(tmp_path / "scratch"), config=settings) as ap:
+        frame = sensors(ap)
+        frame.write(readings(("north", 1.0, 1), ("south", 2.0, 2)))
+        frame.delete({"id": 1})
+        frame.vacuum(older_than=0)
+        assert ids(frame.read()) == [2]
+    assert [path for what, path in order if what == "sync"] == []
 
 
 def test_a_new_partition_is_durable_in_the_folder_of_the_frame(root, frame, order):

@@ -118,6 +118,7 @@ def test_credentials_are_no_settings():
         ("s3_lease_ttl_ms", 30_000),
         ("s3_request_timeout_s", 10.0),
         ("s3_duckdb_memory_limit", "256MB"),
+        ("sync_files", True),
         ("default_namespace", "default"),
     ],
 )

@@ -38,8 +38,9 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 class FileBackend:
     """Objects as plain files under one directory, which is made at the first write."""
 
-    def __init__(self, directory: Path, lock_timeout_s: float = 10.0) -> None:
+    def __init__(self, directory: Path, lock_timeout_s: float = 10.0, *, sync_files: bool = True) -> None:
         self.directory = directory
+        self.sync_files = sync_files
         self.lock_timeout_s = lock_timeout_s
         self.root = directory.as_uri().rstrip("/")
         self.identity = self.root
@@ -111,7 +112,8 @@ class FileBackend:
             os.close(file)
 
     def sync(self, paths: Sequence[str]) -> None:
-        _sync_together(self._with_folders(paths))
+        if self.sync_files:
+            _sync_together(self._with_folders(paths))
 
     def put_if_absent(self, path: str, data: bytes, after: Sequence[str] = ()) -> str:
         if os.path.lexists(self.directory / path):  # the usual refusal, without writing anything
@@ -147,7 +149,7 @@ class FileBackend:
             with suppress(FileNotFoundError, NotADirectoryError), self._locked(folder) as handle:
                 for target in targets:
                     target.unlink(missing_ok=True)
-                os.fsync(handle)
+                self._fsync(handle)
                 self._remove_empty(folder)
 
     def sweep(self, older_than_s: float) -> int:
@@ -173,10 +175,10 @@ class FileBackend:
         try:
             try:
                 _write(file, data)
-                if ahead:
+                if ahead and self.sync_files:
                     _sync_together([aside, *ahead])
                 else:
-                    os.fsync(file)
+                    self._fsync(file)
                 etag = _etag(file, data)
             finally:
                 os.close(file)
@@ -214,7 +216,12 @@ class FileBackend:
             folder.mkdir()
         except FileExistsError:
             return
-        _sync(folder.parent)
+        if self.sync_files:
+            _sync(folder.parent)
+
+    def _fsync(self, handle: int) -> None:
+        if self.sync_files:
+            os.fsync(handle)
 
     def _linked(self, aside: Path, path: str) -> bool:
         """Give the file its name, unless that is taken, or the file system has no links."""
@@ -228,7 +235,7 @@ class FileBackend:
                 raise
             with _in_place(path):
                 aside.unlink()
-                os.fsync(folder)
+                self._fsync(folder)
             return True
         finally:
             os.close(folder)
@@ -236,7 +243,7 @@ class FileBackend:
     def _into_place(self, aside: Path, path: str, folder: int) -> None:
         os.rename(aside, self.directory / path)
         with _in_place(path):
-            os.fsync(folder)
+            self._fsync(folder)
 
     @contextmanager
     def _locked(self, folder: Path) -> Iterator[int]:

@@ -42,6 +42,7 @@ class Location:
             region=self.settings.s3_region,
             endpoint_url=self.settings.s3_endpoint_url,
             request_timeout_s=self.settings.s3_request_timeout_s,
+            sync_files=self.settings.sync_files,
         )
 
     def at(self, uri: str) -> Self:

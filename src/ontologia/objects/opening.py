@@ -26,6 +26,7 @@ def open_objects(
     endpoint_url: str | None = None,
     request_timeout_s: float = 10.0,
     allow_http: bool | None = None,
+    sync_files: bool = True,
     concurrency: int = 16,
 ) -> Objects:
     """Open the store at a URI. Nothing is sent and nothing is made until the first request.
@@ -33,7 +34,8 @@ def open_objects(
     For S3, the environment fills in what is not given: AWS_REGION (or AWS_DEFAULT_REGION),
     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_S3_FORCE_PATH_STYLE; how credentials are found
     is said in `aws.py`. What the address itself says comes before both. `request_timeout_s` is how long the store
-    may be silent; a conditional put has it as its total time. A plain path, absolute or relative, means a directory.
+    may be silent; a conditional put has it as its total time. A plain path, absolute or relative, means a directory;
+    without `sync_files`, what is written there need not survive a power failure.
     """
     parts = checked_uri(uri)
     prefix = _prefix(parts)
@@ -46,7 +48,7 @@ def open_objects(
         from ontologia.objects.files import FileBackend
 
         directory = Path(unquote(parts.path) if parts.scheme else parts.path).expanduser().resolve()
-        backend, prefix = FileBackend(directory, request_timeout_s), ""
+        backend, prefix = FileBackend(directory, request_timeout_s, sync_files=sync_files), ""
     elif parts.scheme == "s3":
         from ontologia.objects.aws import s3_backend
 
