@@ -170,4 +170,7 @@ def test_frames_in_a_bucket_are_read_written_and_compacted_by_executors(spark, s
         assert frame.compact(force=True, engine="spark").cells_removed == 2
         query = f"SELECT region, max(id) AS id FROM {NAME} GROUP BY region ORDER BY region"
         assert ap.query(query, engine="spark").to_pylist() == ap.query(query).to_pylist()
-        assert spark.read.format("ontologia").option("frame", NAME).option("versionAsOf", 1).load(uri).count() == 1
+        reader = spark.read.format("ontologia").option("frame", NAME).option("versionAsOf", 1)
+        settings = json.dumps({"cache_directory": str(tmp_path / "of executors")})
+        assert reader.option("settings", settings).load(uri).count() == 1
+        assert (tmp_path / "of executors").exists()
