@@ -5,21 +5,24 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from functools import reduce
+from typing import Any, NotRequired
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from typing_extensions import TypedDict
 
-from ontologia import OntologiaError, StorageBackendError, ValidationError, left
+from ontologia import Entity, Field, OntologiaError, Session, StorageBackendError, ValidationError, left
 from ontologia.engines import shares
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.parquet.read import shares as file_shares
 from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import Location
-from ontologia.query.plan import Window
+from ontologia.query.plan import LATEST, Window
 from ontologia.spark import read
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan, SharePartition
+from ontologia.spark.reading.rows import stored_rows
 from ontologia.spark.types import result_struct
 from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
@@ -103,6 +106,75 @@ def test_no_answer_depends_on_what_was_asked_before(spark, history, pushdown):
         )
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+
+
+def test_a_filter_and_columns_are_arguments_of_a_read(spark, history):
+    for window in WINDOWS:
+        rows = embedded(history, Customer, **window)
+        old = (Customer.age > 2) & ~Customer.tags.contains("x") | (Customer.name == "last")
+        found = read(spark, history, Customer, where=old, columns=["name", "id"], **window)
+        wanted = [row for row in rows if (row["age"] > 2 and "x" not in row["tags"]) or row["name"] == "last"]
+        assert found.columns == ["name", "id"]
+        assert sorted(map(tuple, found.collect())) == sorted((row["name"], row["id"]) for row in wanted), window
+        everything = read(spark, history, Customer, columns=["age"], **window)
+        assert sorted(row.age for row in everything.collect()) == sorted(row["age"] for row in rows)
+        assert everything.union(found.selectExpr("1L")).count() == len(rows) + len(wanted)
+    with pytest.raises(ValidationError, match="entity Customer has no column wrong; it has id, name"):
+        read(spark, history, Customer, columns=["wrong"])
+
+
+def test_tasks_filter_where_the_rows_lie_and_read_only_what_is_wanted(spark, tmp_path):
+    uri = fill(str(tmp_path / "onto.db"))
+    found = read(spark, uri, Customer, where=Customer.age > 50, columns=["id"])
+    assert [tuple(row) for row in found.collect()] == [("c9",)]
+    with open_engine(Location.of(uri)) as engine:
+        where = (Customer.age > 50) & (Customer.id.startswith("c")) & Customer.name.in_(["last", "x"])
+        rows = stored_rows(
+            spark,
+            engine,
+            engine.catalog(),
+            Customer.__declaration__.schema,
+            LATEST,
+            where=(where,),
+            only=frozenset(["id"]),
+        )
+    assert [tuple(row) for row in rows.collect()] == [("c9",)]
+
+
+class Inner(TypedDict):
+    size: int
+    at: NotRequired[datetime]
+
+
+class Shaped(Entity):
+    id: Field[str] = Field(primary_key=True)
+    parts: Field[list[Inner]]
+    by: Field[dict[str, list[float]] | None] = None
+    loose: Field[int | str | None] = None
+    anything: Field[Any] = None
+
+
+def test_structured_fields_come_as_text_as_structs_or_as_variants(spark, folder):
+    moment = datetime(2024, 1, 1, tzinfo=UTC)
+    with Session(folder, entity_types=[Shaped]) as opened:
+        parts = [{"size": 1}, {"size": 2**40, "at": moment}]
+        opened.ensure(Shaped(id="a", parts=parts, by={"x": [1.5, float("nan")]}, loose="7", anything={"k": [1]}))
+        opened.commit()
+    text = read(spark, folder, Shaped).first()
+    assert text.parts == '[{"size":1},{"at":"2024-01-01T00:00:00.000000+00:00","size":1099511627776}]'
+    row = read(spark, folder, Shaped, nested="struct").first()
+    assert [part.asDict() for part in row.parts] == [
+        {"at": None, "size": 1},
+        {"at": "2024-01-01T00:00:00.000000+00:00", "size": 2**40},
+    ]
+    assert (row.by["x"][0], row.by["x"][1] != row.by["x"][1]) == (1.5, True)
+    assert (row.loose, row.anything) == ('"7"', '{"k":[1]}')
+    found = read(spark, folder, Shaped, nested="variant").selectExpr(
+        "parts:[1].size::bigint", "loose::string", "anything:k[0]::int"
+    )
+    assert tuple(found.first()) == (2**40, "7", 1)
+    with pytest.raises(ValidationError, match="nested is one of json, struct, variant"):
+        read(spark, folder, Shaped, nested="xml")
 
 
 def test_a_dataframe_shows_the_state_it_was_made_at(spark, uri):

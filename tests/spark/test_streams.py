@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from ontologia import Entity, Field, Session, ValidationError
 from ontologia.files.key_ranges import KeyRange
+from ontologia.objects import open_objects
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.reading.changes import change_rows
@@ -186,6 +188,39 @@ def test_a_stream_whose_checkpoint_cannot_be_read_is_refused_unless_it_is_named(
 )
 def test_a_checkpoint_is_named_as_hadoop_means_it(place, uri):
     assert _uri(place) == uri
+
+
+@pytest.mark.s3
+def test_the_id_of_a_stream_is_read_from_a_checkpoint_in_a_bucket(s3_prefix):
+    open_objects(f"{s3_prefix}/checkpoint%231").put("metadata", b'{"id":"7c1f"}')
+    place = f"{s3_prefix}/checkpoint#1".replace("s3://", "s3a://")
+    assert stream_of({"checkpointLocation": place}).id == "7c1f"
+    with pytest.raises(ValidationError, match="name the stream with"):
+        stream_of({"checkpointLocation": place.replace("#1", "#2")})
+
+
+def test_compaction_and_vacuum_take_nothing_from_a_stream_that_is_behind(spark, folder, tmp_path):
+    stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
+    every_two = stream.option("maxCommitsPerBatch", "2")
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    assert delivered(every_two.load(folder), tmp_path / "checkpoint") == [[(1, "insert", "a", 1)]]
+    for age in range(2, 6):
+        commit(folder, Customer(id="a", name="Ann", age=age), Customer(id=f"k{age}", name="K", age=age))
+    with session(folder) as opened:
+        opened.repository.compact(apply=True)
+        opened.repository.vacuum(0.0, apply=True)
+    commit(folder, Customer(id="a", name="Ann", age=6))
+    with session(folder) as opened:
+        opened.repository.compact(apply=True)
+        opened.repository.vacuum(0.0, apply=True)
+    found = delivered(every_two.load(folder), tmp_path / "checkpoint")
+    assert [len(batch) for batch in found] == [4, 4, 1]
+    assert sorted(itertools.chain(*found)) == sorted(
+        [
+            *((age, "update_version", "a", age) for age in range(2, 7)),
+            *((age, "insert", f"k{age}", age) for age in range(2, 6)),
+        ]
+    )
 
 
 class Wider(Entity, name="Customer"):

@@ -26,12 +26,13 @@ from ontologia.query.plan import Window
 from ontologia.spark import tables
 from ontologia.spark.options import check_options, moment, number, truth
 from ontologia.spark.reading import rows as reading
+from ontologia.spark.reading.filters import from_text
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan
 from ontologia.spark.workers import plainly_said
 
 READ_OPTIONS = (
     *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
-    *("changes", "maxCommitsPerBatch", "stored", "branch", "settings"),
+    *("changes", "maxCommitsPerBatch", "stored", "head", "where", "branch", "settings"),
 )
 
 
@@ -145,11 +146,14 @@ class OntologiaSource(DataSource):
             _, schema = reading.resolve(engine, options["type"], options.get("kind"))
             window = self._window(engine)
             head = engine.catalog().head
+            if "head" in options:  # of the DataFrame that this one is a part of
+                head = min(head, number("head", options["head"]))
             if window.mode == "latest":  # every task must read the same state
                 window = Window("as_of", head)
             location = engine.location
         changes = truth("changes", options.get("changes", "false"))
-        return ReadPlan(location, schema, window, head, truth("stored", options.get("stored", "false")), changes)
+        stored = truth("stored", options.get("stored", "false"))
+        return ReadPlan(location, schema, window, head, stored, changes, from_text(options.get("where", "[]"), schema))
 
     def _window(self, engine: Engine) -> Window:
         options = self.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from ontologia.engines.base import SUPERSEDED_BY
@@ -49,6 +50,13 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
         fields += [StructField(name, StringType()) for name in schema.ref.identity]
     fields += [StructField(column.name, spark_type(column.spark_type)) for column in schema.columns]
     return StructType(fields)
+
+
+def narrowed(struct: StructType, names: Container[str]) -> StructType:
+    """Some of the columns."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in struct if field.name in names])
 
 
 def arrow_schema_of(struct: StructType) -> pa.Schema:

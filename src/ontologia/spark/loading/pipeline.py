@@ -33,6 +33,7 @@ from ontologia.spark.loading.staging import (
     OnInvalid,
     OnTie,
     StageTask,
+    Stored,
     patient,
     staged,
 )
@@ -273,7 +274,7 @@ class _Run:
         for load in loads[1:]:
             rows = rows.unionByName(load.rows)
         with explained(f"loading {task.layout.ref}"):
-            messages = staged(self.pipeline.spark, rows, task, self.engine.count_stored(task.layout.ref, catalog))
+            messages = staged(rows, task, Stored.of(self.engine, task.layout.ref, catalog))
         failed = next((row.error for row in messages if row.error is not None), None)
         if failed is not None:
             raise ValidationError(failed)

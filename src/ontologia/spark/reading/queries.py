@@ -79,7 +79,8 @@ class SparkSource:
         relations: dict[TypeRef, StoredRows] = {}
         for ref, schema in plan.schemas.items():
             view = f"ontologia_{uuid.uuid4().hex}"
-            views[view] = stored_rows(self.spark, self.engine, catalog, schema, plan.window)
+            where = plan.where if len(plan.schemas) == 1 and not plan.hops else ()  # else its rows have other uses
+            views[view] = stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where)
             relations[ref] = ViewRows(ref, view)
         if keys is not None:
             views[KEYS] = self.spark.createDataFrame(keys)

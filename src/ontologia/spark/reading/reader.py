@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ontologia.engines.base import Engine
 from ontologia.engines.shares import Share
-from ontologia.model import COMMIT_ID, TypeSchema, commit_column
+from ontologia.model import COMMIT_ID, Predicate, TypeSchema, commit_column
 from ontologia.objects import Location
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import OPERATION
@@ -36,6 +36,7 @@ class ReadPlan:
     head: int
     stored: bool = False
     changes: bool = False
+    where: tuple[Predicate, ...] = ()
 
     @property
     def struct(self) -> StructType:
@@ -69,7 +70,7 @@ class OntologiaReader(DataSourceReader):
     """Plans shares on the driver, files or ranges of keys, and reads them on executors.
 
     It takes no filters: Spark keeps a reader for every question to a DataFrame, and with it what it was given for
-    one of them. A typed query, or `read`, filters where the rows lie.
+    one of them. A typed query, or `read` with its `where`, filters where the rows lie.
     """
 
     def __init__(self, wanted: ReadPlan, schema: StructType) -> None:
@@ -105,7 +106,7 @@ class OntologiaReader(DataSourceReader):
         only = tuple(map(self.wanted.physical, self.names))
         if not window.deduplicated:
             only += (COMMIT_ID,)
-        return Plan(schema.ref, {schema.ref: schema}, window, stored=True, only=only, unordered=True)
+        return Plan(schema.ref, {schema.ref: schema}, window, self.wanted.where, stored=True, only=only, unordered=True)
 
 
 def to_batches(wanted: ReadPlan, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

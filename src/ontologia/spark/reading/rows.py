@@ -6,21 +6,23 @@ The driver plans with head, index and statistics before any task starts; both wa
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import SUPERSEDED_BY, Catalog, Engine, FilesInForce
 from ontologia.engines.dispatch import open_engine, parse_storage_target
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
-from ontologia.model import COMMIT_ID, Declaration, Kind, TypeRef, TypeSchema, commit_column
+from ontologia.model import COMMIT_ID, Declaration, Kind, Predicate, TypeRef, TypeSchema, commit_column
 from ontologia.objects import Location
-from ontologia.query.plan import LATEST, Window
+from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.spark import s3a
-from ontologia.spark.types import result_struct, stored_struct
+from ontologia.spark.reading.filters import is_of_one_type, to_text
+from ontologia.spark.reading.nested import Nested, structured
+from ontologia.spark.types import narrowed, result_struct, stored_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,18 +66,52 @@ def read(
     timestamp_as_of: datetime | None = None,
     history: bool = False,
     since: int | None = None,
+    where: Predicate | None = None,
+    columns: Sequence[str] | None = None,
+    nested: Nested = "json",
     config: OntologiaConfig | None = None,
 ) -> DataFrame:
     """A type as a DataFrame: the latest state, the state at a commit or a time, every version, or those since.
 
-    >>> read(spark, "s3://bucket/onto", Customer, as_of=12)          # doctest: +SKIP
+    `where` is a filter as a typed query has it, applied where the rows lie. `columns` are those that are wanted, and no
+    others are read. `nested` says how structured fields come: as JSON text, as structs, arrays and maps as far as their
+    types are declared, or as variants.
+
+    >>> read(spark, "s3://bucket/onto", Customer, as_of=12)                        # doctest: +SKIP
+    >>> read(spark, "s3://bucket/onto", Customer, where=Customer.age > 30, columns=["id"])   # doctest: +SKIP
     """
+    from ontologia.spark.reading.queries import to_spark
+
+    if nested not in get_args(Nested):
+        raise ValidationError(f"nested is one of {', '.join(get_args(Nested))}, not {nested!r}")
     location = existing(Location.of(uri, config))
     with open_engine(location) as engine:
         _, schema = resolve(engine, type_, kind)
         window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
-        rows = stored_rows(spark, engine, engine.catalog(), schema, window)
-    return _shown(rows, schema, versions=not window.deduplicated)
+        names = _wanted_names(schema, window, columns)
+        if where is not None:
+            plan = Plan(schema.ref, {schema.ref: schema}, window, (where,), unordered=True)
+            found = to_spark(spark, engine, plan)
+        else:
+            stored = _stored_names(schema, window)
+            only = frozenset(stored[name] for name in names)
+            found = _shown(stored_rows(spark, engine, engine.catalog(), schema, window, only=only), stored, names)
+    return structured(found.select(*_quoted(names)), schema, nested)
+
+
+def _wanted_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
+    """The columns of a result: all, or those that were asked for, in that order."""
+    all_ = result_struct(schema, versions=not window.deduplicated).fieldNames()
+    unknown = [name for name in columns or () if name not in all_]
+    if unknown:
+        raise ValidationError(f"{schema.ref} has no column {', '.join(unknown)}; it has {', '.join(all_)}")
+    return all_ if columns is None else list(columns)
+
+
+def _stored_names(schema: TypeSchema, window: Window) -> dict[str, str]:
+    """What is stored under which name, by the names callers know."""
+    found = {name: name for name in schema.ref.identity} | {column.name: column.physical for column in schema.columns}
+    return found if window.deduplicated else {**found, commit_column(schema): COMMIT_ID}
 
 
 def read_stream(
@@ -140,8 +176,20 @@ def window_of(
     return Window("history") if history else LATEST
 
 
-def stored_rows(spark: SparkSession, engine: Engine, catalog: Catalog, schema: TypeSchema, window: Window) -> DataFrame:
-    """The rows of a window at a head, under their stored names: identity, commit, fields."""
+def stored_rows(
+    spark: SparkSession,
+    engine: Engine,
+    catalog: Catalog,
+    schema: TypeSchema,
+    window: Window,
+    *,
+    where: Sequence[Predicate] = (),
+    only: frozenset[str] | None = None,
+) -> DataFrame:
+    """The rows of a window at a head, under their stored names: identity, commit, fields.
+
+    `where` may leave out rows, and `only` columns; Spark's own reader is told neither, it sees them in the plan.
+    """
     ref = schema.ref
     layout = catalog.layouts.get(ref)
     if layout is None:
@@ -155,7 +203,11 @@ def stored_rows(spark: SparkSession, engine: Engine, catalog: Catalog, schema: T
             return _native(spark, schema, files, paths, window)
     pinned = Window("as_of", catalog.head) if window.mode == "latest" else window
     request = SourceAddress(engine.location, ref, pinned)
-    reader = spark.read.format(FORMAT).options(**request.options()).option("stored", "true")
+    reader = spark.read.format(FORMAT).options(**request.options(), stored="true", head=str(catalog.head))
+    if where and is_of_one_type(where):
+        reader = reader.option("where", to_text(where))
+    if only:
+        reader = reader.schema(narrowed(stored_struct(schema), only))
     return reader.load(request.location.uri)
 
 
@@ -223,15 +275,11 @@ def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
     return ranked.where("__rank = 1").drop("__rank")
 
 
-def _shown(rows: DataFrame, schema: TypeSchema, *, versions: bool) -> DataFrame:
+def _shown(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> DataFrame:
     """Rows under the names callers know."""
     from pyspark.sql import functions as sql
 
-    stored = {column.name: column.physical for column in schema.columns}
-    if versions:
-        stored[commit_column(schema)] = COMMIT_ID
-    names = [field.name for field in result_struct(schema, versions=versions)]
-    return rows.select(*(sql.col(f"`{stored.get(name, name)}`").alias(name) for name in names))
+    return rows.select(*(sql.col(f"`{stored[name]}`").alias(name) for name in names))
 
 
 def _quoted(names: Sequence[str]) -> list[str]:
