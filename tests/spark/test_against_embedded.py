@@ -9,6 +9,7 @@ import datetime as dt
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,10 @@ from pyspark.sql import functions as sql
 
 from ontologia import Session
 from ontologia.runtime.intake import conversions as table
+from ontologia.runtime.loading.local import LocalPipeline
+from ontologia.runtime.loading.sources import read_source
 from ontologia.spark import Pipeline, read
+from ontologia.spark.sources import opened as opened_by_spark
 from ontologia.testing.conformance import directory, sqlite
 from ontologia.testing.differential.checking import told
 from support.spark_conversions import SETTINGS, Every, session_with, sources
@@ -162,8 +166,49 @@ def check_load(spark, tmp_path, seed: int) -> None:
         report = pipeline.commit().types["Every"]
     where = f"seed {seed}, {settings}, {given.schema.to_string()}"
     assert (report.read, report.rejected, report.inserted) == (given.num_rows, len(lost), len(rows)), where
-    with Session(uri, entity_types=[Every]) as opened:
-        assert plain(opened.query().entities(Every).to_arrow()) == sorted(rows.values(), key=repr), where
+    beside = new_store(str(tmp_path / f"{seed}-local.db"))
+    local = LocalPipeline(beside, on_invalid="quarantine").load(numbered, into=Every, order_by="at").commit()
+    assert replace(local.types["Every"], files=report.files) == report, where
+    for place in (uri, beside):
+        with Session(place, entity_types=[Every]) as opened:
+            assert plain(opened.query().entities(Every).to_arrow()) == sorted(rows.values(), key=repr), (where, place)
+
+
+def written(rng: random.Random) -> str:
+    """A CSV file with quotes, line breaks, blanks and nothing in odd places."""
+    cells = (
+        "",
+        '""',
+        "a",
+        " b ",
+        '"c,d"',
+        '"e\nf"',
+        '"g""h"',
+        '"\r\n"',
+        "ü",
+        '" "',
+        "null",
+        "NaN",
+        "'",
+        "\\",
+        '"\\"',
+        "#",
+        "i\tj",
+    )
+    lines = ["k,l,m"]
+    lines += [",".join(rng.choice(cells) for _ in range(3)) for _ in range(rng.randint(1, 12))]
+    return rng.choice(("\n", "\r\n")).join(lines) + rng.choice(("", "\n", "\n\n"))
+
+
+def test_spark_and_the_embedded_path_read_the_same_of_a_csv_file(spark, tmp_path):
+    for seed in range(12):
+        text = written(random.Random(f"csv {seed}"))
+        (tmp_path / f"{seed}.csv").write_text(text, newline="")
+        local = read_source(tmp_path / f"{seed}.csv")
+        found = opened_by_spark(spark, tmp_path / f"{seed}.csv")
+        assert found.columns == local.column_names
+        rows = sorted(map(tuple, found.collect()), key=repr)
+        assert rows == sorted((tuple(row.values()) for row in local.to_pylist()), key=repr), repr(text)
 
 
 def test_spark_loads_what_the_table_of_conversions_says(spark, tmp_path):

@@ -14,10 +14,10 @@ from pyspark.sql import functions as sql
 
 from ontologia import Entity, Field, OntologiaConfig, Session, StorageBackendError, ValidationError
 from ontologia.model import key_text
+from ontologia.runtime.intake.quarantine import QUARANTINE
+from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline
 from ontologia.spark.loading.mapping import mapped
-from ontologia.spark.loading.pipeline import TypeReport
-from ontologia.spark.loading.quarantine import QUARANTINE
 from support.spark_shop import (
     Buys,
     Customer,

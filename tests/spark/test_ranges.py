@@ -23,11 +23,11 @@ from ontologia.files import sorting, writing
 from ontologia.files.sorting import Sorter
 from ontologia.objects import Location, open_objects
 from ontologia.query.plan import LATEST
+from ontologia.runtime.intake.quarantine import Quarantine
+from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, ranges
 from ontologia.spark.loading import staging
 from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.loading.pipeline import TypeReport
-from ontologia.spark.loading.quarantine import Quarantine
 from ontologia.spark.ranges import in_quick_batches, ranged
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing

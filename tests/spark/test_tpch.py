@@ -25,8 +25,8 @@ from tpch.queries import QUERIES, register
 
 from ontologia import Ontology, avg, count, initialize_storage, sum
 from ontologia.cli import main
+from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, PipelineReport
-from ontologia.spark.loading.pipeline import TypeReport
 from support.tpch_reference import PUBLISHED, TABLES, reference
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tpch"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,9 +14,14 @@ from ontologia.cli.run import Run, command, group, metadata
 
 if TYPE_CHECKING:
     from ontologia.model import Declaration
-    from ontologia.spark.loading.pipeline import PipelineReport
+    from ontologia.runtime.intake.reports import PipelineReport
+    from ontologia.runtime.loading.local import LocalPipeline
 
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")]
+LoadEngine = Annotated[
+    Literal["auto", "local", "spark"],
+    typer.Option("--engine", help="Who loads: auto takes Spark for what is large, or needs its expressions."),
+]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties", "files")
 
 
@@ -51,9 +56,11 @@ def ingest(
     dry_run: DryRun = False,
     meta: CommitMeta = None,
     master: Master = None,
+    engine: LoadEngine = "auto",
 ) -> None:
-    """Load one file into one type, as one commit."""
-    from ontologia.spark.loading.pipeline import Pipeline, load_expressions
+    """Load one file into one type, as one commit: in process where the load is small and plain, else on Spark."""
+    from ontologia.runtime.intake.loads import load_expressions
+    from ontologia.spark.loading.pipeline import Pipeline
     from ontologia.spark.sources import check_source
 
     declarations = _declared(run, models)
@@ -65,18 +72,22 @@ def ingest(
     check_source(source, format)  # before Spark takes its time to start
     load_expressions(declaration, expressions, left=left, right=right)
     run.echo_target()
+    load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format, "order_by": order_by}
+
+    def in_process() -> LocalPipeline:
+        from ontologia.runtime.loading.local import LocalPipeline
+
+        pipeline = LocalPipeline(_target(run), run.settings.config, on_invalid, on_conflict)
+        return pipeline.load(source, into=declaration.cls, **load)
+
+    local = _local(engine, master, in_process)
+    if local is not None:
+        _show(run, local.commit(meta=metadata(meta), dry_run=dry_run))
+        return
     session = run.spark(master=master)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
-        pipeline.load(
-            source,
-            into=declaration.cls,
-            map=expressions,
-            left=left,
-            right=right,
-            format=format,
-            order_by=order_by,
-        )
+        pipeline.load(source, into=declaration.cls, **load)
         report = pipeline.commit(meta=metadata(meta), dry_run=dry_run)
     _show(run, report)
 
@@ -88,8 +99,9 @@ def run_file(
     dry_run: DryRun = False,
     meta: CommitMeta = None,
     master: Master = None,
+    engine: LoadEngine = "auto",
 ) -> None:
-    """Run a pipeline: all its loads, in one commit."""
+    """Run a pipeline: all its loads, in one commit, in process where they are small and plain, else on Spark."""
     from ontologia.spark.loading.pipeline_file import PipelineFile
 
     described = PipelineFile.read(file)
@@ -102,11 +114,29 @@ def run_file(
         )
     described.check(types)
     run.output.say(f"target: {target}")
+    local = _local(engine, master, lambda: described.local(target, types, run.settings.config))
+    if local is not None:
+        _show(run, local.commit(meta=described.meta | metadata(meta), dry_run=dry_run))
+        return
     session = run.spark(master=master, config=described.spark)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = described.pipeline(session, target, types, run.settings.config)
         report = pipeline.commit(meta=described.meta | metadata(meta), dry_run=dry_run)
     _show(run, report)
+
+
+def _local(engine: str, master: str | None, made: Callable[[], LocalPipeline]) -> LocalPipeline | None:
+    """The load in process, if that is asked for or will do; None where it is Spark's."""
+    from ontologia.runtime.loading.sources import OnlySpark
+
+    if engine == "spark" or (engine == "auto" and master is not None):
+        return None
+    try:
+        return made()
+    except OnlySpark as reason:
+        if engine == "local":
+            raise UsageError(f"--engine local: this load needs Spark, because {reason}") from None
+        return None
 
 
 def runs(run: Run, last: Annotated[int, number("--last", least=1, help="How many.")] = 10) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ontologia.runtime.intake.reports import PipelineReport
     from ontologia.spark.care.compaction import compact
     from ontologia.spark.care.migration import migrate
-    from ontologia.spark.loading.pipeline import Pipeline, PipelineReport
+    from ontologia.spark.loading.pipeline import Pipeline
     from ontologia.spark.reading.rows import read, read_stream
     from ontologia.spark.session import spark_session
     from ontologia.spark.tables import attach

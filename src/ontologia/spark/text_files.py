@@ -35,10 +35,19 @@ class Look:
     """What is known of a file from a look at its lines."""
 
     path: str
-    header: bytes
+    line: bytes
+    """The first one, with what is before its line feed."""
     is_utf8: bool
     has_open_quotes: bool
     """Whether a line ends inside quotes, so that a row goes on in the next."""
+
+    @property
+    def header(self) -> bytes:
+        return self.line.removesuffix(b"\r")
+
+    @property
+    def line_end(self) -> str:
+        return "\r\n" if self.line.endswith(b"\r") else "\n"
 
     @property
     def name(self) -> str:
@@ -52,28 +61,34 @@ def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> Dat
     """
     given = _Options({**CSV, **options})
     looks = [look for look in _looked_at(spark, place, given) if look.header]
-    if any(look.has_open_quotes for look in looks):
+    is_open = any(look.has_open_quotes for look in looks)
+    if is_open:
         given.default("multiLine", "true")
     as_bytes = not all(look.is_utf8 for look in looks) and not given.says("encoding", "charset")
     if as_bytes:
         given.default("encoding", BYTES)
     if given["header"].lower() != "true" or not looks:
         return _decoded(spark.read.format("csv").options(**given).load(place), as_bytes)
-    groups: dict[tuple[str, ...], list[Look]] = {}
+    alike: dict[tuple[tuple[str, ...], str], list[Look]] = {}
     for look in looks:
-        groups.setdefault(_columns(look, given, as_bytes), []).append(look)
-    first, *others = groups
-    for other in others:
-        if set(other) != set(first):
-            raise ValidationError(
-                f"{groups[first][0].name} has the columns {', '.join(first)}, and {groups[other][0].name} has "
-                f"{', '.join(other)}: load them one by one"
-            )
-    reader = spark.read.format("csv").options(**given)
-    if not others:
-        return _decoded(reader.load(place), as_bytes)
-    frames = [_decoded(reader.load(_paths(looks)), as_bytes) for looks in groups.values()]
+        alike.setdefault((_columns(look, given, as_bytes), look.line_end if is_open else ""), []).append(look)
+    _check_columns({look.name: columns for (columns, _), looks in alike.items() for look in looks})
+    frames = []
+    for (_, line_end), looks in alike.items():
+        options = _Options(given)
+        if line_end:  # unless it is told, Spark takes every line break inside quotes for the same
+            options.default("lineSep", line_end)
+        reader = spark.read.format("csv").options(**options)
+        frames.append(_decoded(reader.load(place if len(alike) == 1 else _paths(looks)), as_bytes))
     return reduce(lambda all_, more: all_.unionByName(more), frames)
+
+
+def _check_columns(files: Mapping[str, tuple[str, ...]]) -> None:
+    (first, columns), *others = files.items()
+    for other, names in others:
+        if set(names) != set(columns):
+            told = f"{first} has the columns {', '.join(columns)}, and {other} has {', '.join(names)}"
+            raise ValidationError(f"{told}: load them one by one")
 
 
 def read_json(spark: SparkSession, place: str, options: Mapping[str, str]) -> DataFrame:
@@ -117,15 +132,16 @@ def _looked_at(spark: SparkSession, place: str, options: _Options) -> list[Look]
         quotes = sql.length(line) - sql.length(sql.replace(line, sql.lit(quote), sql.lit("")))
     at_start = sql.when(sql.col("_metadata.file_block_start") == 0, sql.struct("place", "value"))
     kept = {name: value for name, value in options.items() if name.lower() in ABOUT_FILES}
-    lines = spark.read.format("text").options(**kept).load(place).select("value", "_metadata")
+    reader = spark.read.format("text").option("lineSep", "\n").options(**kept)
+    lines = reader.load(place).select("value", "_metadata")
     lines = lines.withColumn("place", sql.monotonically_increasing_id())
     found = lines.groupBy(sql.col("_metadata.file_path").alias("path")).agg(
-        sql.min(at_start)["value"].cast("binary").alias("header"),
+        sql.min(at_start)["value"].cast("binary").alias("line"),
         sql.bool_and(sql.is_valid_utf8(line)).alias("is_utf8"),
         sql.bool_or(quotes % 2 == 1).alias("open"),
     )
     rows = found.orderBy("path").collect()
-    return [Look(row.path, bytes(row.header or b""), row.is_utf8, row.open) for row in rows]
+    return [Look(row.path, bytes(row.line or b""), row.is_utf8, row.open) for row in rows]
 
 
 def _columns(look: Look, options: _Options, as_bytes: bool) -> tuple[str, ...]:

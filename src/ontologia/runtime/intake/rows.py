@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Union
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
 from ontologia.model.validation import value_adapter
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
-from ontologia.runtime.intake.conversions import converted, kind_of, spelled
+from ontologia.runtime.intake.conversions import converted, kind_of, refused, rule_of, spelled
 
 ORDER = "__order"
 """The column that says which row of an identity is the last."""
@@ -31,12 +31,12 @@ BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 Kind = Callable[[pa.DataType], bool]
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 TAKES: dict[str, tuple[Kind, ...]] = {
-    "str": (_is_text,),
+    "str": (is_text,),
     "int": (pa.types.is_signed_integer,),
     "float": (pa.types.is_float64, pa.types.is_float32, pa.types.is_signed_integer),
     "bool": (pa.types.is_boolean,),
@@ -45,7 +45,7 @@ TAKES: dict[str, tuple[Kind, ...]] = {
     "bytes": (pa.types.is_binary, pa.types.is_large_binary),
 }
 """Which columns fill a field as they are. Anything else is for the caller to cast: that is where values change."""
-KEYS: tuple[Kind, ...] = (_is_text, pa.types.is_signed_integer, pa.types.is_timestamp, pa.types.is_date32)
+KEYS: tuple[Kind, ...] = (is_text, pa.types.is_signed_integer, pa.types.is_timestamp, pa.types.is_date32)
 
 
 class RejectedRow(NamedTuple):
@@ -60,7 +60,8 @@ class Intake:
     """Which column of a DataFrame fills what, agreed on the driver and carried to executors.
 
     `columns` maps fields and keys to columns; `defaults` has the fields that no column fills; `json_text` names the
-    structured fields that arrive as text.
+    structured fields that arrive as text. A load also says what stands in for a value that is missing (`fallbacks`),
+    and what the ends of a relation hold (`ends`): the keys of the entities there.
     """
 
     schema: TypeSchema
@@ -69,6 +70,8 @@ class Intake:
     json_text: frozenset[str]
     checks: Mapping[str, Check]
     order_by: str | None = None
+    fallbacks: Mapping[str, Any] = field(default_factory=dict)
+    ends: Mapping[str, Column] = field(default_factory=dict)
 
     @property
     def required(self) -> frozenset[str]:
@@ -79,8 +82,8 @@ class Intake:
             if not (accepts_none(column.spec) if column.scalar is None else column.nullable)
         )
 
-    def take(self, given: pa.Table) -> tuple[pa.Table, list[RejectedRow]]:
-        """The rows that fit, named and typed as storage has them, and those that do not."""
+    def take(self, given: pa.Table, source: pa.Table | None = None) -> tuple[pa.Table, list[RejectedRow]]:
+        """The rows that fit, named and typed as storage has them, and those that do not, as `source` has them."""
 
         found = _Checked(self, given)
         fields = found.fields()
@@ -91,7 +94,7 @@ class Intake:
         if not found.reasons:
             return table, []
         kept = pa.array([row not in found.reasons for row in range(table.num_rows)])
-        return table.filter(kept), found.rejected()
+        return table.filter(kept), found.rejected(found.given if source is None else source)
 
 
 def fit_columns(
@@ -108,7 +111,7 @@ def fit_columns(
         )
     _check_kinds(schema, columns, kinds)
     structured = [column.name for column in schema.columns if column.scalar is None and column.name in columns]
-    json_text = frozenset(name for name in structured if _is_text(kinds[columns[name]]))
+    json_text = frozenset(name for name in structured if is_text(kinds[columns[name]]))
     checks = _checks(schema) if declaration is None else checks_of(declaration)
     return Intake(schema, columns, defaults, json_text, checks, order_by)
 
@@ -228,9 +231,11 @@ class _Checked:
                 given = given.set_column(place, name, mended(given.column(place), wrong))
         return given
 
-    def rejected(self) -> list[RejectedRow]:
+    def rejected(self, given: pa.Table) -> list[RejectedRow]:
         rows = sorted(self.reasons)
-        sources = self.given.take(rows).to_pylist(maps_as_pydicts="lossy")
+        given = given.take(rows)
+        shown = pa.table([_sayable(column) for column in given.columns], names=given.column_names)
+        sources = shown.to_pylist(maps_as_pydicts="lossy")
         return [
             RejectedRow(self.reasons[row], json.dumps(source, default=str, ensure_ascii=False))
             for row, source in zip(rows, sources, strict=True)
@@ -243,8 +248,12 @@ class _Checked:
             return {"entity_key": key_texts(fields[schema.by_name[schema.primary_key or ""].physical])}
         found = {}
         for name in ("left_key", "right_key"):
-            found[name] = self._present(name, key_texts(self.given.column(self.plan.columns[name])))
+            found[name] = self._present(name, key_texts(self._key(name, self.plan.columns[name])))
         return found | {"instance_key": self._instance_key()}
+
+    def _key(self, name: str, source: str) -> pa.ChunkedArray:
+        given, key = self.given.column(source), self.plan.ends.get(name)
+        return given if key is None else self._values(key, given)
 
     def _instance_key(self) -> pa.ChunkedArray:
 
@@ -257,7 +266,7 @@ class _Checked:
             keys = pc.fill_null(key_texts(given), "")
             self._flag(pc.not_equal(keys, ""), f"{self.plan.schema.ref} has no instance key")
             return keys
-        keys = self._present(name, key_texts(given))
+        keys = self._present(name, key_texts(self._key("instance_key", source)))
         self._flag(pc.equal(pc.utf8_trim(keys, characters=BLANKS), ""), f"{name}: a key must not be blank")
         return self._validated(instance_column(name), keys)
 
@@ -271,7 +280,11 @@ class _Checked:
                 value = pa.scalar(self.plan.defaults[column.name], column.arrow_type)
                 values = pa.chunked_array([pa.repeat(value, self.given.num_rows)])
             else:
-                values = self._values(column, self.given.column(source))
+                given = self.given.column(source)
+                values = self._values(column, given)
+                if column.name in self.plan.fallbacks:
+                    default = pa.scalar(self.plan.fallbacks[column.name], column.arrow_type)
+                    values = pc.if_else(pc.is_null(given), default, values)
                 if column.name in required:
                     self._present(column.name, values)
             found[column.physical] = self._validated(column, values)
@@ -284,7 +297,7 @@ class _Checked:
         values, lost = converted(column, given)
         if pc.any(lost).as_py():
             for row in pc.indices_nonzero(lost).to_pylist():
-                self.reasons.setdefault(row, f"{column.name}: cannot be stored as {column.scalar}: {given[row]}")
+                self.reasons.setdefault(row, _lost(column, given, row))
         return values
 
     def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -321,6 +334,23 @@ class _Checked:
             self.reasons.setdefault(row, reason)
 
 
+def _lost(column: Column, given: pa.ChunkedArray, row: int) -> str:
+    """What is said of a value that a field cannot take."""
+    kind, scalar = kind_of(given.type), column.scalar or "str"
+    if kind is None or rule_of(scalar, kind) is None:
+        return refused(column.name, kind or "bytes", scalar)
+    wanted = "UTF-8 text" if scalar == "str" and kind == "bytes" else scalar
+    return f"{column.name}: cannot be read as {wanted}: {_sayable(given.slice(row, 1))[0].as_py()}"
+
+
+def _sayable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values that Python can say: text with a sign for what is not UTF-8, and times, which have more years, as text."""
+    if is_text(values.type):
+        return mended(values, None)
+    is_time = pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)
+    return values.cast(pa.string()) if is_time else values
+
+
 def unreadable(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Which values have text that is not UTF-8. They are looked at one by one: only where some are known to."""
 
@@ -334,10 +364,10 @@ def unreadable(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([[is_wrong(row) for row in range(len(values))]], pa.bool_())
 
 
-def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray) -> pa.ChunkedArray:
+def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray | None) -> pa.ChunkedArray:
     """Values that can be shown: text with a sign for what cannot be read, and nothing in place of a nested value."""
 
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if wrong is not None and not is_text(values.type):
         return pc.if_else(wrong, pa.scalar(None, values.type), values)
     texts = [text and text.decode(errors="replace") for text in values.cast(pa.large_binary()).to_pylist()]
     return pa.chunked_array([texts], values.type)

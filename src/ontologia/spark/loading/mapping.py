@@ -6,8 +6,7 @@ A row that does not fit is not an error here. It gets a reason, and the pipeline
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from ontologia.model.typespec import accepts_none, has_none_inside
 from ontologia.model.values import to_utc
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
 from ontologia.runtime.intake.conversions import refused, rule_of
+from ontologia.runtime.intake.loads import end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
 from ontologia.spark.loading.conversions import Given, converted, kind_of, spelled
 from ontologia.spark.loading.suspects import suspects
@@ -56,7 +56,10 @@ def mapped(
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as sql
 
-    chosen = _chosen(source, declaration, expressions)
+    chosen = {
+        name: sql.col(f"`{name}`") if expression is None else _expression(expression)
+        for name, expression in fills(source.columns, declaration, expressions).items()
+    }
     try:
         order = sql.lit(None).cast("string") if order_by is None else _ordered(source, order_by)
         picked = source.select(  # by place: Spark takes names that differ in case alone for one
@@ -111,56 +114,6 @@ def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColu
     ]
 
 
-def check_names(declaration: Declaration, expressions: Mapping[str, Any]) -> list[str]:
-    """What a row of the type is made of. An expression for anything else is a mistake."""
-    names = [*_ends(declaration), *declaration.options]
-    unknown = set(expressions) - set(names)
-    if unknown:
-        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}; it has {', '.join(names)}")
-    return names
-
-
-def _ends(declaration: Declaration) -> list[str]:
-    return ["left_key", "right_key"] if declaration.ref.kind == "relation" else []
-
-
-def _chosen(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, SparkColumn]:
-    """Which expression fills which field; a field takes the column of its own name unless told otherwise."""
-    from pyspark.sql import functions as sql
-
-    keys, names = _ends(declaration), check_names(declaration, expressions)
-    chosen, missing, defaulted = {}, [], []
-    for name in names:
-        if name in expressions:
-            chosen[name] = _expression(expressions[name])
-        elif name in source.columns:
-            chosen[name] = sql.col(f"`{name}`")
-        elif name in keys or must_be_filled(declaration.options[name]):
-            missing.append(name)
-        else:
-            defaulted.append(name)
-    if missing:
-        have = ", ".join(source.columns)
-        raise ValidationError(
-            f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. The source has the columns {have}"
-        )
-    _check_spelling(source.columns, defaulted)
-    return chosen
-
-
-def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:
-    """A column whose name is a field's but for its case or a blank is no reason for the field's default."""
-    names = {name.casefold(): name for name in defaulted}
-    alike = {column: names[column.strip().casefold()] for column in columns if column.strip().casefold() in names}
-    if alike:
-        shown = ", ".join(f"{column!r} for {name}" for column, name in alike.items())
-        mapping = ", ".join(f'"{name}": "`{column}`"' for column, name in alike.items())
-        raise ValidationError(
-            f"the source has columns that are spelled otherwise than a field: {shown}. "
-            f"Say what they are with map={{{mapping}}}, or drop them"
-        )
-
-
 def _ordered(source: DataFrame, order_by: Any) -> SparkColumn:
     """What decides which row is the last. Text that reads as a number counts as one: in a CSV file all is text."""
     from pyspark.sql import functions as sql
@@ -208,7 +161,7 @@ def _identity(
     ends = {"left_key": "left_key", "right_key": "right_key"} | ({} if name is None else {"instance_key": name})
     keys, problems = {}, []
     for end, source in ends.items():
-        key = _end_key(declaration, end, source)
+        key = end_key(declaration, end, source)
         _check_key(key, given[source])
         value, lost = _converted(key, given[source])
         keys[end] = _key_text(source, Given(value, spark_type(key.spark_type)))
@@ -222,14 +175,6 @@ def _identity(
         blank = sql.btrim(keys["instance_key"], sql.lit(BLANKS)) == ""
         problems.append(Problem(blank, sql.lit(f"{name}: a key must not be blank")))
     return keys, problems
-
-
-def _end_key(declaration: Declaration, end: str, name: str) -> Column:
-    """What an end of a relation holds: the key of the entity there, so that both are spelled by one rule."""
-    if declaration.endpoints is None or end == "instance_key":
-        return instance_column(name)
-    entity = declaration.endpoints[end == "right_key"].__declaration__
-    return replace(entity.schema.by_name[entity.primary_key or ""], name=name)
 
 
 def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:

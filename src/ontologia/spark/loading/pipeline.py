@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Catalog, Engine, Transaction, TypeLayout, user_metadata
@@ -22,21 +22,16 @@ from ontologia.files.data_files import DataFile
 from ontologia.model import Declaration, TypeRef
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
+from ontologia.runtime.intake.comparing import COUNTS, OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.loads import check_choices, duplicates_of, load_expressions
+from ontologia.runtime.intake.quarantine import Quarantine
+from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
 from ontologia.runtime.intake.rows import ORDER
+from ontologia.runtime.loading.local import LocalPipeline
+from ontologia.runtime.loading.sources import OnlySpark
 from ontologia.spark.failures import explained
-from ontologia.spark.loading.mapping import check_names, mapped
-from ontologia.spark.loading.quarantine import Quarantine
-from ontologia.spark.loading.staging import (
-    COUNTS,
-    OnConflict,
-    OnDuplicate,
-    OnInvalid,
-    OnTie,
-    StageTask,
-    Stored,
-    patient,
-    staged,
-)
+from ontologia.spark.loading.mapping import mapped
+from ontologia.spark.loading.staging import StageTask, Stored, patient, staged
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
@@ -44,43 +39,6 @@ from ontologia.spark.workers import parts_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
-
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "on_invalid": get_args(OnInvalid),
-    "on_conflict": get_args(OnConflict),
-    "on_duplicate": get_args(OnDuplicate),
-    "on_tie": get_args(OnTie),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TypeReport:
-    """What became of the rows for one type."""
-
-    read: int = 0
-    inserted: int = 0
-    updated: int = 0
-    unchanged: int = 0
-    rejected: int = 0
-    ties: int = 0
-    """Identities of which several rows, with other values, were the last in order."""
-    files: int = 0
-
-    def plus(self, other: TypeReport) -> TypeReport:
-        return TypeReport(*(getattr(self, name) + getattr(other, name) for name in (*COUNTS, "files")))
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineReport:
-    """The outcome of a run. `commit_id` is None when nothing changed, and for a dry run."""
-
-    commit_id: int | None
-    types: dict[str, TypeReport]
-    seconds: float
-    dry_run: bool = False
-    application_id: str = ""
-    quarantine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +53,31 @@ class _Load:
 
 @dataclass(slots=True)
 class Pipeline:
-    """Loads from any number of sources, committed together.
+    """Loads from any number of sources, committed together. Without a session they run in process, if they are plain.
 
     >>> Pipeline(spark, "s3://bucket/onto").load(
     ...     "customers.csv", into=Customer, map={"id": "customer_id", "name": "trim(name)"}
     ... ).commit()                                                      # doctest: +SKIP
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     target: str | os.PathLike[str] | Location
     config: OntologiaConfig | None = None
     on_invalid: OnInvalid = "abort"
     on_conflict: OnConflict = "upsert"
     _loads: list[_Load] = field(default_factory=list)
+    _local: LocalPipeline | None = None
 
     def __post_init__(self) -> None:
         check_choices({"on_invalid": self.on_invalid, "on_conflict": self.on_conflict})
+        if self.spark is None:
+            self._local = LocalPipeline(self.target, self.config, self.on_invalid, self.on_conflict)
+
+    @property
+    def session(self) -> SparkSession:
+        if self.spark is None:
+            raise ValidationError("this pipeline has no session: make it with one, as in Pipeline(spark_session(), …)")
+        return self.spark
 
     def load(
         self,
@@ -137,13 +104,21 @@ class Pipeline:
         where the earlier ones are equal. Where all are equal, the row with the greatest values is kept, field by
         field, and the report counts it as a tie; with `on_tie="error"` that is an error.
         """
+        if self._local is not None:
+            told = {"map": map, "key": key, "left": left, "right": right, "instance_key": instance_key}
+            told |= {"format": format, "options": options, "order_by": order_by}
+            try:
+                self._local.load(source, into=into, on_duplicate=on_duplicate, on_tie=on_tie, **told)
+            except OnlySpark as reason:
+                raise ValidationError(f"this load needs a session of Spark, because {reason}") from None
+            return self
         declaration = getattr(into, "__declaration__", None)
         if not isinstance(declaration, Declaration):
             raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
         expressions = load_expressions(declaration, {**(map or {})}, **identity)
         on_duplicate = duplicates_of(order_by, on_duplicate)
-        rows = mapped(opened(self.spark, source, format, options), declaration, expressions, order_by=order_by)
+        rows = mapped(opened(self.session, source, format, options), declaration, expressions, order_by=order_by)
         check_choices({"on_tie": on_tie})
         order = None if order_by is None else rows.schema[ORDER].dataType
         load = _Load(declaration, rows, on_duplicate, on_tie, order)
@@ -171,12 +146,14 @@ class Pipeline:
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
         """Run all loads and publish them as one commit."""
+        if self._local is not None:
+            return self._local.commit(meta=meta, dry_run=dry_run)
         if not self._loads:
             raise ValidationError("nothing to commit: add a source with load() first")
         started = time.monotonic()
         metadata = user_metadata(meta)
         with open_engine(patient(Location.of(self.target, self.config))) as engine:
-            check_reach(self.spark, engine)
+            check_reach(self.session, engine)
             schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
             engine.catalog().check(schemas)
             name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -193,10 +170,10 @@ class Pipeline:
         rejected = any(report.rejected for report in reports.values())
         return PipelineReport(
             commit_id,
-            _named(reports),
+            named(reports),
             time.monotonic() - started,
             dry_run,
-            application_id(self.spark),
+            application_id(self.session),
             run.quarantine.uri if rejected and not dry_run else None,
         )
 
@@ -238,7 +215,7 @@ class _Run:
         for report in reports.values():
             total = total.plus(report)
         return {
-            "pipeline": application_id(self.pipeline.spark),
+            "pipeline": application_id(self.pipeline.session),
             "rows_read": str(total.read),
             "rows_inserted": str(total.inserted),
             "rows_updated": str(total.updated),
@@ -283,58 +260,11 @@ class _Run:
         return parts, TypeReport(**counts, files=len(parts))
 
 
-def check_choices(given: Mapping[str, Any], where: str = "") -> None:
-    """Refuse what is none of the choices that there are."""
-    for name, choice in given.items():
-        if choice not in CHOICES[name]:
-            raise ValidationError(f"{where}{name} is one of {', '.join(CHOICES[name])}, not {choice!r}")
-
-
-def load_expressions(declaration: Declaration, map: Mapping[str, Any], **identity: Any) -> dict[str, Any]:
-    """What fills which field, as a load says it. All that is wrong with it and can be seen without a source is said."""
-    expressions = {**map, **_identity(declaration, **identity)}
-    check_names(declaration, expressions)
-    return expressions
-
-
-def duplicates_of(order_by: Any, on_duplicate: OnDuplicate | None) -> OnDuplicate:
-    """What becomes of rows of one identity, as a load says it."""
-    if on_duplicate is None:
-        return "error" if order_by is None else "last"
-    check_choices({"on_duplicate": on_duplicate})
-    if on_duplicate == "last" and order_by is None:
-        raise ValidationError("on_duplicate='last' needs order_by, which says what the last is")
-    return on_duplicate
-
-
-def _identity(declaration: Declaration, **given: Any) -> dict[str, Any]:
-    """What fills the parts of an identity. A part that the type does not have is a mistake."""
-    is_entity = declaration.ref.kind == "entity"
-    parts = {
-        "key": declaration.primary_key,
-        "left": None if is_entity else "left_key",
-        "right": None if is_entity else "right_key",
-        "instance_key": declaration.instance_key,
-    }
-    said = {part: text for part, text in given.items() if text is not None}
-    unknown = [part for part in said if parts[part] is None]
-    if unknown:
-        has = ", ".join(part for part, name in parts.items() if name is not None)
-        raise ValidationError(f"{declaration.ref} has no {' and no '.join(unknown)}: its identity is {has}")
-    return {parts[part] or "": text for part, text in said.items()}
-
-
 def _order_name(kind: DataType) -> str:
     """Text travels with the number it may be, as a pair."""
     from pyspark.sql.types import StructType
 
     return "string" if isinstance(kind, StructType) else kind.simpleString()
-
-
-def _named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
-    """Reports by the name of the type, and by its kind as well where a relation is called like an entity."""
-    names = [ref.name for ref in reports]
-    return {ref.name if names.count(ref.name) == 1 else str(ref): report for ref, report in reports.items()}
 
 
 def application_id(spark: SparkSession) -> str:

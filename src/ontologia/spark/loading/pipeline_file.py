@@ -32,13 +32,15 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import Declaration
-from ontologia.spark.loading.pipeline import CHOICES, Pipeline, check_choices, duplicates_of, load_expressions
+from ontologia.runtime.intake.loads import CHOICES, check_choices, duplicates_of, load_expressions
+from ontologia.spark.loading.pipeline import Pipeline
 from ontologia.spark.sources import check_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ontologia.config import OntologiaConfig
+    from ontologia.runtime.loading.local import LocalPipeline
 
 _TABLES = {"target": {"uri", "db", "models"}, "options": {"on_invalid", "on_conflict"}, "spark": None, "meta": None}
 _IDENTITY = ("key", "left", "right", "instance_key")
@@ -145,11 +147,24 @@ class PipelineFile:
         """The pipeline it describes. `types` are the declared ones, by name."""
         self.check(types)
         pipeline = Pipeline(spark, target, config, **self.options)
-        for load in self.loads:
-            declaration = types[load["into"]]
-            rest = {name: value for name, value in load.items() if name not in ("source", "into")}
-            pipeline.load(_near(self.path, load["source"]), into=declaration.cls, **rest)
+        self._fill(pipeline, types)
         return pipeline
+
+    def local(
+        self, target: str, types: Mapping[str, Declaration], config: OntologiaConfig | None = None
+    ) -> LocalPipeline:
+        """The same in process. Raises `OnlySpark` for what cannot be done there."""
+        from ontologia.runtime.loading.local import LocalPipeline
+
+        self.check(types)
+        pipeline = LocalPipeline(target, config, **self.options)
+        self._fill(pipeline, types)
+        return pipeline
+
+    def _fill(self, pipeline: Pipeline | LocalPipeline, types: Mapping[str, Declaration]) -> None:
+        for load in self.loads:
+            rest = {name: value for name, value in load.items() if name not in ("source", "into")}
+            pipeline.load(_near(self.path, load["source"]), into=types[load["into"]].cls, **rest)
 
 
 def _check_texts(place: Path, number: int, load: Mapping[str, Any]) -> None:

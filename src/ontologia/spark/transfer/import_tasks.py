@@ -16,12 +16,12 @@ from ontologia.files.sorting import identity_chunks
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location, Objects
 from ontologia.query.plan import Window
+from ontologia.runtime.intake.comparing import one_each
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.transfer.conflicts import Rules
 from ontologia.runtime.transfer.files import Readers, Split, checked_records
 from ontologia.runtime.transfer.importing import TypeImport, merged
 from ontologia.runtime.transfer.records import Identity, RecordReader
-from ontologia.spark.loading.staging import one_each
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
 if TYPE_CHECKING:

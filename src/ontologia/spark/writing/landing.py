@@ -22,8 +22,9 @@ from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.objects import ObjectNotFound, Objects
 from ontologia.query.plan import LATEST
 from ontologia.runtime.delta import OPERATION, delta
+from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolved, tally
 from ontologia.runtime.intake.rows import ORDER
-from ontologia.spark.loading.staging import COUNTS, count_ties, one_each, patient, resolved, tally
+from ontologia.spark.loading.staging import patient
 from ontologia.spark.writing.writer import StagedShare, WritePlan
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.writing import ROW_GROUP_ROWS, gather
 from ontologia.model import Declaration, TypeSchema
 from ontologia.objects import Location, Objects
+from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvalid
+from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import Intake, RejectedRow, fit_columns
-from ontologia.spark.loading.quarantine import Quarantine
-from ontologia.spark.loading.staging import OnConflict, OnDuplicate, OnInvalid
 from ontologia.spark.reading.rows import resolve
 from ontologia.spark.types import arrow_schema_of
 from ontologia.spark.workers import plainly_said

@@ -1,0 +1,96 @@
+"""What becomes of rows that fit: each identity once, and what the store has of it already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ontologia.errors import ValidationError
+from ontologia.model import TypeRef
+from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
+from ontologia.runtime.intake.rows import ORDER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OnInvalid = Literal["abort", "quarantine"]
+OnDuplicate = Literal["error", "last"]
+OnTie = Literal["greatest", "error"]
+OnConflict = Literal["abort", "skip", "upsert"]
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties")
+
+
+def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
+    """Count what the delta rule found."""
+    import pyarrow.compute as pc
+
+    inserted = pc.sum(pc.equal(changed.column(OPERATION), INSERT)).as_py() or 0
+    counts["inserted"] += inserted
+    counts["updated"] += changed.num_rows - inserted
+    counts["unchanged"] += wanted - changed.num_rows
+
+
+def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:
+    """What is to be done about rows that the store has already."""
+    import pyarrow.compute as pc
+
+    if on_conflict == "upsert":
+        return changed
+    existing = pc.equal(changed.column(OPERATION), UPDATE)
+    if on_conflict == "skip":
+        return changed.filter(pc.invert(existing))
+    conflicts = changed.filter(existing)
+    if conflicts.num_rows:
+        raise ValidationError(f"{ref} {_named(conflicts, ref, 0)} exists with other values")
+    return changed
+
+
+def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Table:
+    """Each identity once: the last in order, or an error, as asked. Rows come sorted by identity and order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return table
+    keys = identity_key(table, ref.identity).combine_chunks()
+    again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+    if not pc.any(again).as_py():
+        return table
+    if on_duplicate == "error":
+        place = pc.index(again, True).as_py()
+        raise ValidationError(
+            f"{ref} {_named(table, ref, place)} occurs more than once in this load: "
+            "clean the source, or keep the last by an order column"
+        )
+    return table.filter(pa.concat_arrays([pc.invert(again), pa.array([True])]))
+
+
+def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:
+    """For how many identities two rows are the last in order, with other values. The greater values are kept.
+
+    Rows come sorted by identity, order and values, so that it is the same row however often it is asked for.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return 0
+    keys = identity_key(table, ref.identity).combine_chunks()
+    again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
+    last = pc.invert(pa.concat_arrays([again.slice(1), pa.array([False])]))
+    before = pc.indices_nonzero(pc.and_(again, last))
+    order = table.column(ORDER)
+    pairs = zip(order.take(before).to_pylist(), order.take(pc.add(before, 1)).to_pylist(), strict=True)
+    tied = before.take(pa.array([place for place, (one, two) in enumerate(pairs) if one == two], pa.int64()))
+    values = table.drop_columns([ORDER])
+    pairs = zip(values.take(tied).to_pylist(), values.take(pc.add(tied, 1)).to_pylist(), strict=True)
+    places = [row for row, (one, two) in zip(tied.to_pylist(), pairs, strict=True) if one != two]
+    if places and on_tie == "error":
+        raise ValidationError(
+            f"{ref} {_named(table, ref, places[0])} has several rows that order_by takes for the last: "
+            "add an expression to order_by that tells them apart"
+        )
+    return len(places)
+
+
+def _named(table: pa.Table, ref: TypeRef, row: int) -> str:
+    return repr("/".join(str(table.column(name)[row].as_py()) for name in ref.identity))

@@ -1,0 +1,117 @@
+"""A load as its caller says it: what fills which field, and what becomes of rows; and what is wrong with that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+from ontologia.errors import ValidationError
+from ontologia.model import Column, Declaration
+from ontologia.runtime.intake.checks import instance_column
+from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.rows import must_be_filled
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "on_invalid": get_args(OnInvalid),
+    "on_conflict": get_args(OnConflict),
+    "on_duplicate": get_args(OnDuplicate),
+    "on_tie": get_args(OnTie),
+}
+
+
+def check_choices(given: Mapping[str, Any], where: str = "") -> None:
+    """Refuse what is none of the choices that there are."""
+    for name, choice in given.items():
+        if choice not in CHOICES[name]:
+            raise ValidationError(f"{where}{name} is one of {', '.join(CHOICES[name])}, not {choice!r}")
+
+
+def load_expressions(declaration: Declaration, map: Mapping[str, Any], **identity: Any) -> dict[str, Any]:
+    """What fills which field, as a load says it. All that is wrong with it and can be seen without a source is said."""
+    expressions = {**map, **_identity(declaration, **identity)}
+    check_names(declaration, expressions)
+    return expressions
+
+
+def duplicates_of(order_by: Any, on_duplicate: OnDuplicate | None) -> OnDuplicate:
+    """What becomes of rows of one identity, as a load says it."""
+    if on_duplicate is None:
+        return "error" if order_by is None else "last"
+    check_choices({"on_duplicate": on_duplicate})
+    if on_duplicate == "last" and order_by is None:
+        raise ValidationError("on_duplicate='last' needs order_by, which says what the last is")
+    return on_duplicate
+
+
+def _identity(declaration: Declaration, **given: Any) -> dict[str, Any]:
+    """What fills the parts of an identity. A part that the type does not have is a mistake."""
+    is_entity = declaration.ref.kind == "entity"
+    parts = {
+        "key": declaration.primary_key,
+        "left": None if is_entity else "left_key",
+        "right": None if is_entity else "right_key",
+        "instance_key": declaration.instance_key,
+    }
+    said = {part: text for part, text in given.items() if text is not None}
+    unknown = [part for part in said if parts[part] is None]
+    if unknown:
+        has = ", ".join(part for part, name in parts.items() if name is not None)
+        raise ValidationError(f"{declaration.ref} has no {' and no '.join(unknown)}: its identity is {has}")
+    return {parts[part] or "": text for part, text in said.items()}
+
+
+def check_names(declaration: Declaration, expressions: Mapping[str, Any]) -> list[str]:
+    """What a row of the type is made of. An expression for anything else is a mistake."""
+    names = [*_ends(declaration), *declaration.options]
+    unknown = set(expressions) - set(names)
+    if unknown:
+        raise ValidationError(f"{declaration.ref} has no field {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+    return names
+
+
+def _ends(declaration: Declaration) -> list[str]:
+    return ["left_key", "right_key"] if declaration.ref.kind == "relation" else []
+
+
+def fills(columns: Sequence[str], declaration: Declaration, expressions: Mapping[str, Any]) -> dict[str, Any]:
+    """Which expression fills which field, None for the column of its own name; a field without either is left out."""
+    found: dict[str, Any] = {}
+    missing, defaulted = [], []
+    for name in check_names(declaration, expressions):
+        if name in expressions:
+            found[name] = expressions[name]
+        elif name in columns:
+            found[name] = None
+        elif name in _ends(declaration) or must_be_filled(declaration.options[name]):
+            missing.append(name)
+        else:
+            defaulted.append(name)
+    if missing:
+        raise ValidationError(
+            f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. "
+            f"The source has the columns {', '.join(columns)}"
+        )
+    _check_spelling(columns, defaulted)
+    return found
+
+
+def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:
+    """A column whose name is a field's but for its case or a blank is no reason for the field's default."""
+    names = {name.casefold(): name for name in defaulted}
+    alike = {column: names[column.strip().casefold()] for column in columns if column.strip().casefold() in names}
+    if alike:
+        shown = ", ".join(f"{column!r} for {name}" for column, name in alike.items())
+        mapping = ", ".join(f'"{name}": "`{column}`"' for column, name in alike.items())
+        raise ValidationError(
+            f"the source has columns that are spelled otherwise than a field: {shown}. "
+            f"Say what they are with map={{{mapping}}}, or drop them"
+        )
+
+
+def end_key(declaration: Declaration, end: str, name: str) -> Column:
+    """What an end of a relation holds: the key of the entity there, so that both are spelled by one rule."""
+    if declaration.endpoints is None or end == "instance_key":
+        return instance_column(name)
+    entity = declaration.endpoints[end == "right_key"].__declaration__
+    return replace(entity.schema.by_name[entity.primary_key or ""], name=name)

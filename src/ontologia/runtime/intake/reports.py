@@ -1,0 +1,44 @@
+"""What a load reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ontologia.model import TypeRef
+from ontologia.runtime.intake.comparing import COUNTS
+
+
+@dataclass(frozen=True, slots=True)
+class TypeReport:
+    """What became of the rows for one type."""
+
+    read: int = 0
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    rejected: int = 0
+    ties: int = 0
+    """Identities of which several rows, with other values, were the last in order."""
+    files: int = 0
+
+    def plus(self, other: TypeReport) -> TypeReport:
+        return TypeReport(*(getattr(self, name) + getattr(other, name) for name in (*COUNTS, "files")))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """The outcome of a run. `commit_id` is None when nothing changed, and for a dry run."""
+
+    commit_id: int | None
+    types: dict[str, TypeReport]
+    seconds: float
+    dry_run: bool = False
+    application_id: str = ""
+    quarantine: str | None = None
+
+
+def named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
+    """Reports by the name of the type, and by its kind as well where a relation is called like an entity."""
+    names = [ref.name for ref in reports]
+    return {ref.name if names.count(ref.name) == 1 else str(ref): report for ref, report in reports.items()}

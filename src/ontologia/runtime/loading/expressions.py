@@ -1,0 +1,57 @@
+"""The few expressions of Spark that have one meaning everywhere: columns, literals, and `trim`.
+
+All others are Spark's. Nothing is translated that could mean something else there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ontologia.runtime.loading.sources import OnlySpark
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`")
+_TEXT = re.compile(r"'([^'\\]*)'")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_TRIMMED = re.compile(r"trim\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
+
+
+def evaluated(table: pa.Table, expression: Any) -> pa.ChunkedArray:
+    """An expression over the columns of a source."""
+    if not isinstance(expression, str):
+        raise OnlySpark(f"{expression!r} is an expression of Spark")
+    text = expression.strip()
+    if found := _TRIMMED.fullmatch(text):
+        inner = evaluated(table, found[1])
+        if not pa.types.is_string(inner.type):
+            raise OnlySpark(f"{expression!r} is an expression of Spark")
+        return pc.utf8_trim(inner, " ")
+    if found := _QUOTED.fullmatch(text):
+        return _column(table, found[1].replace("``", "`"))
+    if found := _TEXT.fullmatch(text):
+        return _repeated(table, pa.scalar(found[1], pa.string()))
+    if _NUMBER.fullmatch(text):
+        return _repeated(table, pa.scalar(int(text), pa.int64()))
+    if text.lower() == "null":
+        return pa.chunked_array([pa.nulls(table.num_rows)])
+    if _NAME.fullmatch(text):
+        return _column(table, text)
+    raise OnlySpark(f"{expression!r} is an expression of Spark")
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column by its name, which ignores case as long as one column has it."""
+    if table.column_names.count(name) == 1:
+        return table.column(name)
+    alike = [column for column in table.column_names if column.lower() == name.lower()]
+    if len(alike) != 1:
+        raise OnlySpark(f"the source has no column {name!r}")
+    return table.column(alike[0])
+
+
+def _repeated(table: pa.Table, value: pa.Scalar) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.repeat(value, table.num_rows)])

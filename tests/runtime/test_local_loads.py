@@ -1,0 +1,173 @@
+"""Loads in process: the rules of the pipeline, without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from annotated_types import Ge
+
+from ontologia import Entity, Field, Relation, Session, ValidationError
+from ontologia.engines.dispatch import initialize_storage
+from ontologia.runtime.intake.reports import TypeReport
+from ontologia.runtime.loading.local import LocalPipeline
+from ontologia.runtime.loading.sources import OnlySpark, read_source
+
+
+class Person(Entity):
+    id: Field[int] = Field(primary_key=True)
+    name: Field[str]
+    age: Field[Annotated[int, Ge(0)]] = 7
+    born: Field[dt.date | None] = None
+    tags: Field[list[str]] = Field(default_factory=list)
+
+
+class Likes(Relation[Person, Person]):
+    since: Field[int | None] = None
+
+
+@pytest.fixture(params=["sqlite", "file"])
+def uri(request, tmp_path):
+    if request.param == "sqlite":
+        return str(tmp_path / "onto.db")
+    initialize_storage(storage_uri=(tmp_path / "store").as_uri())
+    return (tmp_path / "store").as_uri()
+
+
+def people(uri):
+    with Session(uri, entity_types=[Person]) as opened:
+        return {row.id: (row.name, row.age, row.born, row.tags) for row in opened.query().entities(Person).collect()}
+
+
+def test_a_file_is_loaded_compared_and_committed_once(uri, tmp_path):
+    file = tmp_path / "people.csv"
+    file.write_text('nr,name,age,born,tags\n007," Ann ",3,2024-01-02,"[""x""]"\n8,"a\nb",,,\n')
+    load = {"into": Person, "map": {"id": "nr", "name": "trim(name)"}}
+    report = LocalPipeline(uri).load(file, **load).commit(meta={"by": "me"})
+    assert report.types == {"Person": TypeReport(read=2, inserted=2)}
+    assert people(uri) == {7: ("Ann", 3, dt.date(2024, 1, 2), ["x"]), 8: ("a\nb", 7, None, [])}
+    again = LocalPipeline(uri).load(file, **load).commit()
+    assert (again.commit_id, again.types["Person"].unchanged) == (None, 2)
+    file.write_text("nr,name\n8,Bob\n9,Cy\n")
+    dry = LocalPipeline(uri).load(file, **load).commit(dry_run=True)
+    assert (dry.commit_id, dry.types["Person"]) == (None, TypeReport(read=2, inserted=1, updated=1))
+    assert len(people(uri)) == 2
+    with Session(uri, entity_types=[Person]) as opened:
+        metadata = opened.list_commits()[0]["metadata"]
+    assert (metadata["by"], metadata["pipeline"], metadata["rows_inserted"]) == ("me", "in process", "2")
+
+
+def test_ends_are_spelled_as_the_keys_they_mean(uri, tmp_path):
+    (tmp_path / "likes.csv").write_text("a,b,since\n007,7.0,1\nx,7,2\n")
+    pipeline = LocalPipeline(uri, on_invalid="quarantine").load(tmp_path / "likes.csv", into=Likes, left="a", right="b")
+    report = pipeline.commit()
+    assert report.types["Likes"] == TypeReport(read=2, inserted=1, rejected=1)
+    with Session(uri, entity_types=[Person], relation_types=[Likes]) as opened:
+        (found,) = opened.query().relations(Likes).collect()
+    assert (found.left_key, found.right_key) == ("7", "7")
+
+
+def test_rows_that_do_not_fit_stop_a_load_or_are_set_aside_with_their_source(uri, tmp_path):
+    (tmp_path / "p.csv").write_bytes(b"id,name,age,more\n1,Ann,-1,x\n2,M\xfcller,1,y\n3,Cy,4.5,\n,D,1,\n5,Eve,1,z\n")
+    with pytest.raises(ValidationError, match=r"entity Person: age: .* The source row is .*\"more\": \"x\""):
+        LocalPipeline(uri).load(tmp_path / "p.csv", into=Person).commit()
+    report = LocalPipeline(uri, on_invalid="quarantine").load(tmp_path / "p.csv", into=Person).commit()
+    assert report.types["Person"] == TypeReport(read=5, inserted=1, rejected=4)
+    folder = report.quarantine.removeprefix("file://")
+    rows = pq.read_table(f"{folder}entity-Person", partitioning=None).to_pylist()
+    assert [row["reason"].partition(":")[0] for row in rows] == ["age", "name", "age", "id"]
+    assert json.loads(rows[1]["source"]) == {"id": "2", "name": "M\ufffdller", "age": "1", "more": "y"}
+    assert set(people(uri)) == {5}
+
+
+def test_the_last_row_of_an_identity_is_kept_by_its_order_and_then_by_its_values(uri):
+    table = pa.table({"id": [1] * 5, "name": ["a", "e", "b", "d", "c"], "at": ["9", "10", "10", "10", None]})
+    with pytest.raises(ValidationError, match="occurs more than once"):
+        LocalPipeline(uri).load(table, into=Person).commit()
+    report = LocalPipeline(uri).load(table, into=Person, order_by="at").commit()
+    assert (people(uri)[1][0], report.types["Person"].ties) == ("e", 1)
+    with pytest.raises(ValidationError, match="has several rows that order_by takes for the last"):
+        LocalPipeline(uri).load(table, into=Person, order_by="at", on_tie="error").commit()
+    with pytest.raises(ValidationError, match="exists with other values"):
+        LocalPipeline(uri, on_conflict="abort").load(table.slice(0, 1), into=Person).commit()
+
+
+@pytest.mark.parametrize(
+    ("load", "reason"),
+    [
+        ({"map": {"name": "upper(name)"}}, "is an expression of Spark"),
+        ({"map": {"name": "nobody"}}, "has no column 'nobody'"),
+        ({"options": {"inferSchema": "true"}}, "options of .* are Spark's"),
+        ({"format": "avro"}, "is of no kind that is read in process"),
+    ],
+)
+def test_what_only_spark_can_do_is_left_to_it(tmp_path, load, reason):
+    (tmp_path / "p.csv").write_text("id,name\n1,Ann\n")
+    with pytest.raises(OnlySpark, match=reason):
+        LocalPipeline(str(tmp_path / "onto.db")).load(tmp_path / "p.csv", into=Person, **load)
+
+
+def test_a_wrong_load_is_refused_as_on_spark(tmp_path):
+    (tmp_path / "a.csv").write_text("id,Name\n1,Ann\n")
+    (tmp_path / "b.csv").write_text("id,name,Age\n1,Ann,2\n")
+    (tmp_path / "c.csv").write_text("id,name,name\n1,Ann,2\n")
+    (tmp_path / "d.csv").write_text("id,name\n1,Ann,2\n")
+    local = LocalPipeline(str(tmp_path / "onto.db"))
+    for name, said in {
+        "a": "nothing fills name of entity Person: map it",
+        "b": "'Age' for age",
+        "c": "has the column 'name' more than once",
+        "d": "d.csv cannot be read as CSV: .*Expected 2 columns, got 3",
+    }.items():
+        with pytest.raises(ValidationError, match=said):
+            local.load(tmp_path / f"{name}.csv", into=Person)
+    with pytest.raises(ValidationError, match="id is a key: text, a whole number, a date or a time"):
+        LocalPipeline(local.target).load(pa.table({"id": [True], "name": ["x"]}), into=Person)
+
+
+def test_files_of_several_kinds_are_read(tmp_path):
+    (tmp_path / "a.json").write_text('{"id": 1, "name": "Ann"}\n\n{"id": 2.5, "x": null}\n')
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    (tmp_path / "a.tsv").write_text("id\tname\n1\ta,b\n")
+    (tmp_path / "b1.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "b2.csv").write_text("name,id\nb,2\n")
+    (tmp_path / "b3.csv").write_text("")
+    assert read_source(tmp_path / "a.json").to_pydict() == {"id": [1.0, 2.5], "name": ["Ann", None], "x": [None, None]}
+    assert read_source(tmp_path / "a.parquet").to_pydict() == {"id": [1]}
+    assert read_source(tmp_path / "a.tsv").to_pydict() == {"id": ["1"], "name": ["a,b"]}
+    assert read_source(str(tmp_path / "b*.csv")).to_pydict() == {"id": ["1", "2"], "name": ["a", "b"]}
+    (tmp_path / "bad.json").write_text('{"id": 1}\n{"id": \n')
+    with pytest.raises(ValidationError, match=r"bad.json, line 2: cannot be read as JSON"):
+        read_source(tmp_path / "bad.json")
+
+
+def test_a_small_load_in_the_console_starts_no_spark(tmp_path):
+    (tmp_path / "models.py").write_text(
+        "from ontologia import Entity, Field\n\n\nclass Person(Entity):\n"
+        "    id: Field[int] = Field(primary_key=True)\n    name: Field[str]\n"
+    )
+    (tmp_path / "p.csv").write_text("id,name\n" + "".join(f"{n},n{n}\n" for n in range(16)))
+    code = (
+        "import sys; from ontologia.cli import main\n"
+        "sys.argv = ['onto', 'ingest', 'p.csv', '--into', 'Person', '--models', 'models.py', '--db', 'onto.db', '--json']\n"
+        "try:\n    main()\nfinally:\n    print('pyspark' in sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["types"]["Person"]["inserted"] == 16
+    assert done.stderr.splitlines()[-1] == "False"
+
+
+def test_a_pipeline_without_a_session_runs_in_process(tmp_path):
+    pipeline = pytest.importorskip("ontologia.spark.loading.pipeline").Pipeline
+    uri = str(tmp_path / "onto.db")
+    table = pa.table({"id": [1], "name": ["a"]})
+    assert pipeline(None, uri).load(table, into=Person).commit().commit_id == 1
+    with pytest.raises(ValidationError, match=r"needs a session of Spark, because 'upper\(name\)'"):
+        pipeline(None, uri).load(table, into=Person, map={"name": "upper(name)"})
