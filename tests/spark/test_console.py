@@ -39,8 +39,9 @@ def where(uri):
     return ["--storage-uri", uri] if "://" in uri else ["--db", uri]
 
 
-def test_ingest_loads_a_file_and_its_run_is_listed(spark, uri, csv, onto):
-    words = ["ingest", csv, "--into", "Customer", *MODELS, "--map", "id=customer_id", *where(uri)]
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_ingest_loads_a_file_and_its_run_is_listed(spark, uri, csv, onto, engine):
+    words = ["ingest", csv, "--into", "Customer", *MODELS, "--map", "id=customer_id", "--engine", engine, *where(uri)]
     preview = json.loads(onto(*words, "--dry-run", "--json"))
     assert (preview["dry_run"], preview["types"]["Customer"]["inserted"], head(uri)) == (True, 2, 0)
     done = json.loads(onto(*words, "--meta", "source=crm", "--json"))

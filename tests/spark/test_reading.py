@@ -177,6 +177,13 @@ def test_structured_fields_come_as_text_as_structs_or_as_variants(spark, folder)
         read(spark, folder, Shaped, nested="xml")
 
 
+def test_what_cannot_be_none_is_said_not_to_be(spark, history):
+    nullable = {field.name: field.nullable for field in loaded(spark, history, "Customer", history="true").schema}
+    assert nullable == {"commit_id": False, "id": False, "name": False, "age": False, "tags": True, "note": True}
+    relation = {field.name: field.nullable for field in loaded(spark, history, "Buys").schema}
+    assert not any(relation.values())
+
+
 def test_a_dataframe_shows_the_state_it_was_made_at(spark, uri):
     commit(uri, Customer(id="a", name="Ann", age=1))
     frames = [

@@ -72,9 +72,10 @@ spark.stop()
 
 
 CONNECTED = """
-import sys
+import sys, tempfile
+from pathlib import Path
 from pyspark.sql import SparkSession
-from ontologia.spark import Pipeline, compact, read
+from ontologia.spark import Pipeline, attach, compact, read
 from support.spark_shop import Customer, commit, new_store, session
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 uri = new_store(sys.argv[1])
@@ -91,6 +92,14 @@ with session(uri) as store:
         assert compact(spark, store, apply=True).applied
     typed = store.query().entities(Customer).where(Customer.age > 2).order_by(Customer.id).to_spark(spark)
     assert [row.id for row in typed.collect()] == ["b", "c"]
+attach(spark, uri, "shop")
+assert [row.id for row in spark.sql("SELECT id FROM shop.Customer WHERE age > 2 ORDER BY id").collect()] == ["b", "c"]
+assert [row.id for row in read(spark, uri, Customer, where=Customer.age > 3, columns=["id"]).collect()] == ["c"]
+with tempfile.TemporaryDirectory() as folder:
+    Path(folder, "1.csv").write_text('age,name,id\\n3.0,"B\\nb",b\\n')
+    Path(folder, "2.csv").write_text("id,name,age\\nc,Cy,4\\n")
+    again = Pipeline(spark, uri).load(f"{folder}/*.csv", into=Customer).commit(dry_run=True)
+    assert (again.types["Customer"].updated, again.types["Customer"].read) == (2, 2), again
 try:
     Pipeline(spark, uri).load(frame.selectExpr("id", "name", "-age as age"), into=Customer).commit()
 except Exception as problem:

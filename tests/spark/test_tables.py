@@ -11,8 +11,9 @@ from support.spark_shop import Customer, Knows, commit, customers, new_store
 
 
 @pytest.fixture
-def shop(spark, uri):
+def shop(spark, folder):
     """A store with history, attached as a schema."""
+    uri = folder
     commit(uri, Customer(id="a", name="Ann", age=1), Knows(left_key="a", right_key="b", since=7))
     commit(uri, Customer(id="a", name="Ann", age=2), Customer(id="b", name="Bob", age=5))
     made = attach(spark, uri, "shop")

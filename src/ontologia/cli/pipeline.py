@@ -84,6 +84,7 @@ def ingest(
     if local is not None:
         _show(run, local.commit(meta=metadata(meta), dry_run=dry_run))
         return
+    _check_store(run, _target(run), [declaration])
     session = run.spark(master=master)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
@@ -118,6 +119,7 @@ def run_file(
     if local is not None:
         _show(run, local.commit(meta=described.meta | metadata(meta), dry_run=dry_run))
         return
+    _check_store(run, target, [types[load["into"]] for load in described.loads])
     session = run.spark(master=master, config=described.spark)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = described.pipeline(session, target, types, run.settings.config)
@@ -137,6 +139,15 @@ def _local(engine: str, master: str | None, made: Callable[[], LocalPipeline]) -
         if engine == "local":
             raise UsageError(f"--engine local: this load needs Spark, because {reason}") from None
         return None
+
+
+def _check_store(run: Run, target: str, declarations: Sequence[Declaration]) -> None:
+    """What is wrong with the store, or with the models for it, before Spark takes its time to start."""
+    from ontologia.engines.dispatch import open_engine
+    from ontologia.objects import Location
+
+    with open_engine(Location.of(target, run.settings.config)) as engine:
+        engine.catalog().check({declaration.ref: declaration.schema for declaration in declarations})
 
 
 def runs(run: Run, last: Annotated[int, number("--last", least=1, help="How many.")] = 10) -> None:

@@ -42,13 +42,16 @@ def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
 
 
 def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
-    """Rows as callers see them: a relation's keys, fields under their own names, the commit where rows are versions."""
+    """Rows as callers see them: a relation's keys, fields under their own names, the commit where rows are versions.
+
+    What cannot be None is said not to be.
+    """
     from pyspark.sql.types import StringType, StructField, StructType
 
-    fields = [StructField(commit_column(schema), spark_type("bigint"))] if versions else []
+    fields = [StructField(commit_column(schema), spark_type("bigint"), False)] if versions else []
     if schema.ref.kind == "relation":
-        fields += [StructField(name, StringType()) for name in schema.ref.identity]
-    fields += [StructField(column.name, spark_type(column.spark_type)) for column in schema.columns]
+        fields += [StructField(name, StringType(), False) for name in schema.ref.identity]
+    fields += [StructField(column.name, spark_type(column.spark_type), column.nullable) for column in schema.columns]
     return StructType(fields)
 
 

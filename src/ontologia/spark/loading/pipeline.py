@@ -31,7 +31,7 @@ from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.mapping import mapped
-from ontologia.spark.loading.staging import StageTask, Stored, patient, staged
+from ontologia.spark.loading.staging import StageTask, patient, staged
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
@@ -251,7 +251,7 @@ class _Run:
         for load in loads[1:]:
             rows = rows.unionByName(load.rows)
         with explained(f"loading {task.layout.ref}"):
-            messages = staged(rows, task, Stored.of(self.engine, task.layout.ref, catalog))
+            messages = staged(rows, task, self.engine.count_stored(task.layout.ref, catalog))
         failed = next((row.error for row in messages if row.error is not None), None)
         if failed is not None:
             raise ValidationError(failed)

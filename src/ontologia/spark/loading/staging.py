@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Catalog, Engine, TypeLayout
+from ontologia.engines.base import TypeLayout
 from ontologia.engines.staging import Staging
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
 from ontologia.files.sorting import Sorter, identity_chunks
 from ontologia.files.writing import gather
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import TypeSchema
 from ontologia.objects import Location
-from ontologia.query.plan import LATEST, Window
+from ontologia.query.plan import Window
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.checks import Check
 from ontologia.runtime.intake.comparing import (
@@ -49,8 +49,6 @@ STAGED = Message({**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint")})
 ROWS_SORTED, ROWS_COMPARED = 1_000_000, 500_000
 """How many rows a task takes: those that Spark sorts pass through, those that are compared are held."""
 REJECTED_HELD = 50_000
-ROWS_READ, BYTES_READ = 2_000_000, 256 << 20
-"""How much of the store a task reads at a time to compare with: rows, and bytes as files have them."""
 
 
 def patient(location: Location) -> Location:
@@ -84,8 +82,6 @@ class StageTask:
     checks: Mapping[str, Check] = field(default_factory=dict)
     dense: bool = False
     """Whether many of the stored rows in a range of keys are wanted."""
-    rows_at_once: int = ROWS_COMPARED
-    """How many rows are compared with what lies between them in the store, so that what is read fits in memory."""
 
     @property
     def schema(self) -> TypeSchema:
@@ -106,26 +102,8 @@ class StageTask:
         return key is not None and key.scalar == "str" and key.physical not in self.checks
 
 
-class Stored(NamedTuple):
-    """How much a store has of a type, in all versions: rows, and bytes of files; of a file with an index, nothing."""
-
-    rows: int | None = None
-    bytes: int = 0
-
-    @classmethod
-    def of(cls, engine: Engine, ref: TypeRef, catalog: Catalog) -> Stored:
-        files = engine.files_in_force(ref, LATEST, catalog)
-        size = 0 if files is None else sum(file.size or 0 for file in (*files.base, *files.tail_files))
-        return cls(engine.count_stored(ref, catalog), size)
-
-    def rows_at_once(self, incoming: int) -> int:
-        """Of so many incoming rows, how many have about as much between them as a task may read at a time."""
-        parts = max((self.rows or 0) / ROWS_READ, self.bytes / BYTES_READ, 1.0)
-        return max(int(incoming / parts), 1)
-
-
-def staged(rows: DataFrame, task: StageTask, stored: Stored) -> list[Any]:
-    """Run a load's job over rows as `mapped` has them: the messages of its tasks."""
+def staged(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
+    """Run a load's job over rows as `mapped` has them: the messages of its tasks. `stored` is `Engine.count_stored`."""
     identity = task.schema.ref.identity
     if task.on_duplicate == "error":
         rows = rows.drop(ORDER)
@@ -136,11 +114,7 @@ def staged(rows: DataFrame, task: StageTask, stored: Stored) -> list[Any]:
     if task.presorted:
         after = rows.columns if task.on_duplicate == "last" else ()  # rows of equal order come in that of their values
         ready = found.sorted_by(*(name for name in dict.fromkeys((*identity, ORDER, *after)) if name in rows.columns))
-    task = replace(
-        task,
-        dense=stored.rows is not None and found.count * 8 >= stored.rows,
-        rows_at_once=stored.rows_at_once(found.count),
-    )
+    task = replace(task, dense=stored is not None and found.count * 8 >= stored)
     return in_quick_batches(ready).mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()
 
 
@@ -241,16 +215,8 @@ class _Share:
             self.parts.add(changed.drop_columns([OPERATION]))
 
     def _current(self, wanted: pa.Table) -> pa.Table | None:
-        """What the store has of these identities: reads of ranges, each of which fits in memory.
-
-        A few rows may be far apart, and have all of a large type between the first and the last.
-        """
-        import pyarrow as pa
-
-        task = self.task
-        if not task.known or not wanted.num_rows:
+        """What the store has of these identities: one read of their range."""
+        if not self.task.known or not wanted.num_rows:
             return None
-        engine, window = engine_at(task.location), Window("as_of", task.head)
-        starts = range(0, wanted.num_rows, task.rows_at_once)
-        parts = (wanted.slice(start, task.rows_at_once) for start in starts)
-        return pa.concat_tables([engine.rows_of(task.schema, part, window, dense=task.dense) for part in parts])
+        engine = engine_at(self.task.location)
+        return engine.rows_of(self.task.schema, wanted, Window("as_of", self.task.head), dense=self.task.dense)

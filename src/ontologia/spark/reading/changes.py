@@ -33,7 +33,7 @@ def change_struct(schema: TypeSchema) -> StructType:
     from pyspark.sql.types import StringType, StructField, StructType
 
     commit, *rest = result_struct(schema, versions=True).fields
-    return StructType([commit, StructField(operation_column(schema), StringType()), *rest])
+    return StructType([commit, StructField(operation_column(schema), StringType(), False), *rest])
 
 
 def change_rows(engine: Engine, schema: TypeSchema, keys: KeyRange, after: int, upto: int) -> pa.Table:

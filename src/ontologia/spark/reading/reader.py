@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ class OntologiaReader(DataSourceReader):
 
     def __init__(self, wanted: ReadPlan, schema: StructType) -> None:
         self.wanted = wanted
-        self.names = schema.fieldNames()
+        self.nullable = {field.name: field.nullable for field in schema}
 
     @plainly_said()
     def partitions(self) -> Sequence[InputPartition]:
@@ -90,7 +90,7 @@ class OntologiaReader(DataSourceReader):
         assert isinstance(partition, SharePartition)
         with plainly_said():
             for table in self._rows(engine_at(self.wanted.location), partition.share):
-                yield from to_batches(self.wanted, table, self.names)
+                yield from to_batches(self.wanted, table, self.nullable)
         settle()
 
     def _rows(self, engine: Engine, share: Share) -> Iterator[pa.Table]:
@@ -103,15 +103,16 @@ class OntologiaReader(DataSourceReader):
 
     def _plan(self) -> Plan:
         schema, window = self.wanted.schema, self.wanted.window
-        only = tuple(map(self.wanted.physical, self.names))
+        only = tuple(map(self.wanted.physical, self.nullable))
         if not window.deduplicated:
             only += (COMMIT_ID,)
         return Plan(schema.ref, {schema.ref: schema}, window, self.wanted.where, stored=True, only=only, unordered=True)
 
 
-def to_batches(wanted: ReadPlan, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Stored rows under the names and in the order that Spark was promised."""
+def to_batches(wanted: ReadPlan, table: pa.Table, nullable: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:
+    """Stored rows under the names and in the order that Spark was promised, and with None where it was told of it."""
     import pyarrow as pa
 
-    chosen = pa.table([table.column(wanted.physical(name)) for name in names], names=list(names))
-    yield from chosen.to_batches(max_chunksize=131_072)
+    columns = {name: table.column(wanted.physical(name)) for name in nullable}
+    fields = [pa.field(name, column.type, nullable[name]) for name, column in columns.items()]
+    yield from pa.table(list(columns.values()), schema=pa.schema(fields)).to_batches(max_chunksize=131_072)

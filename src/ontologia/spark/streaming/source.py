@@ -53,7 +53,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if max_commits is not None and max_commits < 1:
             raise ValidationError(f"{MAX_COMMITS} is a number of commits from 1 on, not {max_commits}")
         self.wanted = wanted
-        self.names = schema.fieldNames()
+        self.nullable = {field.name: field.nullable for field in schema}
         self.max_commits = max_commits
         self.last: int | None = None
 
@@ -94,4 +94,4 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with plainly_said():
             engine = engine_at(self.wanted.location)
             rows = change_rows(engine, self.wanted.schema, partition.keys, partition.after, partition.upto)
-            yield from to_batches(self.wanted, rows, self.names)
+            yield from to_batches(self.wanted, rows, self.nullable)
