@@ -336,7 +336,7 @@ class Histories(RuleBasedStateMachine):
 Histories.TestCase.settings = settings(
     max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.thorough(Histories.TestCase)
 
 
 class LongHistories(Histories):

@@ -5,9 +5,14 @@ import sys
 
 import pytest
 
+from ontologia.objects import open_objects
+from ontologia.omnigraph import branches
 from ontologia.omnigraph.graph import Graph
+from ontologia.omnigraph.names import MANIFEST
 from support.graph_shop import KNOWS, PERSON, contents, drift, new_graph, people, put, reopened
 from support.graph_workers import PATIENT
+
+pytestmark = pytest.mark.thorough
 
 
 def start(kind, uri, name, rounds):
@@ -17,7 +22,9 @@ def start(kind, uri, name, rounds):
 
 def work_together(uri, workers, rounds, victims, workers_path):
     """Run them all, kill some after their first commits; what the others and the dead had been told is there."""
-    put(new_graph(uri, PATIENT), {PERSON: people(hub=0), KNOWS: {}})
+    graph = new_graph(uri, PATIENT)
+    put(graph, {PERSON: people(hub=0), KNOWS: {}})
+    branches.create_tag(graph, "start")
     started = [start(kind, uri, f"{kind[0]}{number}", rounds) for number, kind in enumerate(workers)]
     told = []
     for process in started[:victims]:
@@ -31,8 +38,6 @@ def work_together(uri, workers, rounds, victims, workers_path):
 
 
 def check(uri, told):
-    from ontologia.objects import open_objects
-
     graph = Graph.open(open_objects(uri), PATIENT)
     put(graph, {PERSON: people(last=1)})  # waits for the leases of the dead, and recovers what they left
     found = contents(graph)
@@ -44,6 +49,7 @@ def check(uri, told):
     assert len({it.graph_commit_id for it in log}) == len(log)
     for branch in graph.branches():
         assert contents(reopened(graph), branch)[PERSON].keys() >= {"hub"}
+    assert contents(graph, "start") == {PERSON: people(hub=0)}, "a state that a tag needs is gone"
 
 
 def test_three_processes_and_one_that_dies_lose_no_commit(root, workers_path):
@@ -58,3 +64,5 @@ def test_ten_processes_of_all_kinds_some_killed_lose_no_commit(root, workers_pat
     told = work_together(root, workers, 10, 3, workers_path)
     assert len(told) >= 40
     check(root, told)
+    manifest = Graph.open(open_objects(root), PATIENT).datasets.open(MANIFEST)
+    assert len(manifest.versions()) < manifest.version, "the cleanup found nothing to do"

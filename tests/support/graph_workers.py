@@ -52,7 +52,7 @@ def optimizes(graph: Graph, name: str, rounds: int) -> None:
 def cleans(graph: Graph, name: str, rounds: int) -> None:
     for _ in range(rounds):
         with contextlib.suppress(*AGAIN):
-            cleanup.cleanup(graph, 3, "10m", dry_run=False)
+            cleanup.cleanup(graph, 3, "3s", dry_run=False)
 
 
 WORK = {"commits": commits, "merges": merges, "optimizes": optimizes, "cleans": cleans}
