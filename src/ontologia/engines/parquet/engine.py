@@ -25,6 +25,7 @@ from ontologia.engines.base import (
     output_schema,
 )
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
+from ontologia.engines.changes import changed_rows_sql
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import paths
@@ -47,7 +48,6 @@ from ontologia.engines.turns import Turn
 from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
 from ontologia.files.duck import AS_STORED, BATCH_ROWS
 from ontologia.files.key_ranges import KeyRange, key_ranges
-from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
 from ontologia.files.spools import Spool
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
@@ -381,22 +381,14 @@ class ParquetEngine(DuckEngine):
     def _changed(
         self, ref: TypeRef, own: IndexEntry, earlier: Sequence[IndexEntry]
     ) -> list[tuple[tuple[str, ...], bool]]:
-        names = quote_names(ref.identity)
-        # The commit's own file stands in where nothing is earlier: none of its rows are.
-        before = [file for entry in earlier or [own] for file in entry.files]
+        before = [file for entry in earlier for file in entry.files]
         with self.reader.places([*own.files, *before]) as places, self.duck.cursor() as cursor:
-            values = {
-                "own": [places[file.path] for file in own.files],
-                "earlier": [places[file.path] for file in before],
-                "commit": own.min_commit_id,
-            }
-            rows = cursor.execute(
-                f"""SELECT {names}, coalesce(known, false) FROM read_parquet($own, {AS_STORED})
-                    LEFT JOIN (SELECT DISTINCT {names}, true AS known
-                               FROM read_parquet($earlier, {AS_STORED}) WHERE commit_id < $commit)
-                    USING ({names}) ORDER BY {names}""",
-                values,
-            ).fetchall()
+            values: dict[str, Any] = {"own": [places[file.path] for file in own.files], "commit": own.min_commit_id}
+            if before:
+                values["earlier"] = [places[file.path] for file in before]
+            source, known = (f"read_parquet(${name}, {AS_STORED})" for name in ("own", "earlier"))
+            sql = changed_rows_sql(ref.identity, source, [known] if before else [], "$commit")
+            rows = cursor.execute(sql, values).fetchall()
         return [(tuple(row[:-1]), row[-1]) for row in rows]
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:

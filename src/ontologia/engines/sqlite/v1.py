@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from ontologia.engines.base import Capabilities, TypeLayout, output_schema
+from ontologia.engines.changes import changed_rows_sql
 from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
@@ -138,15 +139,8 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
         self, connection: sqlite3.Connection, commit_id: int
     ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
         for kind in ("entity", "relation"):
-            names = (f"{kind}_type", *identity_of(kind))
-            same = " AND ".join(f"o.{name} = t.{name}" for name in names)
-            selected = ", ".join(f"t.{name}" for name in names)
-            rows = connection.execute(
-                f"SELECT {selected}, "
-                f"EXISTS (SELECT 1 FROM {kind}_history o WHERE {same} AND o.{COMMIT_ID} < t.{COMMIT_ID}) "
-                f"FROM {kind}_history t WHERE t.{COMMIT_ID} = ? ORDER BY {selected}",
-                (commit_id,),
-            )
+            names, table = (f"{kind}_type", *identity_of(kind)), f"{kind}_history"
+            rows = connection.execute(changed_rows_sql(names, table, [table], ":commit"), {"commit": commit_id})
             for name, *identity, existed in rows:
                 yield TypeRef(kind, name), tuple(identity), bool(existed)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from ontologia.engines.base import Capabilities, TypeLayout, summarized_layouts
+from ontologia.engines.changes import changed_rows_sql
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
@@ -177,14 +178,6 @@ def _create_index(connection: sqlite3.Connection, table: str, column: str) -> No
 def _changes(
     connection: sqlite3.Connection, ref: TypeRef, table: str, versions: Sequence[str], commit_id: int
 ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
-    names = ref.identity
-    same = " AND ".join(f"o.{name} = t.{name}" for name in names)
-    older = " OR ".join(
-        f"EXISTS (SELECT 1 FROM {quoted(other)} o WHERE {same} AND o.{COMMIT_ID} < t.{COMMIT_ID})" for other in versions
-    )
-    selected = ", ".join(f"t.{name}" for name in names)
-    rows = connection.execute(
-        f"SELECT {selected}, ({older}) FROM {quoted(table)} t WHERE t.{COMMIT_ID} = ? ORDER BY {selected}", (commit_id,)
-    )
-    for *identity, existed in rows:
+    sql = changed_rows_sql(ref.identity, quoted(table), list(map(quoted, versions)), ":commit")
+    for *identity, existed in connection.execute(sql, {"commit": commit_id}):
         yield ref, tuple(identity), bool(existed)
