@@ -45,8 +45,8 @@ lint: $(INSTALLED) ## Ruff: rules and format
 types: $(INSTALLED) ## Mypy, strict
 	@$(BIN)/mypy
 
-bench: $(INSTALLED) ## Benchmarks beside their peers: a table, and JSON in benchmarks/results/
-	@$(BIN)/python -m benchmarks
+bench: $(INSTALLED) ## Benchmarks beside their peers, in 40 minutes (QUICK=1: in 5): JSON, and a page in docs/benchmarks/
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 docs: $(INSTALLED) ## Check the documentation: links, anchors, error codes, every example
 	@$(BIN)/python -m pytest tests/docs

@@ -6,12 +6,14 @@ import gc
 import json
 import os
 import platform
+import re
 import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -95,31 +97,41 @@ def show(measured: Iterable[Measured]) -> None:
         style = {True: "green", False: "bold red", None: ""}[item.met]
         goal = "" if item.limit is None else f"≤ {item.limit:g}"
         table.add_row(
-            item.name, item.ours, item.peer, _time(item.ours_s), _time(item.peer_s), f"{item.ratio:.2f}", goal,
+            item.name, item.ours, item.peer, readable(item.ours_s), readable(item.peer_s), f"{item.ratio:.2f}", goal,
             style=style,
         )  # fmt: skip
     Console(width=None if os.isatty(1) else 160).print(table)
 
 
-def _time(seconds: float) -> str:
+def readable(seconds: float) -> str:
+    """A time in the unit that suits it."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} µs"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def save(measured: Iterable[Measured]) -> Path:
-    """Results with what one needs to know to compare them."""
-    RESULTS.mkdir(exist_ok=True)
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    content = {
-        "taken_at": stamp,
+def facts(*, quick: bool) -> dict[str, Any]:
+    """What one needs to know to compare results."""
+    return {
+        "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "quick": quick,
         "ontologia": ontologia.__version__,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "results": [asdict(item) for item in measured],
     }
-    path = RESULTS / f"{stamp}.json"
+
+
+def save(known: dict[str, Any], measured: Iterable[Measured], growths: Iterable[Any], notes: Sequence[str]) -> Path:
+    """Results as JSON, for comparisons over time."""
+    RESULTS.mkdir(exist_ok=True)
+    content = {
+        **known,
+        "notes": list(notes),
+        "results": [asdict(item) for item in measured],
+        "growth": [{**asdict(item), "exponent": item.exponent, "shape": item.shape} for item in growths],
+    }
+    path = RESULTS / f"{re.sub('[^0-9TZ]', '', known['taken_at'])}.json"
     path.write_text(json.dumps(content, indent=2) + "\n")
     return path

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from ontologia.engines.parquet.read import layers, tails
+from ontologia.files.duck import Duck
 from ontologia.objects import open_objects
 from ontologia.query import count
+from ontologia.runtime.rows import WantedRows
 from support.parquet_shop import Bought, Customer, Shop, commit
 
 KEYS = [f"k{number:02d}" for number in range(24)]
@@ -117,4 +119,51 @@ def test_a_tail_grows_by_the_new_files_alone(version: str, tmp_path: Path, monke
 
     assert read == [2, 1, 1, 1, 1]  # the first commit alone is read where it lies
     assert [row.name for row in session.query().entities(Customer).collect()] == ["n4", "n5", "n2", "n3"]
+    shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+@pytest.mark.parametrize("compacted", [False, True])
+def test_all_rows_come_in_order_without_a_sort(
+    version: str, compacted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
+    shop.commit([Customer(id=key, name="load") for key in KEYS])
+    if compacted:
+        shop.commit([Customer(id=key, name="again") for key in KEYS[4:16]])
+        with shop.using() as repository:
+            repository.compact(apply=True)
+    shop.commit([Customer(id=KEYS[3], name="later"), Customer(id="a", name="first"), Customer(id="z", name="last")])
+    shop.commit([Customer(id=KEYS[5], name="later"), Customer(id=f"{KEYS[9]}x", name="between")])
+    session = shop.session(Customer)
+    asked: list[str] = []
+    original = Duck.table
+    monkeypatch.setattr(
+        Duck, "table", lambda self, sql, *more, **named: asked.append(sql) or original(self, sql, *more, **named)
+    )
+
+    found = session.query().entities(Customer).to_arrow().to_pydict()
+
+    assert found["id"] == sorted([*KEYS, "a", "z", f"{KEYS[9]}x"])
+    assert [name for name in found["name"] if name == "later"] == ["later"] * 2
+    assert found["name"].count("again") == (11 if compacted else 0)
+    assert not [sql for sql in asked if "read_parquet" in sql]
+    shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+def test_a_file_that_is_not_in_order_is_sorted(version: str, tmp_path: Path) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
+    schema = Customer.__declaration__.schema
+    rows = [Customer(id=key, name="load") for key in KEYS]
+    with shop.using() as repository, repository.engine.write() as transaction:
+        layout = transaction.activate(schema)
+        for part in (rows[12:], rows[:12]):
+            wanted = WantedRows(Customer.__declaration__)
+            for row in part:
+                wanted.add(row)
+            transaction.append(layout, wanted.table())
+        transaction.publish({})
+
+    assert [row.id for row in shop.session(Customer).query().entities(Customer).collect()] == KEYS
     shop.close()

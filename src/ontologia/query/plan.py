@@ -108,6 +108,16 @@ class Plan:
                 yield from aggregate.where.conditions()
 
     @property
+    def takes_all(self) -> bool:
+        """Whether it asks for all rows as they are, in the order of their identity."""
+        asked = (self.where, self.order, self.limit, self.offset, self.aggregates, self.hops, self.search, self.only)
+        return (
+            self.window.deduplicated
+            and not any(item not in (None, ()) for item in asked)
+            and not (self.keyed or self.unordered)
+        )
+
+    @property
     def counts_all(self) -> bool:
         """Whether it asks for nothing but how many rows there are."""
         asked = [(aggregate.function, aggregate.where) for _, aggregate in self.aggregates]

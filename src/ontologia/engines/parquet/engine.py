@@ -36,6 +36,7 @@ from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
+from ontologia.engines.parquet.read.in_order import InOrder, InOrderStatement
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
 from ontologia.engines.parquet.read.tails import Tails
@@ -183,7 +184,19 @@ class ParquetEngine(DuckEngine):
         for relation in relations.values():
             if isinstance(relation, FileRows):
                 sql = relation.fill_in(sql)
-        return replace(statement, sql=sql)
+        statement = replace(statement, sql=sql)
+        if plan.takes_all and isinstance(source, FileRows):
+            return InOrderStatement.of(statement, plan, InOrder(self.reader, self.duck, source))
+        return statement
+
+    def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
+        if isinstance(statement, InOrderStatement):
+            found = statement.rows.table(statement.names)
+            if found is not None:
+                return found.rename_columns([output.name for output in statement.outputs]).cast(
+                    output_schema(statement)
+                )
+        return super().run_arrow(statement, parameters, keys)
 
     # --- reading in bulk ---
 

@@ -1,0 +1,284 @@
+"""The commonest store of all, a large load and a few small commits after it, asked and written to beside its peers.
+
+Nobody has compacted it; then somebody does, and the same questions are asked again. The peers do the same work on the
+same machine: DuckDB on one plain file of the rows in force, bare sqlite3, delta-rs and PyIceberg.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.customers import Customer, key
+from benchmarks.embedded import bare, changed, filled, numbered
+from benchmarks.report import Case
+from ontologia import OntologiaConfig, Ontology
+from ontologia.engines.dispatch import initialize_storage
+from ontologia.query import count
+from ontologia.query import sum as sum_of
+
+COMMITS, ROWS_EACH = 20, 50
+STEPS = itertools.count(1_000)
+"""No commit changes a row to what another has made of it."""
+MEMORY = "1GB"
+
+
+def questions(folder: Path, rows: int) -> Iterator[Case]:
+    """Six questions of an uncompacted store, and of the same store compacted, beside DuckDB on one file."""
+    with ExitStack() as stack:
+        table = numbered(rows)
+        onto = stack.enter_context(loaded(folder / "store", table))
+        connection, place = one_file(folder, onto)
+        for state in ("uncompacted", "compacted"):
+            if state == "compacted":
+                onto.repository.compact(apply=True)
+            yield from asked(onto, connection, place, f"{rows:,} rows and {COMMITS} commits, {state}", rows)
+
+
+def loaded(folder: Path, table: pa.Table) -> Ontology:
+    """A store in a directory: one load, and some commits that change a few rows each."""
+    uri = folder.as_uri()
+    config = OntologiaConfig(
+        max_batch_size=10**9, s3_duckdb_memory_limit=MEMORY, cache_directory=str(folder.parent / "cache")
+    )
+    initialize_storage(storage_uri=uri, config=config)
+    onto = Ontology(storage_uri=uri, config=config, entity_types=[Customer])
+    append(onto, table)
+    for number in range(COMMITS):
+        append(onto, changed(table.slice(number * 997 % (table.num_rows - ROWS_EACH), ROWS_EACH), number + 1))
+    return onto
+
+
+def append(onto: Ontology, rows: pa.Table) -> None:
+    """Rows as one commit, without the detour over objects."""
+    schema = Customer.__declaration__.schema
+    with onto.engine.write() as transaction:
+        layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
+        transaction.append(layout, rows)
+        transaction.publish({})
+
+
+def one_file(folder: Path, onto: Ontology) -> tuple[duckdb.DuckDBPyConnection, str]:
+    """The rows in force in one Parquet file, and a DuckDB with the memory and the threads of ours."""
+    place = folder / "current.parquet"
+    pq.write_table(onto.query().entities(Customer).to_arrow(), place, compression="zstd", row_group_size=131_072)
+    return duckdb.connect(config={"memory_limit": MEMORY}), str(place)
+
+
+def asked(onto: Ontology, connection: duckdb.DuckDBPyConnection, place: str, where: str, rows: int) -> Iterator[Case]:
+    query = onto.query().entities(Customer)
+    wanted = key(rows // 2)
+    table = f"read_parquet('{place}')"
+
+    def by_hand(sql: str) -> Callable[[], object]:
+        return lambda: connection.execute(sql).to_arrow_table()
+
+    works: list[tuple[str, float, Callable[[], object], Callable[[], object], int]] = [
+        ("count", 1.5, query.count, by_hand(f"SELECT count(*) FROM {table}"), 20),
+        (
+            "group-by",
+            1.5,
+            lambda: query.group_by(Customer.tier).agg(rows=count(), total=sum_of(Customer.balance)),
+            by_hand(f"SELECT tier, count(*), sum(balance) FROM {table} GROUP BY tier ORDER BY tier"),
+            1,
+        ),
+        (
+            "key lookup",
+            2,
+            lambda: query.where(Customer.id == wanted).first(),
+            by_hand(f"SELECT * FROM {table} WHERE id = '{wanted}'"),
+            3,
+        ),
+        (
+            "top 10",
+            2,
+            lambda: query.order_by(Customer.balance, descending=True).limit(10).to_arrow(),
+            by_hand(f"SELECT * FROM {table} ORDER BY balance DESC, id LIMIT 10"),
+            1,
+        ),
+        (
+            "selective filter",
+            1.5,
+            lambda: query.where(Customer.age == 33, Customer.balance > 9_900).to_arrow(),
+            by_hand(f"SELECT * FROM {table} WHERE age = 33 AND balance > 9900"),
+            1,
+        ),
+        ("all rows to Arrow", 1.5, query.to_arrow, by_hand(f"SELECT * FROM {table}"), 1),
+    ]
+    for name, limit, ours, peer, repeat in works:
+        yield Case(f"{name}: {where}", "query", "DuckDB on one file", limit, ours, peer, repeat=repeat, runs=7)
+
+
+def commits(folder: Path, rows: int) -> Iterator[Case]:
+    """One changed row, and a thousand, into a large type: SQLite beside sqlite3, files beside the table formats."""
+    with ExitStack() as stack:
+        table = numbered(rows)
+        small = stack.enter_context(filled(folder / "x.db", table))
+        yield Case(
+            f"one row into {rows:,}, SQLite", "session.commit()", "sqlite3: look, compare, insert, commit", None,
+            one_by_one(small), one_by_hand(folder, table), repeat=20, runs=9,
+        )  # fmt: skip
+        onto = stack.enter_context(loaded(folder / "store", table))
+        for name, ours_rows in (("one row", 1), ("1,000 rows", 1_000)):
+            for peer, merge in peers(folder / name.replace(",", ""), table):
+                yield Case(
+                    f"{name} into {rows:,}, files", "session.commit()", peer, 1,
+                    some(onto, table, ours_rows), merge(ours_rows), runs=3,
+                )  # fmt: skip
+
+
+def one_by_one(onto: Ontology) -> Callable[[], object]:
+    session, steps = onto.session(), itertools.count()
+    query = onto.query().entities(Customer)
+    one = query.where(Customer.id == key(77)).first()
+    assert one is not None
+    values = one.model_dump()
+
+    def commit() -> None:
+        session.ensure(Customer(**{**values, "balance": float(next(steps))}))
+        if session.commit() is None:
+            raise RuntimeError("nothing was committed")
+
+    return commit
+
+
+def one_by_hand(folder: Path, table: pa.Table) -> Callable[[], object]:
+    connection: sqlite3.Connection = bare(folder / "by-hand.db")
+    columns = table.column_names
+    connection.execute(f"CREATE TABLE t ({', '.join(columns)}, commit_id, PRIMARY KEY (entity_key, commit_id))")
+    texts = [column.cast(pa.string()).to_pylist() for column in table.columns]
+    marks = ", ".join("?" for _ in columns)
+    connection.executemany(f"INSERT INTO t VALUES ({marks}, 1)", zip(*texts, strict=True))
+    steps, wanted = itertools.count(2), key(77)
+
+    def commit() -> None:
+        step = next(steps)
+        connection.execute("BEGIN IMMEDIATE")
+        *values, _ = connection.execute(
+            "SELECT * FROM t WHERE entity_key = ? ORDER BY commit_id DESC LIMIT 1", (wanted,)
+        ).fetchone()
+        connection.execute(f"INSERT INTO t VALUES ({marks}, ?)", (*values, step))
+        connection.execute("COMMIT")
+
+    return commit
+
+
+def some(onto: Ontology, table: pa.Table, rows: int) -> Callable[[], object]:
+    from ontologia.runtime.commit import WantedState, commit_state
+
+    schema = Customer.__declaration__.schema
+
+    def commit() -> None:
+        step = next(STEPS)
+        part = changed(table.slice(step * 1_009 % (table.num_rows - rows), rows), step)
+        if commit_state(onto.engine, {schema.ref: WantedState(schema, part)}, {}) is None:
+            raise RuntimeError("nothing was committed")
+
+    return commit
+
+
+Merge = Callable[[int], Callable[[], object]]
+
+
+def peers(folder: Path, table: pa.Table) -> Iterator[tuple[str, Merge]]:
+    """The table formats that do the same: find the rows by their key, replace those that differ, commit."""
+    folder.mkdir()
+
+    def part(rows: int) -> pa.Table:
+        step = next(STEPS)
+        return changed(table.slice(step * 1_009 % (table.num_rows - rows), rows), step)
+
+    yield "delta-rs: merge", _delta(folder / "delta", table, part)
+    yield "PyIceberg: upsert", _iceberg(folder / "iceberg", table, part)
+
+
+def _delta(folder: Path, table: pa.Table, part: Callable[[int], pa.Table]) -> Merge:
+    from deltalake import DeltaTable, write_deltalake
+
+    write_deltalake(str(folder), table)
+
+    def merge(rows: int) -> Callable[[], object]:
+        def run() -> None:
+            merger = DeltaTable(str(folder)).merge(
+                part(rows), "s.entity_key = t.entity_key", source_alias="s", target_alias="t"
+            )
+            merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+        return run
+
+    return merge
+
+
+def _iceberg(folder: Path, table: pa.Table, part: Callable[[int], pa.Table]) -> Merge:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder.mkdir()
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
+    catalog.create_namespace("bench")
+    stored = catalog.create_table("bench.customer", schema=_plain(table).schema)
+    stored.append(_plain(table))
+
+    def merge(rows: int) -> Callable[[], object]:
+        def run() -> None:
+            stored.upsert(_plain(part(rows)), join_cols=["entity_key"])
+
+        return run
+
+    return merge
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The columns that every format has."""
+    keep = [field.name for field in table.schema if not pa.types.is_timestamp(field.type)]
+    return table.select(keep)
+
+
+def memory(rows: int, folder: Path) -> dict[str, Any]:
+    """The most memory that a query and a commit take in a process of their own, beside the rows of a store."""
+    import subprocess
+    import sys
+
+    loaded(folder / f"memory-{rows}", numbered(rows)).close()
+    found: dict[str, Any] = {"rows": rows}
+    for name in ("nothing", "group-by", "top 10", "commit"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "benchmarks.ordinary", (folder / f"memory-{rows}").as_uri(), name],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[name] = int(ran.stdout)
+    return found
+
+
+def _child(uri: str, name: str) -> None:
+    import resource
+
+    onto = Ontology(storage_uri=uri, entity_types=[Customer])
+    query = onto.query().entities(Customer)
+    match name:
+        case "group-by":
+            query.group_by(Customer.tier).agg(rows=count())
+        case "top 10":
+            query.order_by(Customer.balance, descending=True).limit(10).collect()
+        case "commit":
+            row = query.where(Customer.id == key(5)).first()
+            assert row is not None
+            with onto.session() as session:
+                session.ensure(Customer(**{**row.model_dump(), "balance": time.time()}))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+
+
+if __name__ == "__main__":
+    import sys
+
+    _child(*sys.argv[1:])

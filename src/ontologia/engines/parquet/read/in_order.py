@@ -1,0 +1,169 @@
+"""All rows in force in the order of their identity, without a sort: files have them in that order already.
+
+A file's rows are taken as they lie, without those that were superseded, and the rows of small commits are put in
+between. Where files are not in order, or a row may be superseded by another large file, nothing is promised here, and
+DuckDB sorts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.engines.parquet.log.records import IndexEntry
+from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
+from ontologia.files.arrays import numbers_of
+from ontologia.files.data_files import DataFile
+from ontologia.files.duck import Duck
+from ontologia.files.footers import Footer
+from ontologia.files.identity import is_ordered
+from ontologia.files.quoting import quote_names
+from ontologia.files.reading import FileReader
+from ontologia.model import COMMIT_ID
+from ontologia.query.compiler import Statement
+from ontologia.query.plan import Plan
+
+MOST_BETWEEN = 20_000
+"""More rows than these are not put in between one by one."""
+MOST_SLICES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Reads all rows of a type in order."""
+
+    reader: FileReader
+    duck: Duck
+    rows: FileRows
+
+    def table(self, names: Sequence[str]) -> pa.Table | None:
+        """These columns of all rows; None where the files do not give them in order."""
+        entries = self._entries()
+        if entries is None:
+            return None
+        identity = self.rows.ref.identity
+        wanted = list(dict.fromkeys((*names, *identity)))
+        pieces = []
+        for entry, file in sorted(entries, key=lambda item: item[1].keys.low if item[1].keys else ""):
+            piece = self._piece(entry, file, wanted)
+            if piece is None or not is_ordered(piece, identity):
+                return None
+            pieces.append(piece)
+        if any(_key(after, 0, identity) <= _key(before, -1, identity) for before, after in _neighbours(pieces)):
+            return None
+        together = pa.concat_tables(pieces)
+        if isinstance(self.rows, LayeredRows):
+            together = self._with_tail(together, self.rows.tail.table, wanted)
+        return together.select(list(names))
+
+    def _entries(self) -> list[tuple[IndexEntry, DataFile]] | None:
+        """The large files, where each row of theirs is right or known by its place."""
+        rows = self.rows
+        if rows.scan.upper is not None:
+            return None
+        if isinstance(rows, LayeredRows):
+            is_fit = not any(rows.layers.later) and rows.tail.rows <= MOST_BETWEEN
+            entries: Sequence[IndexEntry] = rows.layers.large if is_fit else ()
+        else:
+            entries = () if rows.scan.tail else rows.scan.apart
+        found = [(entry, file) for entry in entries for file in entry.files]
+        if not found or (len(found) > 1 and any(file.keys is None for _, file in found)):
+            return None
+        return found
+
+    def _piece(self, entry: IndexEntry, file: DataFile, names: Sequence[str]) -> pa.Table | None:
+        """The rows in force of one file, in the order it has them; None where it lacks a column."""
+        with (
+            self.reader.opened(file) as source,
+            pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as parquet,
+        ):
+            if not {*names} <= {*parquet.schema_arrow.names}:
+                return None
+            if not entry.is_snapshot:
+                rows = parquet.read(list(names))
+            else:
+                groups = Footer.of(parquet.metadata, SUPERSEDED_BY).groups
+                current = [group.number for group in groups if group.ranges[SUPERSEDED_BY].null_count == group.rows]
+                mixed = [group for group in groups if group.ranges[SUPERSEDED_BY].null_count not in (0, group.rows)]
+                if mixed or current != list(range(len(current))):
+                    return None
+                rows = parquet.read_row_groups(current, list(names))
+        places = self._superseded(file)
+        return rows if places is None else _without(rows, places)
+
+    def _superseded(self, file: DataFile) -> npt.NDArray[np.int64] | None:
+        if not isinstance(self.rows, LayeredRows) or file.path not in self.rows.tail.superseded:
+            return None
+        table, _ = self.rows.tail.superseded[file.path]
+        places: npt.NDArray[np.int64] = self.duck.table(f"SELECT n FROM {table} ORDER BY n", {}).column(0).to_numpy()
+        return places
+
+    def _with_tail(self, rows: pa.Table, table: str, names: Sequence[str]) -> pa.Table:
+        """Put the rows of small commits between the others."""
+        identity = self.rows.ref.identity
+        between = self.duck.table(
+            f"SELECT {quote_names(names)} FROM {table} ORDER BY {quote_names(identity)}", {}
+        ).cast(rows.schema)
+        keys = [rows.column(name) for name in identity]
+        places, start = [], 0
+        for number in range(between.num_rows):
+            wanted = _key(between, number, identity)
+            start = bisect_left(
+                range(rows.num_rows), wanted, start, key=lambda place: tuple(key[place].as_py() for key in keys)
+            )
+            places.append(start)
+        return _put_between(rows, between, places)
+
+
+@dataclass(frozen=True, slots=True)
+class InOrderStatement(Statement):
+    """A statement for all rows, which need not run where files have them in order."""
+
+    rows: InOrder
+    names: tuple[str, ...]
+    """The columns of its outputs, as files have them."""
+
+    @classmethod
+    def of(cls, statement: Statement, plan: Plan, rows: InOrder) -> InOrderStatement:
+        identity = plan.source.identity if plan.stored or plan.source.kind == "relation" else ()
+        names = (COMMIT_ID, *identity, *(column.physical for column in plan.schema.columns))
+        given = {field.name: getattr(statement, field.name) for field in fields(statement)}
+        return cls(**given, rows=rows, names=names)
+
+
+def _neighbours(pieces: Sequence[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
+    filled = [piece for piece in pieces if piece.num_rows]
+    return pairwise(filled)
+
+
+def _key(rows: pa.Table, place: int, identity: Sequence[str]) -> tuple[str, ...]:
+    return tuple(rows.column(name)[place].as_py() for name in identity)
+
+
+def _without(rows: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+    """The rows but for those at some places, which come sorted."""
+    if len(places) <= MOST_SLICES:
+        edges = [-1, *places.tolist(), rows.num_rows]
+        return pa.concat_tables([rows.slice(a + 1, b - a - 1) for a, b in pairwise(edges)])
+    kept = np.delete(np.arange(rows.num_rows), places)
+    return rows.take(numbers_of(kept))
+
+
+def _put_between(rows: pa.Table, between: pa.Table, places: Sequence[int]) -> pa.Table:
+    """Two tables as one; each row of the second comes before the row of the first at its place."""
+    if len(places) <= MOST_SLICES:
+        parts, start = [], 0
+        for number, place in enumerate(places):
+            parts += [rows.slice(start, place - start), between.slice(number, 1)]
+            start = place
+        return pa.concat_tables([*parts, rows.slice(start)])
+    order = np.insert(np.arange(rows.num_rows), places, np.arange(rows.num_rows, rows.num_rows + between.num_rows))
+    return pa.concat_tables([rows, between]).take(numbers_of(order))
