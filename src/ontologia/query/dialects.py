@@ -218,11 +218,11 @@ class SQLite(Dialect):
     def _nan_aware(self, result: Node, subject: Node, scalar: str | None) -> Node:
         if scalar != "float":
             return result
-        some_nan = exp.Max(this=equal(call("typeof", subject), "text"))
+        # A NaN is kept as text, and texts come after all numbers: the greatest value tells, for one comparison a row.
+        greatest = exp.Max(this=subject.copy())
+        some_nan = equal(call("typeof", greatest), "text")
         # Infinities of both signs make a NaN too, which SQLite gives as NULL.
-        undefined = exp.and_(
-            result.is_(exp.null()), exp.GT(this=exp.Count(this=subject.copy()), expression=exp.Literal.number(0))
-        )
+        undefined = exp.and_(result.is_(exp.null()), exp.not_(greatest.copy().is_(exp.null())))
         return case((exp.paren(exp.or_(some_nan, undefined)), exp.Literal.string("NaN")), default=result)
 
     def json_kind(self, place: Place) -> Node:
