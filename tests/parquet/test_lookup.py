@@ -26,8 +26,8 @@ CUSTOMER, RATED = Customer.__declaration__.schema, Rated.__declaration__.schema
 @pytest.fixture(params=["in memory", "by row group", "by range"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How files are read: small ones whole, large ones by row group, and those from the store where they lie."""
-    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 4)
-    monkeypatch.setattr(committing, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr(snapshots, "LOOKUP_GROUP_ROWS", 4)
+    monkeypatch.setattr(committing, "LOOKUP_GROUP_ROWS", 4)
     if request.param != "in memory":
         monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
     if request.param == "by range":
@@ -97,7 +97,7 @@ def test_a_lookup_at_a_head_that_others_have_moved_since_sees_the_state_of_its_h
 def test_a_lookup_of_few_keys_reads_few_bytes_of_a_large_file(memory: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
     monkeypatch.setattr(remote, "WHOLE_FILE_BYTES", 0)
-    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 500)
+    monkeypatch.setattr(snapshots, "LOOKUP_GROUP_ROWS", 500)
     with memory.using() as writer:
         commit(writer, [Customer(id=f"k{n:06}", name=random.Random(n).randbytes(40).hex()) for n in range(10_000)])
         writer.compact("Customer", apply=True)

@@ -118,7 +118,7 @@ def test_endpoint_filters_are_joined_in_the_engine(session: Session) -> None:
 def test_snapshots_have_current_rows_first_sorted_by_key_in_small_row_groups(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 100)
+    monkeypatch.setattr(snapshots, "LOOKUP_GROUP_ROWS", 100)
     shop = Shop.create(open_objects((tmp_path / "s").as_uri()), "v2", tmp_path / "cache", filled=False)
     with shop.using() as repository:
         commit(repository, [Customer(id=f"c{n:05}", name="a") for n in range(500)])

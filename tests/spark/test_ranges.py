@@ -129,8 +129,8 @@ def test_a_load_into_a_known_type_compares_range_by_range_and_writes_what_differ
 
 @pytest.mark.parametrize("state", ["one commit", "compacted", "compacted, and a commit after it"])
 def test_a_dense_comparison_reads_files_as_they_are_and_finds_what_the_engine_finds(folder, state, monkeypatch):
-    monkeypatch.setattr(snapshots, "SNAPSHOT_GROUP_ROWS", 7)
-    monkeypatch.setattr(committing, "ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr(snapshots, "LOOKUP_GROUP_ROWS", 7)
+    monkeypatch.setattr(committing, "LOOKUP_GROUP_ROWS", 7)
     commit(folder, *(Customer(id=f"c{number:03}", name="n", age=number) for number in range(60)))
     if state != "one commit":
         commit(folder, *(Customer(id=f"c{number:03}", name="new", age=number) for number in range(0, 60, 3)))

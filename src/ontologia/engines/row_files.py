@@ -14,7 +14,7 @@ from ontologia.files.arrays import array_of, scalar_of
 from ontologia.files.data_files import KeySpan
 from ontologia.files.identity import sort_by_identity
 from ontologia.files.spools import Spool
-from ontologia.files.writing import ROW_GROUP_ROWS, parquet_writer, write_rows
+from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeSchema, arrow_schema
 
 
@@ -33,7 +33,7 @@ class RowFile:
 
     def add(self, rows: pa.Table) -> None:
         complete = self._complete(rows)
-        write_rows(self._writer, complete, ROW_GROUP_ROWS)
+        write_rows(self._writer, complete, LOOKUP_GROUP_ROWS)
         self.count += rows.num_rows
         self.keys = span_of(complete, self.layout.ref.identity[0], self.keys)
 

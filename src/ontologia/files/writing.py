@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROW_GROUP_ROWS = 131_072
+LOOKUP_GROUP_ROWS = 32_768
+"""In files where rows are looked up by their key: a row group is the least that can be read."""
 ROW_GROUP_BYTES = 64 << 20
 SAMPLED_ROWS = 4096
 SAMPLED_RUNS = 64  # of rows that stand together: to pick rows one by one, Arrow would copy the whole column

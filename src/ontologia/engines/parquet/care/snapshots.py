@@ -28,12 +28,10 @@ from ontologia.files.identity import identity_key
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.files.reading import FileReader, reader_at, rows_between
 from ontologia.files.sorting import Sorter
-from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups, gather, parquet_writer, write_rows
+from ontologia.files.writing import LOOKUP_GROUP_ROWS, ROW_GROUP_ROWS, RowGroups, gather, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.objects import Location
 
-SNAPSHOT_GROUP_ROWS = 32_768
-"""Smaller than in commits: a commit that touches some keys of a large type reads only the groups they are in."""
 FILES_AT_ONCE = 32
 MOST_ROWS_AGAIN, MOST_FILES_AGAIN = 8_000_000, 100_000
 
@@ -209,7 +207,7 @@ class SnapshotFile:
         if aside is not None:
             aside.close()
             with pq.ParquetFile(self._path("superseded")) as reader:
-                for table in gather(reader.iter_batches(batch_size=SNAPSHOT_GROUP_ROWS)):
+                for table in gather(reader.iter_batches(batch_size=LOOKUP_GROUP_ROWS)):
                     self._write("current", table)
         self._writers.pop("current").close()
         self.is_complete = True
@@ -221,4 +219,4 @@ class SnapshotFile:
     def _write(self, name: str, rows: pa.Table) -> None:
         if name not in self._writers:
             self._writers[name] = parquet_writer(self._path(name), self._schema)
-        write_rows(self._writers[name], rows, SNAPSHOT_GROUP_ROWS)
+        write_rows(self._writers[name], rows, LOOKUP_GROUP_ROWS)
