@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.customers import Customer, key, values
 from benchmarks.embedded import filled, numbered
-from benchmarks.ordinary import loaded
+from benchmarks.ordinary import loaded, memory
 from ontologia import Entity, Field, OntologiaConfig, Ontology
 from ontologia.engines.dispatch import initialize_storage, open_repository
 from ontologia.query import count
@@ -28,21 +28,25 @@ RUNS = 15
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one piece of work takes at several sizes, and the exponent it is to stay under."""
+    """What one piece of work takes at several sizes, and the exponent it is to stay under.
+
+    It takes time, `requests` to the store or `MiB` of memory.
+    """
 
     name: str
     unit: str
     sizes: list[int]
-    medians_s: list[float]
-    spreads_s: list[tuple[float, float]]
+    medians: list[float]
+    spreads: list[tuple[float, float]]
     limit: float | None = FLAT
+    takes: Literal["time", "requests", "MiB"] = "time"
 
     @property
     def exponent(self) -> float:
         """The slope of the medians, both axes logarithmic."""
         if len(self.sizes) < 2:
             return 0.0
-        xs, ys = [math.log(size) for size in self.sizes], [math.log(value) for value in self.medians_s]
+        xs, ys = [math.log(size) for size in self.sizes], [math.log(value) for value in self.medians]
         return statistics.linear_regression(xs, ys).slope
 
     @property
@@ -71,8 +75,14 @@ def timed(work: Timed, runs: int = RUNS, *, clock: Callable[[], float] = time.pe
 class Table:
     """Collects what the same works take at several sizes."""
 
-    def __init__(self, unit: str, limits: dict[str, float | None] | None = None) -> None:
+    def __init__(
+        self,
+        unit: str,
+        limits: dict[str, float | None] | None = None,
+        takes: Literal["time", "requests", "MiB"] = "time",
+    ) -> None:
         self.unit = unit
+        self.takes = takes
         self.limits = limits or {}
         self.found: dict[str, list[tuple[int, list[float]]]] = {}
 
@@ -88,6 +98,7 @@ class Table:
                 [statistics.median(times) for _, times in points],
                 [(times[len(times) // 4], times[-1 - len(times) // 4]) for _, times in points],
                 self.limits.get(name, FLAT),
+                self.takes,
             )
 
 
@@ -98,7 +109,7 @@ def rows_sqlite(folder: Path, sizes: Sequence[int]) -> Iterator[Growth]:
     """One row into a SQLite type, in processor time: what the disk takes to sync is the disk's."""
     table = Table("rows")
     for size in sizes:
-        for version in ("v1", "v2"):
+        for version in ("v1", "v2") if size <= 1_000_000 else ("v2",):
             path = folder / f"{version}-{size}.db"
             open_repository(path, engine_version=version).close()
             with filled(path, numbered(size)) as onto:
@@ -148,7 +159,7 @@ def rows_files(folder: Path, sizes: Sequence[int]) -> Iterator[Growth]:
 def commits_files(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
     """Questions and commits of a store in files that nobody compacts, after more and more commits of one row."""
     table = Table("commits", {"first question of a process": None, "first commit of a process": 0.5, "commit": 0.5})
-    requests = Table("commits")
+    requests = Table("commits", takes="requests")
     rows = [Customer(**row) for row in values(200)]
     with ExitStack() as stack:
         uri = (folder / "deep").as_uri()
@@ -195,6 +206,18 @@ def commits_files(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
     yield from requests.growths()
 
 
+# --- memory ---
+
+
+def memory_files(folder: Path, sizes: Sequence[int]) -> Iterator[Growth]:
+    """The most memory of a process that asks or commits once, with default settings, beside more and more rows."""
+    table = Table("rows", takes="MiB")
+    for size in sizes:
+        for name, most in memory(size, folder).items():
+            table.add(f"peak memory: {name}", size, [float(most)])
+    yield from table.growths()
+
+
 # --- types ---
 
 
@@ -234,5 +257,6 @@ def suites(folder: Path, *, quick: bool) -> Iterator[tuple[str, Callable[[], Ite
     types = (1, 10, 30) if quick else (1, 10, 100)
     yield "growth-rows-sqlite", lambda: rows_sqlite(folder, rows)
     yield "growth-rows-files", lambda: rows_files(folder, rows)
+    yield "growth-memory", lambda: memory_files(folder, rows)
     yield "growth-commits", lambda: commits_files(folder, commits)
     yield "growth-types", lambda: types_files(folder, types)

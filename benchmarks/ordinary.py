@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -242,14 +241,14 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.select(keep)
 
 
-def memory(rows: int, folder: Path) -> dict[str, Any]:
-    """The most memory that a query and a commit take in a process of their own, beside the rows of a store."""
+def memory(rows: int, folder: Path) -> dict[str, int]:
+    """The most memory, in MiB, of processes that ask a store of so many rows or commit to it."""
     import subprocess
     import sys
 
     loaded(folder / f"memory-{rows}", numbered(rows)).close()
-    found: dict[str, Any] = {"rows": rows}
-    for name in ("nothing", "group-by", "top 10", "commit"):
+    found = {}
+    for name in ("opening it", "group-by", "top 10", "commit of one row"):
         ran = subprocess.run(
             [sys.executable, "-m", "benchmarks.ordinary", (folder / f"memory-{rows}").as_uri(), name],
             capture_output=True,
@@ -270,7 +269,7 @@ def _child(uri: str, name: str) -> None:
             query.group_by(Customer.tier).agg(rows=count())
         case "top 10":
             query.order_by(Customer.balance, descending=True).limit(10).collect()
-        case "commit":
+        case "commit of one row":
             row = query.where(Customer.id == key(5)).first()
             assert row is not None
             with onto.session() as session:

@@ -62,7 +62,7 @@ def _growth_tables(growths: Sequence[Growth]) -> Iterable[str]:
                 fitted = f"{item.shape} ({item.exponent:+.2f})"
                 yield f"| {item.name} | {' | '.join(cells)} | {fitted} | {goal} | {MET[item.met]} |"
             yield ""
-        timed = [item for item in some if not item.name.startswith("requests")]
+        timed = [item for item in some if item.takes == "time"]
         plot = f"growth-by-{_slug(unit)}.svg"
         (PAGES / plot).write_text(_plot(timed, unit))
         yield f"![Time by {unit}, both axes logarithmic]({plot})"
@@ -70,10 +70,10 @@ def _growth_tables(growths: Sequence[Growth]) -> Iterable[str]:
 
 
 def _cell(item: Growth, place: int) -> str:
-    if item.name.startswith("requests"):
-        return f"{item.medians_s[place]:.0f}"
-    low, high = item.spreads_s[place]
-    return f"{readable(item.medians_s[place])} ({readable(low)}–{readable(high)})"
+    if item.takes != "time":
+        return f"{item.medians[place]:.0f} {item.takes}"
+    low, high = item.spreads[place]
+    return f"{readable(item.medians[place])} ({readable(low)}–{readable(high)})"
 
 
 def _peer_table(measured: Sequence[Measured]) -> Iterable[str]:
@@ -101,7 +101,7 @@ def _slug(text: str) -> str:
 def _plot(growths: Sequence[Growth], unit: str) -> str:
     """Lines on two logarithmic axes."""
     sizes = [size for item in growths for size in item.sizes]
-    times = [value for item in growths for value in item.medians_s]
+    times = [value for item in growths for value in item.medians]
     left, right = math.log10(min(sizes)), math.log10(max(sizes))
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     right, high = max(right, left + 0.01), max(high, low + 1)
@@ -127,7 +127,7 @@ def _plot(growths: Sequence[Growth], unit: str) -> str:
     parts.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 14}" text-anchor="middle">{unit}</text>')
     for number, item in enumerate(growths):
         colour = COLOURS[number % len(COLOURS)]
-        points = " ".join(place(*point) for point in zip(item.sizes, item.medians_s, strict=True))
+        points = " ".join(place(*point) for point in zip(item.sizes, item.medians, strict=True))
         parts.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="2" fill="none"/>')
         y = HEIGHT + 18 * number
         parts.append(f'<rect x="{EDGE}" y="{y - 9}" width="12" height="12" fill="{colour}"/>')

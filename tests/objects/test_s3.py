@@ -23,6 +23,8 @@ from ontologia.objects import (
     conditional_put,
     is_transient,
     open_objects,
+    proof,
+    prove_conditions,
 )
 from ontologia.testing.crash import run_and_crash
 from ontologia.testing.s3server import S3Server
@@ -273,3 +275,21 @@ def test_importing_the_package_loads_no_client() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert printed.stdout.strip() == "[]"
+
+
+def test_a_bucket_that_was_proven_is_not_asked_again_for_a_day(
+    s3_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = open_objects(s3_prefix)
+
+    def requests() -> int:
+        monkeypatch.setattr(proof, "_proven", set())  # as in another process
+        with objects.counting() as count:
+            prove_conditions(objects, tmp_path)
+        return count.total
+
+    first, second = requests(), requests()
+    (note,) = (tmp_path / "proofs").iterdir()
+    os.utime(note, (0, time.time() - 2 * proof.PROOF_HOLDS_S))
+
+    assert (first, second, requests()) == (5, 0, 5)

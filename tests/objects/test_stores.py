@@ -232,6 +232,19 @@ def test_a_store_that_honours_conditions_is_proven_once_and_leaves_nothing(objec
     assert keys(objects) == []
 
 
+def test_an_object_that_did_not_change_is_not_sent_again(objects: Objects) -> None:
+    etag = objects.put("a", b"1")
+    assert objects.get_if_changed("a", etag) is None
+    assert objects.get_if_changed("a", etag) is None
+    other = objects.put("a", b"2")
+    found = objects.get_if_changed("a", etag)
+    assert found is not None
+    assert (found.data, found.etag) == (b"2", other)
+    assert objects.get_if_changed("a", other) is None
+    with pytest.raises(ObjectNotFound):
+        objects.get_if_changed("b", etag)
+
+
 def test_a_store_can_be_sent_to_another_process(objects: Objects) -> None:
     objects.put("a", b"1")
     copy = pickle.loads(pickle.dumps(objects))
