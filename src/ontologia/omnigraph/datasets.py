@@ -6,12 +6,10 @@ exact versions, so every commit here says on which version it builds and is refu
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 DATA_FORMAT = "2.2"
-FILE_BATCH_ROWS = 65_536
 OPERATION = "omnigraph:operation_id"  #: in the properties of every Lance transaction that a graph write makes
 INDEX_CACHE_BYTES, METADATA_CACHE_BYTES = 256 << 20, 64 << 20  #: Lance's own limits are gigabytes, per graph
 _log = logging.getLogger(__name__)
@@ -32,20 +29,6 @@ _log = logging.getLogger(__name__)
 
 class ForeignCommitError(ConcurrentWriteError):
     """A commit landed on top of somebody else's: the table must be put back before it is published."""
-
-
-@dataclass(frozen=True)
-class StagedFiles:
-    """Fragments that are written and not committed: where their dataset lies, its columns, what Lance says of them."""
-
-    place: str
-    schema: pa.Schema
-    fragments: Sequence[str]
-
-    @property
-    def keys(self) -> list[str]:
-        """The objects they consist of."""
-        return [f"{self.place}/data/{file['path']}" for text in self.fragments for file in json.loads(text)["files"]]
 
 
 class Datasets:
@@ -92,7 +75,9 @@ class Datasets:
 
         A create races silently in Lance; an overwrite of version 0 does not.
         """
-        transaction = _transaction(0, _operations().Overwrite(rows.schema, self._fragments(rows, self.uri(path))))
+        transaction = lance_transaction(
+            0, lance_operations().Overwrite(rows.schema, self._fragments(rows, self.uri(path)))
+        )
         transaction.transaction_properties = {} if operation_id is None else {OPERATION: operation_id}
         with translated("create", self.uri(path)):
             return lance_dataset().commit(
@@ -145,7 +130,7 @@ class Datasets:
 
     def staged_delete(self, dataset: LanceDataset, ids: Sequence[str], column: str = "id") -> Any | None:
         """Remove rows by id; None where there is nothing to remove, since even that would be a version."""
-        operations = _operations()
+        operations = lance_operations()
         updated, removed = [], []
         predicate = is_in(column, ids)
         with translated("stage", dataset.uri):
@@ -160,61 +145,7 @@ class Datasets:
                         updated.append(left)
         if not touched:
             return None
-        return _transaction(dataset.version, operations.Delete(updated, removed, "id IN (…)"))
-
-    # --- fragments that others wrote: files of a dataset that no version has ---
-
-    def staged_fragments(self, path: str, branch: str | None, rows: pa.Table) -> list[str]:
-        """Write rows into files of a dataset, which may not be there yet, and describe them as Lance does.
-
-        Our datasets number their columns from 0 in the order of the schema, so fragments fit the one they are meant for
-        whether it exists, will be created, or will be written anew.
-        """
-        from lance.fragment import write_fragments
-
-        found = self.find(path, branch)
-        known = found is not None and found.schema.names == rows.schema.names
-        mode = "create" if found is None else ("append" if known else "overwrite")
-        place = self.uri(branch_path(path, branch))
-        with translated("stage", place):
-            written = write_fragments(
-                rows,
-                place,
-                schema=rows.schema,
-                mode=mode,
-                storage_options=self.options,
-                enable_stable_row_ids=True,
-                data_storage_version=DATA_FORMAT,
-            )
-        return [json.dumps(fragment.to_json()) for fragment in written]
-
-    def staged_files(self, dataset: LanceDataset, files: StagedFiles, *, replace_all: bool) -> Any:
-        """A commit of fragments that lie there already: beside the others, or in place of all."""
-        from lance.fragment import FragmentMetadata
-
-        missing = [key for key in files.keys if not self.objects.exists(key)]
-        if missing:
-            raise StorageBackendError(
-                f"{len(missing)} staged files of {dataset.uri} are gone, as {self.objects.url(missing[0])}: stage the "
-                "rows again",
-                context={"path": dataset.uri},
-            )
-        fragments = [FragmentMetadata.from_json(text) for text in files.fragments]
-        operations = _operations()
-        operation = operations.Overwrite(files.schema, fragments) if replace_all else operations.Append(fragments)
-        return _transaction(dataset.version, operation)
-
-    def read_files(self, files: StagedFiles, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The rows of staged fragments, a batch at a time."""
-        import pyarrow as pa
-        from lance.file import LanceFileReader
-
-        for key in files.keys:
-            place = self.uri(key)
-            with translated("read", place):
-                reader = LanceFileReader(place, self.options, None if columns is None else list(columns))
-                for batch in reader.read_all(batch_size=FILE_BATCH_ROWS).to_batches():
-                    yield pa.Table.from_batches([batch])
+        return lance_transaction(dataset.version, operations.Delete(updated, removed, "id IN (…)"))
 
     # --- committing, exactly ---
 
@@ -398,11 +329,11 @@ def lance_dataset() -> Any:
     return lance.LanceDataset
 
 
-def _operations() -> Any:
+def lance_operations() -> Any:
     return _module().LanceOperation
 
 
-def _transaction(read_version: int, operation: Any) -> Any:
+def lance_transaction(read_version: int, operation: Any) -> Any:
     return _module().Transaction(read_version, operation)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import GraphValidationError
+from ontologia.omnigraph.fragments import StagedFiles, commit_of_files
 from ontologia.omnigraph.lookups import missing_from, not_among, rows_with
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.phases import Apply, Commit, TableWork, WritePlan
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-    from ontologia.omnigraph.datasets import Datasets, StagedFiles
+    from ontologia.omnigraph.datasets import Datasets
     from ontologia.omnigraph.graph import Graph
 
 ENDS = ("src", "dst")
@@ -219,7 +220,7 @@ def _writing(datasets: Datasets, snapshot: Snapshot, change: TableChange, rows: 
     """The commits that write rows. New ones are streamed into files, others joined with the table, some at a time."""
     files = change.files
     if files is not None:
-        return [lambda dataset: datasets.staged_files(dataset, files, replace_all=change.replace_all)]
+        return [lambda dataset: commit_of_files(datasets, dataset, files, replace_all=change.replace_all)]
     if change.replace_all:
         return [lambda dataset: datasets.staged_overwrite(dataset, rows)]
     pin = snapshot.manifest.pins.get(change.key)

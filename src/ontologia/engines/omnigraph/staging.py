@@ -13,6 +13,7 @@ from ontologia.engines.staging import Staging
 from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool
 from ontologia.omnigraph.datasets import Datasets
+from ontologia.omnigraph.fragments import stage_fragments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +54,7 @@ class FragmentWriter:
             return []
         staging = self.staging
         objects = staging.location.open_objects()
-        fragments = Datasets(objects).staged_fragments(staging.path, staging.branch, rows)
+        fragments = stage_fragments(Datasets(objects), staging.path, staging.branch, rows)
         content = json.dumps({"fragments": fragments}).encode()
         key = f"{staging.folder}part-{uuid.uuid4().hex}.json"
         objects.put(key, content)

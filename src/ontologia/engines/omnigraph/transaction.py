@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
-from ontologia.omnigraph.datasets import StagedFiles
+from ontologia.omnigraph.fragments import StagedFiles, rows_of_files
 from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
@@ -100,15 +100,17 @@ class GraphTransaction(Transaction):
         return schema_version_id
 
     def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        known = self.recorded(schema.ref)
+        if schema_version_id is None and known and key_of(schema.ref) not in self._manifest.pins:
+            schema_version_id = known[-1].schema_version_id + 1  # what it was before it was dropped is another life
         version = self.record(schema, schema_version_id)
         self._activated.add(schema.ref)
         layout = self._layouts[schema.ref] = TypeLayout(schema.ref, schema, version, self.commit_id)
         return layout
 
-    def bring_back(self, ref: TypeRef) -> int:
-        """Let a dropped type be declared again, as a version of its own: what it was stays in the history."""
-        self.catalog = replace(self.catalog, dropped=self.catalog.dropped - {ref})
-        return max((version.schema_version_id for version in self.recorded(ref)), default=0) + 1
+    def bring_back(self, refs: Iterable[TypeRef]) -> None:
+        """Let dropped types be declared again: a schema change may do that, a commit of rows may not."""
+        self.catalog = replace(self.catalog, dropped=self.catalog.dropped - set(refs))
 
     # --- rows ---
 
@@ -210,13 +212,13 @@ class GraphTransaction(Transaction):
         datasets = self._engine.graph.datasets
         checked = ["id", *(type.columns[name] for name in type.schema.unique)]
         kept = pa_schema(type.arrow, checked)
-        keys = RowSpool(kept).extend(datasets.read_files(files, checked)).table()
+        keys = RowSpool(kept).extend(rows_of_files(datasets, files, checked)).table()
         stored = Snapshot(self._engine.graph, self._manifest).find(change.key)
         replaced = stored is None or ref in self._activated
         if spool is None and (replaced or not rows_with(stored, "id", keys.column("id"), ["id"]).num_rows):
             change.rows, change.files = keys, files
             return
-        change.rows = (spool or RowSpool(type.arrow)).extend(datasets.read_files(files)).table()
+        change.rows = (spool or RowSpool(type.arrow)).extend(rows_of_files(datasets, files)).table()
 
 
 def pa_schema(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

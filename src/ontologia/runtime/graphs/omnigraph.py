@@ -286,33 +286,20 @@ class Omnigraph:
 
     # --- schema ---
 
-    def plan_schema(
-        self,
-        types: Iterable[type[Declared]],
-        upgraders: Upgraders | None = None,
-        *,
-        renames: Mapping[str, str] | None = None,
-    ) -> SchemaPlan:
+    def plan_schema(self, types: Iterable[type[Declared]], upgraders: Upgraders | None = None) -> SchemaPlan:
         """What `apply_schema` would do."""
         steps = registered_upgraders() if upgraders is None else upgraders
-        return graph_schema.plan_schema(GraphEngine(self._graph), _declarations(types), steps, renames or {})
+        return graph_schema.plan_schema(GraphEngine(self._graph), _declarations(types), steps)
 
     def apply_schema(
-        self,
-        types: Iterable[type[Declared]],
-        *,
-        allow_data_loss: bool = False,
-        upgraders: Upgraders | None = None,
-        renames: Mapping[str, str] | None = None,
+        self, types: Iterable[type[Declared]], *, allow_data_loss: bool = False, upgraders: Upgraders | None = None
     ) -> int | None:
         """Add, change, rename and drop types in one commit, which records the migration. None when there is nothing to
-        do. `renames` has stored names on the left: `{"Person": "Human", "Person.age": "years"}`."""
+        do. Names change where a class says `renamed_from`."""
         self._graph.check_writable()
         steps = registered_upgraders() if upgraders is None else upgraders
         declarations = _declarations(types)
-        number = graph_schema.apply_schema(
-            self._graph, declarations, steps, renames or {}, allow_data_loss=allow_data_loss
-        )
+        number = graph_schema.apply_schema(self._graph, declarations, steps, allow_data_loss=allow_data_loss)
         self.declarations = {declaration.ref: declaration for declaration in declarations}
         return number
 
