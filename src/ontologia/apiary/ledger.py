@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
 from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, numbered
-from ontologia.apiary.numbering import numbers_from, numbers_in
+from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.state import FrameState, Snapshot, with_partitioning
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, CorruptFrameError, OntologiaError, UnknownNameError
@@ -152,7 +152,7 @@ class Ledger:
 
     def _newest_checkpoint(self, at_most: int | None = None) -> Checkpoint | None:
         """The newest that can be read. One that a crash cut short is passed over: the entries are the truth."""
-        for number in reversed(numbers_in(self.folder, f"{LEDGER}/{CHECKPOINTS}", CHECKPOINT)):
+        for number in newest_first(self.folder, f"{LEDGER}/{CHECKPOINTS}", CHECKPOINT):
             if at_most is not None and number > at_most:
                 continue
             key = self._checkpoint_key(number)

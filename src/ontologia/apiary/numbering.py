@@ -7,7 +7,7 @@ directory cannot, and is asked for the next names one by one instead, in windows
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ontologia.apiary.names import numbered
 from ontologia.objects import Objects
@@ -19,6 +19,14 @@ _SORTED_AS_TEXT = 999_000  # from there on, names do not sort as their numbers d
 def numbers_in(objects: Objects, folder: str, prefix: str = "") -> list[int]:
     """All numbers that have an object `{prefix}NNNNNN.json` in a folder, in order."""
     return _parsed(objects.names(folder), prefix)
+
+
+def newest_first(objects: Objects, folder: str, prefix: str = "") -> Iterator[int]:
+    """The same from the highest on. Names are understood as they are asked for: mostly only the first one is."""
+    names = sorted(objects.names(folder), reverse=True)
+    names.sort(key=len, reverse=True)  # past six digits, names do not sort as their numbers do
+    for name in names:
+        yield from _parsed([name], prefix)
 
 
 def numbers_from(objects: Objects, folder: str, first: int, prefix: str = "") -> list[int]:
@@ -43,8 +51,8 @@ def _probed(objects: Objects, folder: str, first: int, prefix: str) -> list[int]
 
 
 def _parsed(names: Iterable[str], prefix: str) -> list[int]:
-    pattern = re.compile(re.escape(prefix) + r"(\d{6,})\.json")
-    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))
+    fits, start = re.compile(re.escape(prefix) + r"\d{6,}\.json").fullmatch, len(prefix)
+    return sorted([int(name[start:-5]) for name in names if fits(name)])
 
 
 def _name(prefix: str, number: int) -> str:

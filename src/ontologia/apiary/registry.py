@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from ontologia.apiary.entries import decode, encode, instant, instant_text
 from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, REGISTRY, FrameName, check_name, numbered
-from ontologia.apiary.numbering import numbers_from, numbers_in
+from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, OntologiaError, UnknownNameError, ValidationError
 from ontologia.files.json_objects import rest, text, whole
@@ -283,7 +283,7 @@ class Registry:
 
     def _load(self, known: RegistryState | None) -> RegistryState:
         """The state with the highest number. The newest checkpoint says where to begin to look."""
-        after = known.version if known is not None else max(self._checkpoints(), default=0)
+        after = known.version if known is not None else next(self._checkpoints(), 0)
         newest = max(numbers_from(self.objects, REGISTRY, after + 1 if after else 0, STATE), default=after)
         if known is not None and newest == known.version:
             return known
@@ -303,8 +303,8 @@ class Registry:
                 self.clock.sleep(next(waits))
         raise AssertionError("unreachable")
 
-    def _checkpoints(self) -> list[int]:
-        return numbers_in(self.objects, f"{REGISTRY}/{CHECKPOINTS}", CHECKPOINT)
+    def _checkpoints(self) -> Iterator[int]:
+        return newest_first(self.objects, f"{REGISTRY}/{CHECKPOINTS}", CHECKPOINT)
 
     def _checkpoint_if_due(self, state: RegistryState) -> None:
         """A copy of the state every 100 versions: listing from there on is cheap, however many came before."""

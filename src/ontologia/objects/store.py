@@ -149,7 +149,8 @@ class Objects:
                 yield info
 
     def names(self, folder: str) -> builtins.list[str]:
-        """The names of the objects directly in a folder. A directory gives them without looking at the files."""
+        """The names of the objects directly in a folder, in no order. A directory gives them without looking at the
+        files, and those of its folders, too."""
         place = self.local_path(folder)
         if place is None:
             inside = folder + "/"
@@ -291,8 +292,7 @@ class Objects:
 
 def _file_names(place: Path) -> list[str]:
     try:
-        with os.scandir(place) as found:
-            return sorted(entry.name for entry in found if not entry.is_dir() and not entry.name.startswith(ASIDE))
+        return [name for name in os.listdir(place) if not name.startswith(ASIDE)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
