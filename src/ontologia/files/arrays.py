@@ -31,7 +31,7 @@ def scalar_of(value: Any, kind: pa.DataType) -> pa.Scalar:
     return array_of([value], kind)[0]
 
 
-def numbers_of(values: npt.NDArray[np.int64]) -> pa.Array:
+def numbers_of(values: npt.NDArray[np.int64] | Sequence[int]) -> pa.Array:
     """Whole numbers as an array that shares their memory: `pa.array(values)`."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
 

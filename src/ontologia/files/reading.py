@@ -61,7 +61,7 @@ class FileReader:
         url = self.objects.url(file.path)
         try:
             with _none_missing():
-                if file.size is None or file.size <= WHOLE_FILE_BYTES or self.cache.contains(self.objects, file.path):
+                if file.size is None or self.comes_whole(file):
                     yield str(
                         self.cache.path(self.objects, file.path, size=file.size, content_sha256=file.content_sha256)
                     )
@@ -72,6 +72,10 @@ class FileReader:
                 f"{url} cannot be read: {str(problem).partition(chr(10))[0]}",
                 context={"operation": "read", "url": url},
             ) from problem
+
+    def comes_whole(self, file: DataFile) -> bool:
+        """Whether a file is read from a local copy, fetched if need be; others are read by range."""
+        return file.size is None or file.size <= WHOLE_FILE_BYTES or self.cache.contains(self.objects, file.path)
 
     def check_large(self, files: Iterable[DataFile]) -> None:
         """Compare files that are read by range, or in place without a look at all of them, with their hashes.

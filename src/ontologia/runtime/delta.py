@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ontologia.files.identity import identity_key as identity_key
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INSERT, UPDATE = "insert", "update_version"
+FEW = 64
 OPERATION = "operation?"
 """The column that says which of the two a row is; no field can be called so."""
 
@@ -27,6 +28,8 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
 
     if current is None or current.num_rows == 0:
         return wanted.append_column(OPERATION, pa.repeat(scalar_of(INSERT, pa.string()), wanted.num_rows))
+    if max(wanted.num_rows, current.num_rows) <= FEW:
+        return _few(wanted, current, identity)
     keys, stored_keys = identity_key(wanted, identity), identity_key(current, identity)
     if keys.equals(stored_keys):  # a load that was loaded before: nothing has to be searched for
         known, stored = pa.chunked_array([pa.repeat(scalar_of(True, pa.bool_()), wanted.num_rows)]), current
@@ -39,6 +42,32 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
             unchanged = pc.and_(unchanged, _same(wanted.column(name), stored.column(name)))
     operation = pc.if_else(known, scalar_of(UPDATE, pa.string()), scalar_of(INSERT, pa.string()))
     return wanted.append_column(OPERATION, operation).filter(pc.invert(unchanged))
+
+
+def _few(wanted: pa.Table, current: pa.Table, identity: Sequence[str]) -> pa.Table:
+    """The same rule, row by row: for a few rows that takes a third of the time."""
+    import pyarrow as pa
+
+    from ontologia.files.arrays import array_of, numbers_of
+
+    names = [*identity, *(name for name in wanted.column_names if name not in identity)]
+    stored = {row[: len(identity)]: row for row in _rows(current.select(names).cast(wanted.select(names).schema))}
+    changed, operations = [], []
+    for place, row in enumerate(_rows(wanted.select(names))):
+        before = stored.get(row[: len(identity)])
+        if before is None or not all(map(_is_same, row, before)):
+            changed.append(place)
+            operations.append(INSERT if before is None else UPDATE)
+    rows = wanted if len(changed) == wanted.num_rows else wanted.take(numbers_of(changed))
+    return rows.append_column(OPERATION, array_of(operations, pa.string()))
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    return bool(left == right) or (left != left and right != right)
 
 
 def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:

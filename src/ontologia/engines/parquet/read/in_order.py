@@ -77,6 +77,8 @@ class InOrder:
         found = [(entry, file) for entry in entries for file in entry.files]
         if not found or (len(found) > 1 and any(file.keys is None for _, file in found)):
             return None
+        if not all(self.reader.comes_whole(file) for _, file in found):  # DuckDB reads what lies far away side by side
+            return None
         return found
 
     def _piece(self, entry: IndexEntry, file: DataFile, names: Sequence[str]) -> pa.Table | None:
