@@ -211,7 +211,7 @@ class GraphTransaction(Transaction):
             return
         datasets = self._engine.graph.datasets
         checked = ["id", *(type.columns[name] for name in type.schema.unique)]
-        kept = pa_schema(type.arrow, checked)
+        kept = _narrowed(type.arrow, checked)
         keys = RowSpool(kept).extend(rows_of_files(datasets, files, checked)).table()
         stored = Snapshot(self._engine.graph, self._manifest).find(change.key)
         replaced = stored is None or ref in self._activated
@@ -221,7 +221,7 @@ class GraphTransaction(Transaction):
         change.rows = (spool or RowSpool(type.arrow)).extend(rows_of_files(datasets, files)).table()
 
 
-def pa_schema(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+def _narrowed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([schema.field(name) for name in names])
