@@ -21,6 +21,7 @@ from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import read_source
 from ontologia.spark import Pipeline, read
 from ontologia.spark.sources import opened as opened_by_spark
+from ontologia.spark.types import quoted
 from ontologia.testing.conformance import directory, sqlite
 from ontologia.testing.differential.checking import told
 from support.spark_conversions import SETTINGS, Every, session_with, sources
@@ -75,7 +76,7 @@ def check_frame(where: str, frame, expected: list[tuple], names: list[str], rng:
         return
     place = rng.randrange(len(names))
     value = rng.choice(expected)[place]
-    column = frame[f"`{names[place]}`"]
+    column = frame[quoted(names[place])]
     kind = frame.schema[place].dataType.typeName()
     wanted = [row for row in expected if row[place] is None] if value is None else None
     if value is None:
@@ -92,7 +93,7 @@ def check_frame(where: str, frame, expected: list[tuple], names: list[str], rng:
     assert some.union(frame).count() == len(wanted) + len(expected), f"{where}, in a union"
     keys = [name for name in names if name.endswith("_key")] or names[:1]
     other = frame.toDF(*(f"o{number}" for number in range(len(names))))
-    both = frame.join(other, [frame[f"`{key}`"] == other[f"o{names.index(key)}"] for key in keys])
+    both = frame.join(other, [frame[quoted(key)] == other[f"o{names.index(key)}"] for key in keys])
     counts: dict = {}
     for row in expected:
         key = tuple(row[names.index(name)] for name in keys)

@@ -177,6 +177,18 @@ def test_structured_fields_come_as_text_as_structs_or_as_variants(spark, folder)
         read(spark, folder, Shaped, nested="xml")
 
 
+def test_a_field_may_be_called_anything(spark, folder):
+    name = "back`tick .x"
+    odd = type(
+        "Odd", (Entity,), {"__annotations__": {"id": Field[str], name: Field[int]}, "id": Field(primary_key=True)}
+    )
+    with Session(folder, entity_types=[odd]) as opened:
+        opened.ensure(odd(id="a", **{name: 1}))
+        opened.commit()
+    for found in (read(spark, folder, odd), loaded(spark, folder, "Odd"), read(spark, folder, odd, nested="struct")):
+        assert (found.columns, [tuple(row) for row in found.collect()]) == (["id", name], [("a", 1)])
+
+
 def test_what_cannot_be_none_is_said_not_to_be(spark, history):
     nullable = {field.name: field.nullable for field in loaded(spark, history, "Customer", history="true").schema}
     assert nullable == {"commit_id": False, "id": False, "name": False, "age": False, "tags": True, "note": True}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from ontologia.spark.types import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
@@ -32,13 +34,13 @@ class Ranged:
 
     def sorted_by(self, *names: str) -> DataFrame:
         """The rows of each partition in the order of these columns."""
-        return self.rows.sortWithinPartitions(*(f"`{name}`" for name in names))
+        return self.rows.sortWithinPartitions(*(quoted(name) for name in names))
 
 
 def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Ranged:
     """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy."""
     share = min(SAMPLED_PER_TASK / min(rows_per_task, FEW_ROWS), 1.0)
-    count, sample = sampled(rows.select(*(f"`{name}`" for name in identity)), share)
+    count, sample = sampled(rows.select(*(quoted(name) for name in identity)), share)
     tasks = max(-(-count // rows_per_task), min(_parallelism(rows.sparkSession), count // FEW_ROWS), 1)
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
@@ -82,7 +84,7 @@ def _before(identity: Sequence[str], cut: tuple[str, ...]) -> SparkColumn:
     """Whether a row's identity comes before a cut, part by part."""
     from pyspark.sql import functions as sql
 
-    parts = [(sql.col(f"`{name}`"), part) for name, part in zip(identity, cut, strict=True)]
+    parts = [(sql.col(quoted(name)), part) for name, part in zip(identity, cut, strict=True)]
     *rest, (last, bound) = parts
     return reduce(lambda later, part: (part[0] < part[1]) | ((part[0] == part[1]) & later), rest[::-1], last < bound)
 

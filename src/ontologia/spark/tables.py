@@ -17,6 +17,7 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 from ontologia.objects import Location
+from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,11 +60,11 @@ def attach(
     made = []
     create: Any = spark.catalog.createTable
     with explained(f"attaching {location.uri}"):
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(name)}")
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}")
         views = VIEWS if as_of is None else {"": {"asOf": str(as_of)}}
         for table, ref in _named(refs):
             for ending, more in views.items():
-                full = f"{_quoted(name)}.{_quoted(table + ending)}"
+                full = f"{quoted(name)}.{quoted(table + ending)}"
                 _make_way(spark, full)
                 options = {**address, "type": ref.name, "kind": ref.kind, **more}
                 create(full, path=_place(location.uri), source=FORMAT, **options)
@@ -97,10 +98,6 @@ def _make_way(spark: SparkSession, table: str) -> None:
 def _place(uri: str) -> str:
     """A place for the catalog, which has to name one; what is read is at `uri`."""
     return uri if "://" in uri else os.path.abspath(uri)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def given_to_table(options: Mapping[str, str]) -> dict[str, str]:

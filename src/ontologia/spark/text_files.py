@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ontologia.errors import ValidationError
+from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -177,7 +178,7 @@ def _decoded(frame: DataFrame, as_bytes: bool) -> DataFrame:
         return frame
     columns: list[Any] = []
     for field in frame.schema:
-        value = sql.col(f"`{field.name.replace('`', '``')}`")
+        value = sql.col(quoted(field.name))
         text = sql.encode(value, BYTES).cast("string") if isinstance(field.dataType, StringType) else value
         name = field.name.encode(BYTES).decode(errors="replace").removeprefix("\ufeff")
         columns.append(text.alias(name))

@@ -55,6 +55,11 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
     return StructType(fields)
 
 
+def quoted(name: str) -> str:
+    """A name as one part of an expression, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def narrowed(struct: StructType, names: Container[str]) -> StructType:
     """Some of the columns."""
     from pyspark.sql.types import StructType

@@ -102,7 +102,7 @@ def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:
     alike = {column: names[column.strip().casefold()] for column in columns if column.strip().casefold() in names}
     if alike:
         shown = ", ".join(f"{column!r} for {name}" for column, name in alike.items())
-        mapping = ", ".join(f'"{name}": "`{column}`"' for column, name in alike.items())
+        mapping = ", ".join(f'"{name}": "`{column.replace("`", "``")}`"' for column, name in alike.items())
         raise ValidationError(
             f"the source has columns that are spelled otherwise than a field: {shown}. "
             f"Say what they are with map={{{mapping}}}, or drop them"

@@ -21,7 +21,7 @@ from ontologia.runtime.intake.loads import end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
 from ontologia.spark.loading.conversions import Given, converted, kind_of, spelled
 from ontologia.spark.loading.suspects import suspects
-from ontologia.spark.types import spark_type
+from ontologia.spark.types import quoted, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -57,7 +57,7 @@ def mapped(
     from pyspark.sql import functions as sql
 
     chosen = {
-        name: sql.col(f"`{name}`") if expression is None else _expression(expression)
+        name: sql.col(quoted(name)) if expression is None else _expression(expression)
         for name, expression in fills(source.columns, declaration, expressions).items()
     }
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.model import TypeSchema
 from ontologia.model.typespec import NONE, TypeSpec
-from ontologia.spark.types import spark_type
+from ontologia.spark.types import quoted, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ def structured(rows: DataFrame, schema: TypeSchema, nested: Nested) -> DataFrame
         return rows
     columns: list[Any] = []
     for name in rows.columns:
-        value = sql.col(f"`{name}`")
+        value = sql.col(quoted(name))
         kind: Any = None if name not in wanted else type_of(wanted[name])
         if name in wanted and nested == "variant":
             value = sql.parse_json(value)

@@ -22,7 +22,7 @@ from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.spark import s3a
 from ontologia.spark.reading.filters import is_of_one_type, to_text
 from ontologia.spark.reading.nested import Nested, structured
-from ontologia.spark.types import narrowed, result_struct, stored_struct
+from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -279,11 +279,11 @@ def _shown(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> 
     """Rows under the names callers know."""
     from pyspark.sql import functions as sql
 
-    return rows.select(*(sql.col(f"`{stored[name]}`").alias(name) for name in names))
+    return rows.select(*(sql.col(quoted(stored[name])).alias(name) for name in names))
 
 
 def _quoted(names: Sequence[str]) -> list[str]:
-    return [f"`{name}`" for name in names]
+    return [quoted(name) for name in names]
 
 
 def check_reach(spark: SparkSession, engine: Engine) -> None:
