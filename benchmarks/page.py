@@ -39,7 +39,8 @@ def _heading(facts: dict[str, Any]) -> str:
     kind = "the quick run" if facts["quick"] else "the whole run"
     return (
         f"Ontologia {facts['ontologia']}, {kind} of `make bench` on {facts['taken_at']}: Python {facts['python']}, "
-        f"SQLite {facts['sqlite']}, {facts['cores']} cores ({facts['machine']}). Medians; in brackets the quartiles. "
+        f"SQLite {facts['sqlite']}, {facts['cores']} cores ({facts['machine']}), with a load of {facts['load']} over "
+        "the last quarter of an hour (above the cores, others were at work). Medians; in brackets the quartiles. "
         "Ours and the peer's are measured in turns on the same machine. Times differ between machines, ratios and "
         "exponents hardly do."
     )

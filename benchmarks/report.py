@@ -120,6 +120,7 @@ def facts(*, quick: bool) -> dict[str, Any]:
         "sqlite": sqlite3.sqlite_version,
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[2], 1),
     }
 
 
