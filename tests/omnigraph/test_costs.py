@@ -68,6 +68,7 @@ def test_a_commit_costs_the_same_after_many_others(graph, detour):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_commit_costs_the_same_after_a_thousand_others(graph, detour):
     check_depth(graph, detour, 1000)
 
