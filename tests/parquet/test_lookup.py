@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ontologia.engines import row_files as committing
-from ontologia.engines.base import Catalog
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import snapshots
 from ontologia.engines.parquet.read import lookup

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sql
 
 from ontologia.engines import row_files as committing
 from ontologia.engines import staging as parts
-from ontologia.engines.base import TypeLayout
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.parquet.care import snapshots
 from ontologia.engines.staging import Staging

@@ -12,7 +12,7 @@ from ontologia.errors import StorageBackendError
 from ontologia.model import TypeRef, TypeSchema
 
 if TYPE_CHECKING:
-    from ontologia.engines.base import TypeLayout
+    from ontologia.engines.catalog import TypeLayout
     from ontologia.engines.repository import Repository
     from ontologia.query.plan import Window
     from ontologia.runtime.store import Store

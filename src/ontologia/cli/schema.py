@@ -16,7 +16,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import TypeRef, TypeSchema, diff
 
 if TYPE_CHECKING:
-    from ontologia.engines.base import SchemaVersion
+    from ontologia.engines.catalog import SchemaVersion
     from ontologia.engines.repository import Repository
 
 VersionOption = Annotated[int | None, number("--version", least=1, help="This schema version.")]

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from ontologia.config import new_runtime_id
-from ontologia.errors import CommitAfterHeadWarning, SchemaOutdatedError, ValidationError, warn
-from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, diff, to_utc
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
+from ontologia.engines.diagnostics import plan_diagnostics
+from ontologia.errors import ValidationError
+from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
@@ -59,95 +61,6 @@ class Capabilities:
     removals: bool = False
     search: bool = False
     unique_fields: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaVersion:
-    """One stored version of a type's schema."""
-
-    ref: TypeRef
-    schema_version_id: int
-    schema: TypeSchema
-    created_at: str
-    activation_commit_id: int | None = None
-    is_current: bool = False
-
-    @property
-    def fingerprint(self) -> str:
-        return self.schema.fingerprint
-
-
-@dataclass(frozen=True, slots=True)
-class TypeLayout:
-    """Where the current rows of a type lie, and since which commit they are read."""
-
-    ref: TypeRef
-    schema: TypeSchema
-    schema_version_id: int
-    activation_commit_id: int
-    table_name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Catalog:
-    """What a store holds at a head: the current layout of every type, and the names of dropped ones."""
-
-    head: int
-    layouts: Mapping[TypeRef, TypeLayout] = field(default_factory=dict)
-    dropped: frozenset[TypeRef] = frozenset()
-    version: Any = None
-
-    def outdated(self, schemas: Mapping[TypeRef, TypeSchema]) -> list[Any]:
-        """The differences between these schemas and the stored ones; types not stored yet are no difference."""
-        found = []
-        for ref, schema in schemas.items():
-            layout = self.layout_of(schema)
-            if layout is not None and (layout.ref != ref or layout.schema.fingerprint != schema.fingerprint):
-                found.append(diff(layout.schema, schema, layout.schema_version_id))
-        return found
-
-    def layout_of(self, schema: TypeSchema) -> TypeLayout | None:
-        """What is stored of a type, under the name it has or, until it is migrated, under the one it had."""
-        layout = self.layouts.get(schema.ref)
-        if layout is None and schema.earlier.type is not None:
-            return self.layouts.get(TypeRef(schema.ref.kind, schema.earlier.type))
-        return layout
-
-    def named(self, name: str, kind: str | None = None) -> TypeLayout:
-        """The type that a name means. Whoever asks by name, in code, in the console or in Spark, asks here."""
-        found = [layout for ref, layout in self.layouts.items() if ref.name == name and kind in (None, ref.kind)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise ValidationError(f"{name!r} is an entity and a relation here: say which with kind")
-        if kind is None:
-            known = ", ".join(map(str, sorted(self.layouts))) or "no types yet"
-            raise ValidationError(f"{name} is not in this store; it has {known}")
-        known = ", ".join(sorted(ref.name for ref in self.layouts if ref.kind == kind)) or "none yet"
-        raise ValidationError(f"{kind} {name} is not in this store; of that kind it has {known}")
-
-    def check(self, schemas: Mapping[TypeRef, TypeSchema]) -> None:
-        outdated = self.outdated(schemas)
-        if outdated:
-            raise SchemaOutdatedError(outdated)
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One entry of the log."""
-
-    id: int
-    created_at: str
-    runtime_id: str
-    metadata: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "created_at": self.created_at,
-            "runtime_id": self.runtime_id,
-            "metadata": dict(self.metadata),
-        }
 
 
 class Transaction(ABC):
@@ -491,34 +404,6 @@ class Engine(ABC):
         self.close()
 
 
-def plan_diagnostics(plan: Plan, catalog: Catalog) -> list[dict[str, Any]]:
-    """What a caller should know about a result, besides its rows (RFC 0009 §2.3).
-
-    Of the type that is asked about, and of every other type the question touches, which then is named.
-    """
-    return window_diagnostics(plan.window, plan.schemas, catalog, unnamed=plan.source)
-
-
-def window_diagnostics(
-    window: Window, refs: Iterable[TypeRef], catalog: Catalog, *, unnamed: TypeRef | None = None
-) -> list[dict[str, Any]]:
-    """What a caller should know about a window of these types. Each is named, but for the one that is asked about."""
-    commit = window.commit
-    if window.mode != "as_of" or commit is None:
-        return []
-    found: list[dict[str, Any]] = []
-    for ref in refs:
-        layout = catalog.layouts.get(ref)
-        if layout is not None and commit < layout.activation_commit_id:
-            named = {} if ref == unnamed else {"type": str(ref)}
-            since = layout.activation_commit_id
-            found.append({"reason": "commit_before_activation", **named, "activation_commit_id": since})
-    if commit > catalog.head:
-        found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": catalog.head})
-        warn(CommitAfterHeadWarning(f"commit {commit} is not there yet: this is the state at the head, {catalog.head}"))
-    return found
-
-
 def output_schema(statement: Statement) -> pa.Schema:
     """The Arrow schema of a statement's result."""
     import pyarrow as pa
@@ -533,41 +418,6 @@ def output_schema(statement: Statement) -> pa.Schema:
     return pa.schema(fields)
 
 
-def summarized_layouts(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """The layouts of `storage_info()`, from (kind, name, version, activation, is current).
-
-    A dropped type has no current version. A relation named like an entity is listed as `relation:name`.
-    """
-    layouts: dict[str, Any] = {}
-    for kind, name, version, activation, is_current in rows:
-        summary = layouts.setdefault(
-            name if name not in layouts or layouts[name]["type_kind"] == kind else f"{kind}:{name}",
-            {
-                "type_kind": kind,
-                "current_schema_version_id": None,
-                "activation_commit_id": None,
-                "historical_versions": [],
-            },
-        )
-        if is_current:
-            summary["current_schema_version_id"] = version
-            summary["activation_commit_id"] = activation
-        else:
-            summary["historical_versions"].append(version)
-    return layouts
-
-
-def change_entry(ref: TypeRef, identity: Sequence[str], existed: bool) -> dict[str, Any]:
-    """One change of a commit, as callers see it."""
-    names = ("key",) if ref.kind == "entity" else ref.identity
-    return {
-        "kind": ref.kind,
-        "type_name": ref.name,
-        **dict(zip(names, identity, strict=True)),
-        "operation": "update_version" if existed else "insert",
-    }
-
-
 def removals_refused(what: str) -> ValidationError:
     return ValidationError(f"{what} cannot be removed here: a graph can remove rows, the other engines keep them all")
 
@@ -575,11 +425,3 @@ def removals_refused(what: str) -> ValidationError:
 def unique_refused(schema: TypeSchema) -> ValidationError:
     names = ", ".join(f"{schema.ref.name}.{name}" for name in schema.unique)
     return ValidationError(f"{names}: only a graph holds fields to unique=True; leave it out for this store")
-
-
-def user_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    """Commit metadata as given by a caller: text to text, nothing else."""
-    for key, value in (metadata or {}).items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise ValidationError(f"commit metadata is text to text, and {key!r}: {value!r} is not")
-    return dict(metadata or {})

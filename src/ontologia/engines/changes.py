@@ -7,9 +7,10 @@ under, else an `insert`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ontologia.files.quoting import quote_name
-from ontologia.model import COMMIT_ID
+from ontologia.model import COMMIT_ID, TypeRef
 
 
 def changed_rows_sql(identity: Sequence[str], own: str, earlier: Sequence[str], commit: str) -> str:
@@ -25,3 +26,14 @@ def changed_rows_sql(identity: Sequence[str], own: str, earlier: Sequence[str], 
     )
     names = ", ".join(f"t.{column}" for column in columns)
     return f"SELECT {names}, ({existed or 'false'}) FROM {own} t WHERE t.{COMMIT_ID} = {commit} ORDER BY {names}"
+
+
+def change_entry(ref: TypeRef, identity: Sequence[str], existed: bool) -> dict[str, Any]:
+    """One change of a commit, as callers see it."""
+    names = ("key",) if ref.kind == "entity" else ref.identity
+    return {
+        "kind": ref.kind,
+        "type_name": ref.name,
+        **dict(zip(names, identity, strict=True)),
+        "operation": "update_version" if existed else "insert",
+    }

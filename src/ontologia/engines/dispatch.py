@@ -19,7 +19,8 @@ from ontologia.objects import Location
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ontologia.engines.base import Commit, Engine
+    from ontologia.engines.base import Engine
+    from ontologia.engines.catalog import Commit
     from ontologia.engines.parquet.care.check import CheckReport
     from ontologia.engines.parquet.care.recovery import Recovery
     from ontologia.engines.repository import Repository

@@ -15,15 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import (
-    WRITE_LOCK,
-    Capabilities,
-    Engine,
-    SchemaVersion,
-    Transaction,
-    TypeLayout,
-    user_metadata,
-)
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Engine, Transaction
+from ontologia.engines.catalog import SchemaVersion, TypeLayout, user_metadata
 from ontologia.errors import LockContentionError, ValidationError
 from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.query.aggregates import Aggregate, AggregateCondition

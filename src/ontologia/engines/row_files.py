@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ontologia.engines.base import TypeLayout
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.documents import documents
 from ontologia.files.arrays import array_of, scalar_of
 from ontologia.files.data_files import KeySpan

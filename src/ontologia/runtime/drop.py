@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ontologia.engines.base import Catalog
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.repository import Repository
 from ontologia.errors import DropRefusedError, ValidationError
 from ontologia.model import TypeRef, canonical_json

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import removals_refused, user_metadata
+from ontologia.engines.base import removals_refused
+from ontologia.engines.catalog import user_metadata
 from ontologia.engines.dispatch import open_repository
 from ontologia.engines.repository import Repository
 from ontologia.errors import OntologiaError, ValidationError

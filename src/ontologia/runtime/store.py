@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import user_metadata
+from ontologia.engines.catalog import user_metadata
 from ontologia.engines.repository import Repository
 from ontologia.model import Declaration, Entity, Relation, TypeRef, TypeSchema
 from ontologia.query.builder import QueryRoot

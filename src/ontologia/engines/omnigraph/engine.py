@@ -11,17 +11,9 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import (
-    WRITE_LOCK,
-    Capabilities,
-    Catalog,
-    Commit,
-    SchemaVersion,
-    Transaction,
-    TypeLayout,
-    change_entry,
-    summarized_layouts,
-)
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
+from ontologia.engines.changes import change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.omnigraph.reading import FragmentShare, GraphRows, TypeRows, needed_columns, pushed_filter

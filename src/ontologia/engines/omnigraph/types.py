@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import SchemaVersion
+from ontologia.engines.catalog import SchemaVersion
 from ontologia.errors import GraphValidationError
 from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json
 from ontologia.omnigraph.manifest import Manifest, Table

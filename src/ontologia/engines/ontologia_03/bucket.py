@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import Commit
+from ontologia.engines.catalog import Commit
 from ontologia.engines.ontologia_03.detection import REGISTRY
 from ontologia.engines.ontologia_03.rows import StoredRow
 from ontologia.engines.ontologia_03.source import Change, Source, StoredVersion, drops_of, read_schema

@@ -15,17 +15,9 @@ from typing import Any, NoReturn
 from sqlglot import exp
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import (
-    WRITE_LOCK,
-    Capabilities,
-    Catalog,
-    Commit,
-    SchemaVersion,
-    Transaction,
-    TypeLayout,
-    change_entry,
-    summarized_layouts,
-)
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
+from ontologia.engines.changes import change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.source import Contents, Source

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ontologia.engines.base import Catalog
+from ontologia.engines.catalog import Catalog
 from ontologia.model import FieldSchema, TypeRef, TypeSchema, diff
 from ontologia.model.columns import SCALARS
 from ontologia.model.typespec import ANY, NONE, TypeSpec, scalar_of, union_spec

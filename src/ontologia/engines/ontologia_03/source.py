@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ontologia.engines.base import Commit, SchemaVersion, TypeLayout
+from ontologia.engines.catalog import Commit, SchemaVersion, TypeLayout
 from ontologia.engines.ontologia_03.rows import StoredRow
 from ontologia.engines.ontologia_03.schemas import Catalog03, type_schema
 from ontologia.errors import StorageBackendError

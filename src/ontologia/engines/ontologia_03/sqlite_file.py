@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ontologia.engines.base import Commit
+from ontologia.engines.catalog import Commit
 from ontologia.engines.ontologia_03.rows import StoredRow, once_per_commit
 from ontologia.engines.ontologia_03.source import Change, Source, StoredVersion, drops_of, read_schema
 from ontologia.engines.sqlite.connections import Connections

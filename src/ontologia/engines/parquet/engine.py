@@ -13,19 +13,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import (
-    WRITE_LOCK,
-    Capabilities,
-    Catalog,
-    Commit,
-    SchemaVersion,
-    Transaction,
-    TypeLayout,
-    change_entry,
-    output_schema,
-)
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
-from ontologia.engines.changes import changed_rows_sql
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
+from ontologia.engines.changes import change_entry, changed_rows_sql
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import paths

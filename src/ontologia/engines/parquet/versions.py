@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ontologia.engines.base import summarized_layouts
+from ontologia.engines.catalog import summarized_layouts
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.engines.parquet.log.schemas import SchemaCatalog

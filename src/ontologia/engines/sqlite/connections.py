@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, Protocol, TypeVar
 
-from ontologia.engines.base import Catalog
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.sqlite import functions
 from ontologia.engines.turns import calling
 from ontologia.errors import LockContentionError, StorageBackendError

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ontologia.engines.base import Commit, SchemaVersion
+from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
 LARGEST = 2**63 - 1  # a number SQLite can compare with; no commit has it

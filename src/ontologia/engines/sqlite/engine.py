@@ -18,16 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import (
-    WRITE_LOCK,
-    Catalog,
-    Commit,
-    Engine,
-    SchemaVersion,
-    Transaction,
-    TypeLayout,
-    change_entry,
-)
+from ontologia.engines.base import WRITE_LOCK, Engine, Transaction
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
+from ontologia.engines.changes import change_entry
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ontologia.engines.base import Capabilities, TypeLayout, output_schema
+from ontologia.engines.base import Capabilities, output_schema
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.changes import changed_rows_sql
 from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ontologia.engines.base import Capabilities, TypeLayout, summarized_layouts
+from ontologia.engines.base import Capabilities
+from ontologia.engines.catalog import TypeLayout, summarized_layouts
 from ontologia.engines.changes import changed_rows_sql
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import encoded

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Commit
+from ontologia.engines.catalog import Commit
 from ontologia.errors import StorageBackendError
 from ontologia.objects import (
     SYSTEM_CLOCK,

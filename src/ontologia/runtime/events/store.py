@@ -29,7 +29,7 @@ from ontologia.runtime.events.records import (
 )
 
 if TYPE_CHECKING:
-    from ontologia.engines.base import Commit
+    from ontologia.engines.catalog import Commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ontologia.engines.base import Catalog, SchemaVersion
+from ontologia.engines.catalog import Catalog, SchemaVersion
 from ontologia.engines.omnigraph.engine import GraphEngine
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import GraphType

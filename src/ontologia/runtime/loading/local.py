@@ -16,7 +16,8 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Catalog, Engine, Transaction, user_metadata
+from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.catalog import Catalog, user_metadata
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import ValidationError
 from ontologia.files.identity import sort_by_identity

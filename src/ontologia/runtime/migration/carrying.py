@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from ontologia.engines.base import Transaction, TypeLayout
+from ontologia.engines.base import Transaction
+from ontologia.engines.catalog import TypeLayout
 from ontologia.errors import MigrationError
 from ontologia.model import Declared, TypeRef, TypeSchema
 from ontologia.model.typespec import accepts_none

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ontologia.engines.base import Catalog, Engine, SchemaVersion, TypeLayout, unique_refused
+from ontologia.engines.base import Engine, unique_refused
+from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.model import (
     Declaration,
     FieldExpr,

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import quote
 
-from ontologia.engines.base import Catalog, Engine, TypeLayout, window_diagnostics
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import Catalog, TypeLayout
+from ontologia.engines.diagnostics import window_diagnostics
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
 from ontologia.query.aggregates import count

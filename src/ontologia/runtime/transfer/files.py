@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Catalog
+from ontologia.engines.catalog import Catalog
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, is_unicode
 from ontologia.runtime.store import Store

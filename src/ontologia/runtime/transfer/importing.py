@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ontologia.engines.base import Catalog, Engine, Transaction, TypeLayout, user_metadata
+from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.catalog import Catalog, TypeLayout, user_metadata
 from ontologia.errors import ImportConflictError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.plan import Plan

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Catalog, Engine, Transaction, TypeLayout, user_metadata
+from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.catalog import Catalog, TypeLayout, user_metadata
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.staging import Staging
 from ontologia.errors import ValidationError

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import TypeLayout
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.staging import Staging
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile

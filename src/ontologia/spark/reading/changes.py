@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Catalog, Engine
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.shares import range_predicates
 from ontologia.errors import ValidationError
 from ontologia.files.key_ranges import KeyRange

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ontologia.engines.base import Catalog, Engine, output_schema, plan_diagnostics
+from ontologia.engines.base import Engine, output_schema
+from ontologia.engines.catalog import Catalog
+from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
 from ontologia.model import COMMIT_ID, SCALARS, Column, TypeRef, commit_column
 from ontologia.query.builder import Fetched

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import SUPERSEDED_BY, Catalog, Engine, FilesInForce
+from ontologia.engines.base import SUPERSEDED_BY, Engine, FilesInForce
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.dispatch import open_engine, parse_storage_target
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile

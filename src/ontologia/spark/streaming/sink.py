@@ -20,7 +20,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ontologia.engines.base import Commit, Engine
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import Commit
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import open_objects
 from ontologia.spark.workers import plainly_said

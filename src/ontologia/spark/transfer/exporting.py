@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, TypeLayout
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import TypeLayout
 from ontologia.errors import StorageBackendError
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.runtime import transfer

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Catalog, Engine, Transaction
+from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.catalog import Catalog
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.runtime import transfer

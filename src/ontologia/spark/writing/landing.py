@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, Transaction, TypeLayout
+from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.files.quoting import quote_names

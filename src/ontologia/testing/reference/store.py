@@ -20,7 +20,7 @@ from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import change_entry
+from ontologia.engines.changes import change_entry
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.model.columns import SCALARS, arrow_type

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import TypeLayout
 from ontologia.engines.care import CompactionReport, TypeCompaction, Workers
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.snapshots import SnapshotTask
 from ontologia.engines.parquet.log.coverage import cover, current_entries, renew

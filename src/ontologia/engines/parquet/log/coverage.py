@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ontologia.engines.base import TypeLayout
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, TypeIndex
 from ontologia.model import TypeRef

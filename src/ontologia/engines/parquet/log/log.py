@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from ontologia.engines.base import Catalog, SchemaVersion, TypeLayout
+from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from ontologia.engines.base import SchemaVersion
+from ontologia.engines.catalog import SchemaVersion
 from ontologia.files.json_objects import now, rest, text, whole
 from ontologia.model import Kind, TypeRef, TypeSchema
 

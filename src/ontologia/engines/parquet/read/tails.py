@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import TypeLayout
+from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.layers import Layers
 from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names

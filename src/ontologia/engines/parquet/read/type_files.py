@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Catalog, TypeLayout
+from ontologia.engines.catalog import Catalog, TypeLayout
 from ontologia.engines.parquet.log.coverage import Coverage, cover, current_entries
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, TypeIndex
