@@ -12,11 +12,11 @@ import pytest
 from pydantic import StringConstraints
 from pyspark.sql import functions as sql
 
-from ontologia import Entity, Field, OntologiaConfig, Session, StorageBackendError, ValidationError
+from ontologia import Entity, Field, OntologiaConfig, Ontology, Session, StorageBackendError, ValidationError
 from ontologia.model import key_text
 from ontologia.runtime.intake.quarantine import QUARANTINE
 from ontologia.runtime.intake.reports import TypeReport
-from ontologia.spark import Pipeline
+from ontologia.spark import Pipeline, compact, export_data
 from ontologia.spark.loading.mapping import mapped
 from support.spark_shop import (
     Buys,
@@ -50,6 +50,17 @@ class Timed(Entity):
     many: Field[list[dt.datetime]]
     some: Field[dict[str, int | None]]
     raw: Field[dict[str, list[bytes]]]
+
+
+OddNames = type(
+    "OddNames",
+    (Entity,),
+    {
+        "__annotations__": {"id": Field[str], "a.b": Field[int], "back`tick": Field[str]},
+        "__module__": __name__,
+        "id": Field(primary_key=True),
+    },
+)
 
 
 def session_of(uri, *types):
@@ -390,3 +401,18 @@ def test_the_loads_of_one_type_agree_on_what_the_last_row_is(spark, folder):
         pipeline.load(frame, into=Customer, order_by="name")
     pipeline.load(frame.selectExpr("id", "'New' AS name", "age"), into=Customer, order_by="age + 1L").commit()
     assert customers(folder) == {"c1": ("New", 1)}
+
+
+def test_fields_of_any_name_are_loaded_compacted_and_exported(spark, tmp_path):
+    uri = new_store((tmp_path / "odd names").as_uri())
+    frame = spark.createDataFrame([("k1", 1, "x"), ("k2", 2, "y")], ["id", "a.b", "back`tick"])
+    loaded = Pipeline(spark, uri).load(frame, into=OddNames).commit()
+    assert loaded.types["OddNames"].inserted == 2
+    Pipeline(spark, uri).load(frame.limit(1).withColumn("a.b", sql.lit(7)), into=OddNames).commit()
+    with Ontology(storage_uri=uri, entity_types=[OddNames]) as onto:
+        compact(spark, onto, apply=True)
+        rows = onto.query().entities(OddNames).to_arrow().to_pylist()
+        export_data(spark, onto, tmp_path / "export")
+    assert [(row["id"], row["back`tick"]) for row in rows] == [("k1", "x"), ("k2", "y")]
+    assert sorted(row["a.b"] for row in rows) in ([1, 7], [2, 7])
+    assert list((tmp_path / "export").rglob("*.jsonl"))

@@ -6,7 +6,7 @@ about how many rows there are, so that the number of tasks fits them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    BatchWork = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SAMPLED, SAMPLED_PER_TASK = 20_000, 100
 FEW_ROWS = 50_000
@@ -109,3 +113,15 @@ def in_quick_batches(rows: DataFrame) -> DataFrame:
     analyzed = plan.queryExecution().analyzed()
     found = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(copy, analyzed)
     return ClassicFrame(found, SparkSession(spark.sparkContext, copy))
+
+
+def map_in_arrow(rows: DataFrame, work: BatchWork, struct: str | StructType) -> DataFrame:
+    """`mapInArrow`, for columns of any name: PySpark looks them up unquoted, and takes a point for a way inside."""
+    names = list(rows.columns)
+    if not any(sign in name for name in names for sign in ".`"):
+        return rows.mapInArrow(work, struct)
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work(batch.rename_columns(names) for batch in batches)
+
+    return rows.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(named, struct)

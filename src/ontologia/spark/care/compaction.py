@@ -11,7 +11,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.runtime.store import Store
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import BATCH_ROWS, in_quick_batches, ranged
+from ontologia.spark.ranges import BATCH_ROWS, in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.reading.rows import native_paths, read_files
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -61,7 +61,7 @@ class _Executors:
         def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield WROTE.batch(part_messages(task.write_batches(batches)))
 
-        return in_quick_batches(ordered).mapInArrow(written, WROTE.ddl).collect()
+        return map_in_arrow(in_quick_batches(ordered), written, WROTE.ddl).collect()
 
     def _all_rows(self, task: SnapshotWork) -> DataFrame:
         """Every row of the files to merge, with all columns."""

@@ -18,7 +18,7 @@ from ontologia.runtime.store import Store
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, ranged
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.reading.rows import stored_rows
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -87,7 +87,9 @@ def _rewrite(spark: SparkSession, engine: Engine, transaction: Transaction, step
     task = UpgradeTask(transaction.staging(layout), step, upgraders)
     with explained(f"migrating {layout.ref}"):
         ordered = ranged(rows, layout.ref.identity, ROWS_SORTED).sorted_by(*layout.ref.identity)
-        found = in_quick_batches(ordered).mapInArrow(lambda batches: _upgrade_part(task, batches), WROTE.ddl).collect()
+        found = map_in_arrow(
+            in_quick_batches(ordered), lambda batches: _upgrade_part(task, batches), WROTE.ddl
+        ).collect()
     failed = next((row.error for row in found if row.error is not None), None)
     if failed is not None:
         raise MigrationError(failed)

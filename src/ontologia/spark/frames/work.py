@@ -29,6 +29,7 @@ from ontologia.files.json_objects import encode
 from ontologia.objects import Location
 from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
+from ontologia.spark.ranges import map_in_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,7 @@ def _written(node: Node, name: FrameName, frame: DataFrame, *, replace: bool) ->
     def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _message(work.write(gathered(batches_, piece)))
 
-    messages = frame.mapInArrow(task, CELLS).collect()
+    messages = map_in_arrow(frame, task, CELLS).collect()
     cells = [cell for message in messages for cell in cells_of(message[0])]
     version = commit_cells(node, name, cells, replace=replace)
     return WriteResult(

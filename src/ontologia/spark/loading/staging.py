@@ -37,7 +37,7 @@ from ontologia.runtime.intake.comparing import (
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.loading.mapping import REASON, SOURCE
-from ontologia.spark.ranges import in_quick_batches, ranged
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def staged(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
         after = rows.columns if task.on_duplicate == "last" else ()  # rows of equal order come in that of their values
         ready = found.sorted_by(*(name for name in dict.fromkeys((*identity, ORDER, *after)) if name in rows.columns))
     task = replace(task, dense=stored is not None and found.count * 8 >= stored)
-    return in_quick_batches(ready).mapInArrow(lambda batches: stage(task, batches), STAGED.ddl).collect()
+    return map_in_arrow(in_quick_batches(ready), lambda batches: stage(task, batches), STAGED.ddl).collect()
 
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

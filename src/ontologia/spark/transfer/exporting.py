@@ -19,7 +19,7 @@ from ontologia.runtime.transfer import ExportReport, TypeExport
 from ontologia.runtime.transfer.exporting import ExportJob, Format, new_file, stem_of
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, ranged
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.reading.rows import check_reach, stored_rows
 from ontologia.spark.workers import Message
 
@@ -79,9 +79,9 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
     keys = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
     with explained(f"exporting {layout.ref}"):
         ordered = ranged(rows, keys, ROWS_SORTED).sorted_by(*keys, COMMIT_ID)
-        written = (
-            in_quick_batches(ordered).mapInArrow(lambda batches: _write_part(task, batches), WRITTEN.ddl).collect()
-        )
+        written = map_in_arrow(
+            in_quick_batches(ordered), lambda batches: _write_part(task, batches), WRITTEN.ddl
+        ).collect()
     parts = {row.part: row.rows for row in written if row.rows}
     there = {path.name: path for path in Path(task.folder).iterdir()}
     if not parts.keys() <= there.keys():

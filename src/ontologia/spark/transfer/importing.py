@@ -25,7 +25,7 @@ from ontologia.runtime.transfer.importing import Refuse
 from ontologia.runtime.transfer.records import RecordReader
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, ranged
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.transfer.import_tasks import (
     COUNTS,
@@ -143,7 +143,9 @@ class _OnSpark:
         identity = item.schema.ref.identity
         with explained(f"importing {item.schema.ref}"):
             ordered = ranged(self._rows(item), identity, ROWS_SORTED).sorted_by(*identity, ORDER)
-            return in_quick_batches(ordered).mapInArrow(lambda batches: merge_part(task, batches), MERGED.ddl).collect()
+            return map_in_arrow(
+                in_quick_batches(ordered), lambda batches: merge_part(task, batches), MERGED.ddl
+            ).collect()
 
     def _rows(self, item: StagedParts) -> DataFrame:
         """Staged parts as a DataFrame, fetched through the object store wherever that is."""
