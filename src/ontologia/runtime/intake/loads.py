@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from ontologia.errors import ValidationError
@@ -32,6 +32,35 @@ def load_expressions(declaration: Declaration, map: Mapping[str, Any], **identit
     expressions = {**map, **_identity(declaration, **identity)}
     check_names(declaration, expressions)
     return expressions
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTerms:
+    """What a caller says of a load besides its source, checked as far as that goes without one."""
+
+    declaration: Declaration
+    expressions: Mapping[str, Any]
+    on_duplicate: OnDuplicate
+    on_tie: OnTie
+
+
+def load_terms(
+    into: Any,
+    map: Mapping[str, Any] | None,
+    identity: Mapping[str, Any],
+    *,
+    order_by: Any,
+    on_duplicate: OnDuplicate | None,
+    on_tie: OnTie,
+) -> LoadTerms:
+    """The terms of `load(…)`, in process and on Spark. A source is not touched before they are known to make sense."""
+    declaration = getattr(into, "__declaration__", None)
+    if not isinstance(declaration, Declaration):
+        raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
+    expressions = load_expressions(declaration, {**(map or {})}, **identity)
+    on_duplicate = duplicates_of(order_by, on_duplicate)
+    check_choices({"on_tie": on_tie})
+    return LoadTerms(declaration, expressions, on_duplicate, on_tie)
 
 
 def duplicates_of(order_by: Any, on_duplicate: OnDuplicate | None) -> OnDuplicate:

@@ -39,7 +39,7 @@ from ontologia.runtime.intake.comparing import (
     tally,
 )
 from ontologia.runtime.intake.conversions import kind_of, rule_of
-from ontologia.runtime.intake.loads import check_choices, duplicates_of, end_key, fills, load_expressions
+from ontologia.runtime.intake.loads import check_choices, end_key, fills, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
 from ontologia.runtime.intake.rows import ORDER, Intake, RejectedRow, must_be_filled
@@ -91,20 +91,16 @@ class LocalPipeline:
         on_tie: OnTie = "greatest",
     ) -> Self:
         """Add a source, as `Pipeline.load` does."""
-        declaration = getattr(into, "__declaration__", None)
-        if not isinstance(declaration, Declaration):
-            raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
-        expressions = load_expressions(declaration, {**(map or {})}, **identity)
-        on_duplicate = duplicates_of(order_by, on_duplicate)
-        check_choices({"on_tie": on_tie})
+        terms = load_terms(into, map, identity, order_by=order_by, on_duplicate=on_duplicate, on_tie=on_tie)
+        declaration = terms.declaration
         loads = self._loads.setdefault(declaration.ref, [])
         if loads:
             raise OnlySpark(f"{declaration.ref} is loaded from several sources")
         table = read_source(source, format, options)
-        given = _mapped(table, declaration, expressions, order_by)
+        given = _mapped(table, declaration, terms.expressions, order_by)
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
-        loads.append(_Load(declaration, rows, rejected, table.num_rows, on_duplicate, on_tie))
+        loads.append(_Load(declaration, rows, rejected, table.num_rows, terms.on_duplicate, terms.on_tie))
         return self
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ontologia.engines.base import Engine, unique_refused
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
+from ontologia.errors import ValidationError
 from ontologia.model import (
     Declaration,
     FieldExpr,
@@ -85,6 +86,7 @@ def plan_steps(
     declarations: Sequence[Declaration],
     upgraders: Upgraders,
 ) -> list[Step]:
+    check_renames(catalog, declarations)
     steps = []
     for declaration in sorted(declarations, key=lambda item: item.ref):
         layout = catalog.layout_of(declaration.schema)
@@ -95,6 +97,22 @@ def plan_steps(
         versions = {v.schema_version_id: v.schema for v in recorded if v.ref == layout.ref}
         steps.append(plan_step(engine, catalog, declaration, layout, versions, upgraders))
     return steps
+
+
+def check_renames(catalog: Catalog, declarations: Iterable[Declaration]) -> None:
+    """Refuse classes that would make two types of a stored one, or one beside the type whose place it takes."""
+    declared = {declaration.ref: declaration for declaration in declarations}
+    claimed: dict[TypeRef, TypeRef] = {}
+    for ref in sorted(declared):
+        layout = catalog.layout_of(declared[ref].schema)
+        if layout is None or layout.ref == ref:
+            continue
+        old = layout.ref
+        if old in declared:
+            raise ValidationError(f"{ref} has renamed_from={old.name!r}, and {old} is declared still: leave one out")
+        if old in claimed:
+            raise ValidationError(f"{claimed[old]} and {ref} cannot both be what {old} was before")
+        claimed[old] = ref
 
 
 def plan_step(

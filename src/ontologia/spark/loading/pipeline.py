@@ -24,7 +24,7 @@ from ontologia.model import Declaration, TypeRef
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import COUNTS, OnConflict, OnDuplicate, OnInvalid, OnTie
-from ontologia.runtime.intake.loads import check_choices, duplicates_of, load_expressions
+from ontologia.runtime.intake.loads import check_choices, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
 from ontologia.runtime.intake.rows import ORDER
@@ -113,16 +113,12 @@ class Pipeline:
             except OnlySpark as reason:
                 raise ValidationError(f"this load needs a session of Spark, because {reason}") from None
             return self
-        declaration = getattr(into, "__declaration__", None)
-        if not isinstance(declaration, Declaration):
-            raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
-        expressions = load_expressions(declaration, {**(map or {})}, **identity)
-        on_duplicate = duplicates_of(order_by, on_duplicate)
-        rows = mapped(opened(self.session, source, format, options), declaration, expressions, order_by=order_by)
-        check_choices({"on_tie": on_tie})
+        terms = load_terms(into, map, identity, order_by=order_by, on_duplicate=on_duplicate, on_tie=on_tie)
+        frame = opened(self.session, source, format, options)
+        rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
-        load = _Load(declaration, rows, on_duplicate, on_tie, order)
+        load = _Load(terms.declaration, rows, terms.on_duplicate, terms.on_tie, order)
         self._check_alike(load)
         self._loads.append(load)
         return self

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ontologia.errors import DiscardError, SchemaOutdatedError
+from ontologia.errors import DiscardError, SchemaOutdatedError, ValidationError
 from ontologia.model import Entity, Field, Relation
 from ontologia.runtime.migration import MigrationPreview, MigrationResult
 from ontologia.runtime.session import Session
@@ -140,6 +140,20 @@ class RenameConformance(ConformanceSuite):
         session = self.new(store)
         commit(session, New.Airline(iata="AF", timezone="Paris"))
         assert airlines(session) == [("AF", "Paris", 0)]
+
+    def test_a_type_becomes_one_other_and_is_not_declared_beside_it(self, carriers: StoreUnderTest) -> None:
+        class Twin(Entity, name="Twin", renamed_from="Carrier"):
+            code: Field[str] = Field(primary_key=True)
+
+        for others, said in (
+            ((Twin,), "entity Airline and entity Twin cannot both"),
+            ((Old.Carrier,), "Carrier is declared still"),
+        ):
+            session = carriers.session(New.Airline, *others)
+            head = session.engine.catalog().head
+            with pytest.raises(ValidationError, match=said):
+                migrate(session, allow_discard=True)
+            assert session.engine.catalog().head == head
 
     def test_an_upgrader_may_give_the_new_name_itself(self, carriers: StoreUnderTest) -> None:
         def upper(row: dict[str, Any]) -> dict[str, Any]:
