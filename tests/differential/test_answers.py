@@ -5,7 +5,7 @@ The seeds are fixed here; `make soak` goes on from others for as long as asked.
 
 import pytest
 
-from ontologia.query import compiler
+from ontologia.query import conditions
 from ontologia.query.dialects import DIALECTS
 from ontologia.testing.conformance import directory, graph, sqlite
 from ontologia.testing.differential.checking import Disagreement, check_seed
@@ -22,11 +22,11 @@ def test_an_engine_answers_as_the_oracle_does(case, histories):
 
 
 def wrong_comparisons(monkeypatch):
-    monkeypatch.setattr(compiler.numbers, "floats", lambda op, value: (float(value), float(value)))
+    monkeypatch.setattr(conditions.numbers, "floats", lambda op, value: (float(value), float(value)))
 
 
 def forgotten_nulls(monkeypatch):
-    monkeypatch.setattr(type(DIALECTS["sqlite"]), "json_absent", lambda self, place: compiler.exp.false())
+    monkeypatch.setattr(type(DIALECTS["sqlite"]), "json_absent", lambda self, place: conditions.exp.false())
 
 
 def cut_texts(monkeypatch):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.base import Engine, output_schema
 from ontologia.files.duck import Duck, python_values
 from ontologia.objects import Location
-from ontologia.query.compiler import KEYS, Statement
+from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
+from ontologia.query.sources import KEYS
 
 if TYPE_CHECKING:
     import pyarrow as pa

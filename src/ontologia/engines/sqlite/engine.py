@@ -28,9 +28,10 @@ from ontologia.engines.sqlite.windows import NoRows
 from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location
-from ontologia.query.compiler import KEYS, Statement
+from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan
+from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
 from ontologia.model import COMMIT_ID, SCALARS, Column, TypeRef, commit_column
 from ontologia.query.builder import Fetched
-from ontologia.query.compiler import KEYS, Output, Statement, compile
+from ontologia.query.compiler import Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
+from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows
 from ontologia.spark.failures import explained
 from ontologia.spark.reading.rows import stored_rows
