@@ -95,7 +95,11 @@ def test_an_append_during_a_compaction_is_kept_and_the_compaction_stands(uri, tm
         for number in range(3):
             frame.write(readings(("north", 1.0, number)))
         rival = other.frame(NAME)
-        faulty.call(lambda request: rival.write(readings(("north", 1.0, 9))), "put_if_absent", "*_ledger/000004.json")
+        faulty.call(
+            lambda request: rival.write(readings(("north", 1.0, 9))),
+            operation="put_if_absent",
+            key="*_ledger/000004.json",
+        )
         frame.compact(force=True)
         assert ids(frame.read()) == [0, 1, 2, 9]
         assert (frame.version, frame.stats()["cells"]) == (5, 2)
@@ -108,7 +112,7 @@ def test_a_compaction_whose_cells_another_took_begins_again(uri, tmp_path):
         for number in range(3):
             frame.write(readings(("north", 1.0, number)))
         rival = other.frame(NAME)
-        faulty.call(lambda request: rival.delete({"id": 1}), "put_if_absent", "*_ledger/000004.json")
+        faulty.call(lambda request: rival.delete({"id": 1}), operation="put_if_absent", key="*_ledger/000004.json")
         frame.compact(force=True)
         assert ids(frame.read()) == [0, 2]
 

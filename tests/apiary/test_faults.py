@@ -126,7 +126,7 @@ def test_a_full_disk_is_said_and_leaves_no_cell(uri, tmp_path):
     with apiary(uri, tmp_path / "c", objects=faulty) as ap:
         frame = ap.frame(NAME)
         cells = cells_at(uri)
-        faulty.fail(OSError(28, "No space left on device"), "put", "*region=south/cell_*")
+        faulty.fail(OSError(28, "No space left on device"), operation="put", key="*region=south/cell_*")
         with pytest.raises(StorageBackendError, match="the disk is full"):
             frame.write(readings(("north", 3.0, 3), ("south", 4.0, 4)))
         assert (frame.version, ids(frame.read()), cells_at(uri)) == (2, BEFORE, cells)

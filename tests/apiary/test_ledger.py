@@ -169,7 +169,7 @@ def test_an_append_whose_answer_was_lost_is_committed_once(uri, tmp_path):
     faulty = FaultyObjects(open_objects(uri))
     with apiary(uri, tmp_path / "cache", objects=faulty) as ap:
         frame = sensors(ap)
-        faulty.lose_response("put_if_absent", "*_ledger/000001.json")
+        faulty.lose_response(operation="put_if_absent", key="*_ledger/000001.json")
         assert frame.write(readings(("north", 1.0, 1))).version == 1
         assert ids(frame.read()) == [1]
 

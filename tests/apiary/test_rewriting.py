@@ -162,7 +162,11 @@ def test_a_rewrite_that_loses_a_race_is_made_again_on_what_the_winner_left(uri, 
         frame = sensors(ap)
         frame.write(readings(("north", 1.0, 1)))
         rival = other.frame(NAME)
-        faulty.call(lambda request: rival.write(readings(("north", 2.0, 7))), "put_if_absent", "*_ledger/000002.json")
+        faulty.call(
+            lambda request: rival.write(readings(("north", 2.0, 7))),
+            operation="put_if_absent",
+            key="*_ledger/000002.json",
+        )
         REWRITES[verb](frame)
         expected = {"delete": [], "update": [(1, "north", 50.0), (7, "north", 50.0)]}
         assert rows(frame) == expected.get(verb, expected["update"])
@@ -176,7 +180,11 @@ def test_a_rewrite_whose_cell_another_took_is_made_again(uri, tmp_path, verb):
         frame = sensors(ap)
         frame.write(readings(("north", 1.0, 1), ("north", 99.0, 2)))
         rival = other.frame(NAME)
-        faulty.call(lambda request: rival.update({"id": 2}, {"temp": 98.0}), "put_if_absent", "*_ledger/000002.json")
+        faulty.call(
+            lambda request: rival.update({"id": 2}, {"temp": 98.0}),
+            operation="put_if_absent",
+            key="*_ledger/000002.json",
+        )
         REWRITES[verb](frame)
         assert (2, "north", 98.0) in rows(frame)
 
@@ -187,7 +195,11 @@ def test_a_rewrite_is_not_made_again_for_rows_it_has_nothing_to_do_with(uri, tmp
         frame = sensors(ap)
         frame.write(readings(("north", 1.0, 1), ("north", 2.0, 2)))
         rival = other.frame(NAME)
-        faulty.call(lambda request: rival.write(readings(("south", 1.0, 3))), "put_if_absent", "*_ledger/000002.json")
+        faulty.call(
+            lambda request: rival.write(readings(("south", 1.0, 3))),
+            operation="put_if_absent",
+            key="*_ledger/000002.json",
+        )
         with faulty.recording() as steps:
             frame.delete({"region": "north", "id": 1})
         cells = [step for step in steps if step.request.operation == "put" and "cell_" in step.request.key]

@@ -4,10 +4,11 @@ import uuid
 
 import pytest
 
-from ontologia import OntologiaConfig, Session, initialize_storage
+from ontologia import OntologiaConfig, Session, initialize_storage, on_event
 from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.loop import EventLoop
 from ontologia.testing.stores import ManualClock
+from support.events_shop import StockLow
 
 START = 1_800_000_000.0
 
@@ -70,3 +71,20 @@ def bench(target, clock):
     yield made
     for session in made.opened:
         session.close()
+
+
+@pytest.fixture
+def seen():
+    """What handlers have written down."""
+    return []
+
+
+@pytest.fixture
+def note(seen):
+    """A handler that writes down what it gets."""
+
+    @on_event(StockLow)
+    def note(ctx):
+        seen.append(ctx.event.sku)
+
+    return note

@@ -5,25 +5,11 @@ import uuid
 
 import pytest
 
-from ontologia import Session, initialize_storage, on_event
+from ontologia import Session, initialize_storage
 from ontologia.objects import open_objects
 from ontologia.runtime.events import object_paths as paths
 from ontologia.runtime.events.object_store import OUTBOX
 from support.events_shop import Product, StockLow
-
-
-@pytest.fixture
-def seen():
-    return []
-
-
-@pytest.fixture
-def note(seen):
-    @on_event(StockLow)
-    def note(ctx):
-        seen.append(ctx.event.sku)
-
-    return note
 
 
 @pytest.fixture

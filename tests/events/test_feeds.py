@@ -26,11 +26,6 @@ def commit(source, *skus):
 
 
 @pytest.fixture
-def seen():
-    return []
-
-
-@pytest.fixture
 def follow(source, seen):
     @on_event(CommitMade)
     def follow(ctx):

@@ -49,20 +49,6 @@ CREATE INDEX idx_sessions_namespace ON sessions(namespace);
 """
 
 
-@pytest.fixture
-def seen():
-    return []
-
-
-@pytest.fixture
-def reorder(seen):
-    @on_event(StockLow)
-    def reorder(ctx):
-        seen.append(ctx.event.sku)
-
-    return reorder
-
-
 def event(id: str, sku: str) -> dict:
     return {
         "id": id,
@@ -101,9 +87,9 @@ def contents(handler_id: str) -> tuple[list[dict], list[dict]]:
 
 
 @pytest.fixture(params=["sqlite", "objects"])
-def old(request, tmp_path, reorder):
+def old(request, tmp_path, note):
     """A store with a queue of 0.3 in it, under the name of our handler."""
-    events, claims = contents(reorder.__on_event__.id)
+    events, claims = contents(note.__on_event__.id)
     if request.param == "sqlite":
         target = str(tmp_path / "onto.db")
         initialize_storage(target)
@@ -116,7 +102,7 @@ def old(request, tmp_path, reorder):
                     connection.execute(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(row))})", values)
             connection.execute(
                 "INSERT INTO dead_letters VALUES (1, ?, ?, 'shop', ?, 1, 'no mail server', 'stock.low', '{}', ?, 0)",
-                (DEAD, reorder.__on_event__.id, LATER, DEAD),
+                (DEAD, note.__on_event__.id, LATER, DEAD),
             )
         connection.close()
         return target
@@ -132,12 +118,12 @@ def old(request, tmp_path, reorder):
     for body in claims:
         handler = body["handler_id"].replace("<", "=3C").replace(">", "=3E")
         put(f"claims/shop/{body['event_id']}/{handler}.json", body)
-    handler = reorder.__on_event__.id.replace("<", "=3C").replace(">", "=3E")
+    handler = note.__on_event__.id.replace("<", "=3C").replace(">", "=3E")
     letter = {
         "attempts": 1,
         "event_id": DEAD,
         "failed_at": LATER,
-        "handler_id": reorder.__on_event__.id,
+        "handler_id": note.__on_event__.id,
         "last_error": "no mail server",
         "namespace": "shop",
     }
@@ -145,34 +131,34 @@ def old(request, tmp_path, reorder):
     return target
 
 
-def test_what_waits_is_handled_and_what_is_done_is_not(old, reorder, seen):
+def test_what_waits_is_handled_and_what_is_done_is_not(old, note, seen):
     with Session(old, "shop") as session:
-        session.run([reorder], max_iterations=2)
+        session.run([note], max_iterations=2)
         states = sorted((state.event.payload["sku"], state.status) for state in session.events.events())
     assert sorted(seen) == ["left", "open"]
     assert states == [("dead", "dead_lettered"), ("done", "acked"), ("left", "acked"), ("open", "acked")]
 
 
-def test_a_dead_letter_is_listed_and_replayed(old, reorder, seen):
+def test_a_dead_letter_is_listed_and_replayed(old, note, seen):
     with Session(old, "shop") as session:
         (letter,) = session.events.dead_letters()
         assert (letter.event_id, letter.last_error) == (DEAD, "no mail server")
         session.events.replay(DEAD)
-        session.run([reorder], max_iterations=2)
+        session.run([note], max_iterations=2)
         assert session.events.dead_letters() == []
     assert sorted(seen) == ["dead", "left", "open"]
 
 
-def test_an_event_that_0_3_writes_while_we_run_is_handled(tmp_path, reorder, seen):
+def test_an_event_that_0_3_writes_while_we_run_is_handled(tmp_path, note, seen):
     target = str(tmp_path / "onto.db")
     with Session(target, "shop") as session:
-        session.run([reorder], max_iterations=1)
+        session.run([note], max_iterations=1)
         with sqlite3.connect(target) as connection:
             row = event(OPEN, "new")
             values = [json.dumps(value) if isinstance(value, dict) else value for value in row.values()]
             connection.execute(f"INSERT INTO events ({', '.join(row)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
         connection.close()
-        session.run([reorder], max_iterations=1)
+        session.run([note], max_iterations=1)
     assert seen == ["new"]
 
 

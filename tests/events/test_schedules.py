@@ -94,11 +94,6 @@ def every_minute():
 
 
 @pytest.fixture
-def seen():
-    return []
-
-
-@pytest.fixture
 def note(seen):
     @on_event(StockLow)
     def note(ctx):

@@ -15,3 +15,8 @@ class StockLow(Event):
 
 class OrderPlaced(Event):
     sku: Field[str]
+
+
+def send(session, *events):
+    """Commit these events alone."""
+    session.commit(event=events)

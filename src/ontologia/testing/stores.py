@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ontologia.objects import Objects, Request
 
@@ -53,15 +53,24 @@ class Step:
         return f"{self.number}: {self.request}"
 
 
+class Which(TypedDict, total=False):
+    """Which requests a rule is for: all of them, unless said. `at` counts requests from 1, `times=None` is for ever."""
+
+    operation: str | None
+    key: str | None
+    at: int | None
+    times: int | None
+
+
 @dataclass
 class Rule:
     """Which requests an effect is for, and how often it still applies."""
 
     effect: Effect
-    operation: str | None
-    key: str | None
-    at: int | None
-    times: int | None
+    operation: str | None = None
+    key: str | None = None
+    at: int | None = None
+    times: int | None = 1
     used: int = field(default=0)
 
     def takes(self, request: Request, number: int) -> bool:
@@ -114,90 +123,50 @@ class FaultyObjects(Objects):
 
     # --- rules ----------------------------------------------------------------------------------------------
 
-    def lose_request(
-        self,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-    ) -> Rule:
+    def lose_request(self, **which: Unpack[Which]) -> Rule:
         """The request never arrives; the caller sees a timeout."""
 
         def lose(request: Request, call: Callable[[], Any]) -> Any:
             raise TimeoutError(f"injected: the request was lost: {request}")
 
-        return self.inject(lose, operation, key, at, times)
+        return self.inject(lose, **which)
 
-    def lose_response(
-        self,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-    ) -> Rule:
+    def lose_response(self, **which: Unpack[Which]) -> Rule:
         """The store does what was asked; the caller sees a timeout."""
 
         def lose(request: Request, call: Callable[[], Any]) -> Any:
             call()
             raise TimeoutError(f"injected: the response was lost: {request}")
 
-        return self.inject(lose, operation, key, at, times)
+        return self.inject(lose, **which)
 
-    def repeat(
-        self,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-    ) -> Rule:
+    def repeat(self, **which: Unpack[Which]) -> Rule:
         """The request arrives twice, as with a proxy that retries; the caller sees the second answer."""
 
         def twice(request: Request, call: Callable[[], Any]) -> Any:
             call()
             return call()
 
-        return self.inject(twice, operation, key, at, times)
+        return self.inject(twice, **which)
 
-    def delay(
-        self,
-        seconds: float,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-    ) -> Rule:
+    def delay(self, seconds: float, **which: Unpack[Which]) -> Rule:
         """The request arrives late."""
 
         def later(request: Request, call: Callable[[], Any]) -> Any:
             time.sleep(seconds)
             return call()
 
-        return self.inject(later, operation, key, at, times)
+        return self.inject(later, **which)
 
-    def fail(
-        self,
-        error: Exception,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-    ) -> Rule:
+    def fail(self, error: Exception, **which: Unpack[Which]) -> Rule:
         """The store answers with this error and does nothing."""
 
         def refuse(request: Request, call: Callable[[], Any]) -> Any:
             raise error
 
-        return self.inject(refuse, operation, key, at, times)
+        return self.inject(refuse, **which)
 
-    def call(
-        self,
-        hook: Callable[[Request], object],
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-        when: When = "before",
-    ) -> Rule:
+    def call(self, hook: Callable[[Request], object], *, when: When = "before", **which: Unpack[Which]) -> Rule:
         """Something else happens just before or after the request: another writer, a check, a clock that
         moves."""
 
@@ -209,15 +178,9 @@ class FaultyObjects(Objects):
             hook(request)
             return answer
 
-        return self.inject(with_hook, operation, key, at, times)
+        return self.inject(with_hook, **which)
 
-    def crash(
-        self,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        when: When = "before",
-    ) -> Rule:
+    def crash(self, *, when: When = "before", **which: Unpack[Which]) -> Rule:
         """The writer dies: `SimulatedCrash` here, and again at every later request, so that nothing is tidied
         up."""
 
@@ -225,7 +188,7 @@ class FaultyObjects(Objects):
             self.faults.dead = True
             raise SimulatedCrash(f"injected: crash {when} {request}")
 
-        return self.call(die, operation, key, at, 1, when)
+        return self.call(die, when=when, **which)
 
     def ignore_conditions(self) -> None:
         """Behave like a gateway that drops `If-None-Match` and `If-Match`: conditional puts overwrite."""
@@ -233,17 +196,9 @@ class FaultyObjects(Objects):
 
     _ignores_conditions = False
 
-    def inject(
-        self,
-        effect: Effect,
-        operation: str | None = None,
-        key: str | None = None,
-        at: int | None = None,
-        times: int | None = 1,
-    ) -> Rule:
-        """Any effect: it gets the request and the way to send it. `at` counts all requests from 1;
-        `times=None` is for ever."""
-        rule = Rule(effect, operation, key, at, times)
+    def inject(self, effect: Effect, **which: Unpack[Which]) -> Rule:
+        """Any effect: it gets the request and the way to send it."""
+        rule = Rule(effect, **which)
         self.faults.rules.append(rule)
         return rule
 
