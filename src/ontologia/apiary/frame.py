@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ontologia.apiary import compaction, rewriting, scan, vacuum, writing
+from ontologia.apiary import compaction, merging, rewriting, scan, vacuum, writing
 from ontologia.apiary import history as past
 from ontologia.apiary.conditions import Filter, condition
 from ontologia.apiary.incoming import is_spark
@@ -148,7 +148,7 @@ class Frame:
 
         Columns that are not given keep their values. Two given rows with the same key, or a null in one, are an error.
         """
-        return rewriting.merge(self._node, self.name, data, on)
+        return merging.merge(self._node, self.name, data, on)
 
     # --- care ----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""DELETE, UPDATE and MERGE as copy-on-write rewrites: cells that have affected rows are written anew, one entry
-commits.
+"""DELETE and UPDATE as copy-on-write rewrites: cells that have affected rows are written anew, one entry commits. What
+every rewrite shares; MERGE is in `merging`.
 
 A rewrite holds for the state it was made on. If others commit first, it stands when none of its cells went and no cell
 came that it would have had to look at; else it is made again on the fresh state.
@@ -7,34 +7,29 @@ came that it would have had to look at; else it is made again on the fresh state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary import scan
-from ontologia.apiary.conditions import Filter, condition, conjunction, literal, rendered
+from ontologia.apiary.conditions import Filter, condition, literal, rendered
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
-from ontologia.apiary.incoming import column_of, one_table
+from ontologia.apiary.incoming import column_of
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import prune
 from ontologia.apiary.results import RewriteResult
 from ontologia.apiary.state import FrameState, Snapshot
 from ontologia.apiary.types import FrameSchema
-from ontologia.apiary.validation import conformed
 from ontologia.apiary.writing import CellWriter
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, ValidationError
 from ontologia.files.quoting import quote_name, quote_names
 from ontologia.objects import pauses
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from sqlglot.expressions import Expr
 
 ATTEMPTS = 20
-ROW = "\u200brow"
-GIVEN = "given_rows"
-FEW = 64
 
 
 @dataclass(frozen=True)
@@ -70,6 +65,18 @@ class Rewrite:
     def candidates(self) -> list[Cell]:
         """The cells that may have rows for the condition."""
         return prune(self.snapshot.cells, self.where, self.schema, self.snapshot.partition_by).scanned
+
+    def batches(self) -> Iterator[list[Cell]]:
+        """The cells to be replaced, so many at a time that their rows fit into memory."""
+        most = self.node.capacity.sizing.piece // 4  # what a cell holds is larger than its file
+        batch: list[Cell] = []
+        for cell in self.removed:
+            if batch and sum(held.bytes for held in batch) + cell.bytes > most:
+                yield batch
+                batch = []
+            batch.append(cell)
+        if batch:
+            yield batch
 
     def propose(self, state: FrameState) -> Action:
         """Name the cells, if the state still is, for us, the one that was read."""
@@ -160,44 +167,6 @@ def update(node: Node, name: FrameName, filter: Filter | None, changes: Mapping[
     return rewriting(node, name, "update", fill)
 
 
-def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteResult:
-    state = node.ledger(name).known()
-    keys = [state.schema.column(key).name for key in ([on] if isinstance(on, str) else on)]
-    if not keys:
-        raise ValidationError("merge needs the columns that make a key, as in on=['id']")
-    table = one_table(data, state.schema)
-    missing = [key for key in keys if key not in table.column_names]
-    if missing:
-        raise FrameSchemaError(f"the given rows have no column {', '.join(missing)}; they have {table.column_names}")
-    columns = [column for column in state.schema.names if column in table.column_names]
-    given = conformed(table, state.schema, state.partition_by, str(name))
-    _check_keys(name, given, keys)
-
-    def fill(work: Rewrite) -> None:
-        if not given.num_rows:
-            return
-        work.where = _key_ranges(given, keys)
-        numbered = _numbered(given)
-        same = " AND ".join(f"t.{quote_name(key)} = g.{quote_name(key)}" for key in keys)
-        work.removed, matched = _matches(work, numbered, same)
-        work.rows_updated = len(matched)
-        hit = f"g.{quote_name(ROW)} IS NOT NULL"
-        chosen = ", ".join(
-            _either(column, hit, f"g.{quote_name(column)}" if column in columns else None, f"t.{quote_name(column)}")
-            for column in work.schema.names
-        )
-        for source in _rewritten(work):
-            sql = f"SELECT {chosen} FROM ({source.sql}) t LEFT JOIN {GIVEN} g ON {same}"
-            changed = scan.rows(node, sql, **{GIVEN: numbered})
-            work.writer.write(scan.typed(changed, work.schema, work.schema.names))
-        fresh = _unmatched(given, matched)
-        work.rows_inserted = fresh.num_rows
-        if fresh.num_rows:
-            work.writer.write(fresh)
-
-    return rewriting(node, name, "merge", fill)
-
-
 # --- steps -------------------------------------------------------------------------------------------------------
 
 
@@ -219,15 +188,7 @@ def _affected(work: Rewrite, where: str) -> tuple[list[Cell], int]:
 
 def _rewritten(work: Rewrite) -> Iterator[scan.Source]:
     """The rows of the cells to be replaced, in batches that fit into memory."""
-    most = work.node.capacity.sizing.piece // 4  # what a cell holds is larger than its file
-    batch: list[Cell] = []
-    for cell in work.removed:
-        if batch and sum(held.bytes for held in batch) + cell.bytes > most:
-            with scan.sources(work.node, work.name, work.schema, batch) as source:
-                yield source
-            batch = []
-        batch.append(cell)
-    if batch:
+    for batch in work.batches():
         with scan.sources(work.node, work.name, work.schema, batch) as source:
             yield source
 
@@ -247,65 +208,3 @@ def _new_value(schema: FrameSchema, column: str, value: Any) -> str:
         raise FrameSchemaError(f"column {column!r} must not be null")
     exact = column_of([value], column, field)[0].as_py()
     return f"CAST({rendered(literal(exact))} AS {scan.duck_type(field.arrow)})"
-
-
-def _check_keys(name: FrameName, given: pa.Table, keys: Sequence[str]) -> None:
-    empty = [key for key in keys if given.column(key).null_count]
-    if empty:
-        raise FrameSchemaError(f"merge into {name}: a key must not be null, and {', '.join(empty)} is in some rows")
-    distinct = given.group_by(list(keys)).aggregate([]).num_rows
-    if distinct < given.num_rows:
-        raise FrameSchemaError(
-            f"merge into {name}: {given.num_rows - distinct:,} of the given rows repeat the key of another "
-            f"({', '.join(keys)}), so it is not clear which one counts. Keep one row per key"
-        )
-
-
-def _key_ranges(given: pa.Table, keys: Sequence[str]) -> Expr | None:
-    """Where keys lie, to leave cells out. Few values are named one by one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from sqlglot import exp
-
-    parts: list[Expr] = []
-    for key in keys:
-        column = given.column(key)
-        if pa.types.is_binary(column.type) or pa.types.is_floating(column.type):
-            continue
-        name = exp.column(key, quoted=True)
-        values = column.unique()
-        if len(values) <= FEW:
-            parts.append(exp.In(this=name, expressions=[literal(value) for value in values.to_pylist()]))
-        else:
-            low, high = pc.min_max(column).as_py().values()
-            parts.append(exp.Between(this=name, low=literal(low), high=literal(high)))
-    return conjunction(parts)
-
-
-def _numbered(given: pa.Table) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
-    return given.append_column(ROW, pa.array(np.arange(given.num_rows)))
-
-
-def _matches(work: Rewrite, numbered: pa.Table, same: str) -> tuple[list[Cell], pa.ChunkedArray]:
-    """The cells that have rows with a given key, and the numbers of the given rows, once per row that matches."""
-    with scan.sources(work.node, work.name, work.schema, work.candidates(), with_file=True) as source:
-        found = scan.rows(
-            work.node,
-            f"SELECT t.{quote_name(scan.FILE_NAME)} AS file, g.{quote_name(ROW)} AS number "
-            f"FROM ({source.sql}) t JOIN {GIVEN} g ON {same}",
-            **{GIVEN: numbered},
-        )
-        cells = [source.cell_at(file) for file in found.column("file").unique().to_pylist()]
-    return cells, found.column("number")
-
-
-def _unmatched(given: pa.Table, matched: pa.ChunkedArray) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
-    fresh = np.ones(given.num_rows, bool)
-    fresh[matched.to_numpy()] = False
-    return given.filter(pa.array(fresh))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _BROKEN = ("magic bytes", "Parquet", "parquet", "IO Error", "too small", "Snappy", "LZ4", "thrift", "TProtocol")
 FILE_NAME = "\u200bfile"  #: no frame has such a column: it cannot be printed
+PLACE = "\u200bplace"
+_ROW_NUMBER = "file_row_number"  #: what DuckDB calls the place of a row in its file, unless the file has such a column
 
 
 def read(
@@ -80,9 +82,11 @@ def sources(
     cells: Sequence[Cell],
     *,
     with_file: bool = False,
+    with_place: bool = False,
     reader: FileReader | None = None,
 ) -> Iterator[Source]:
-    """The rows of these cells for DuckDB, good while in the block. `with_file` adds the file that each row is from."""
+    """The rows of these cells for DuckDB, good while in the block. `with_file` adds the file that each row is from,
+    `with_place` which row of it, where `can_number` says that it can."""
     for cell in cells:
         if cell.format != FORMAT:
             raise CorruptFrameError(
@@ -90,15 +94,40 @@ def sources(
                 "one wrote it, so upgrade",
                 context={"operation": "read", "url": node.objects.url(f"{name.folder}/{cell.path}")},
             )
-    files = {cell.id: DataFile(f"{name.folder}/{cell.path}", cell.bytes, cell.rows) for cell in cells}
+    files = {cell.id: _file(name, cell) for cell in cells}
     with explained(), (reader or node.reader).places(files.values()) as places:
         node.cells_read.update((file.path, file.size or 0) for file in files.values())
         parts = [
-            _select(schema, present, [places[files[cell.id].path] for cell in group], with_file)
+            _select(schema, present, [places[files[cell.id].path] for cell in group], with_file, with_place)
             for present, group in _alike(node, schema, cells, files)
         ]
         by_file = {literal_path(places[files[cell.id].path]): cell for cell in cells}
-        yield Source(" UNION ALL ".join(parts) or _nothing(schema, with_file), list(places.values()), by_file)
+        yield Source(" UNION ALL ".join(parts) or _nothing(schema, with_file, with_place), list(places.values()), by_file)
+
+
+def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> pa.Table:
+    """All rows of one cell in the order of its file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not cell.exact:
+        with sources(node, name, schema, [cell]) as source:
+            return typed(rows(node, source.sql), schema, schema.names)
+    with explained(), node.reader.opened(_file(name, cell)) as file:
+        try:
+            with pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=True) as stored:
+                return typed(stored.read(), schema, schema.names)
+        except (pa.ArrowException, OSError) as problem:
+            url = node.objects.url(f"{name.folder}/{cell.path}")
+            first = str(problem).partition("\n")[0]
+            raise CorruptFrameError(
+                f"cell {cell.id} of {name} cannot be read ({first}): restore {url} from a backup",
+                context={"operation": "read", "url": url},
+            ) from problem
+
+
+def _file(name: FrameName, cell: Cell) -> DataFile:
+    return DataFile(f"{name.folder}/{cell.path}", cell.bytes, cell.rows)
 
 
 def lazy_polars(node: Node, name: FrameName, snapshot: Snapshot) -> pl.LazyFrame:
@@ -159,10 +188,18 @@ def _stored_columns(node: Node, file: DataFile) -> tuple[tuple[str, str], ...]:
         return tuple((field.name, str(field.type)) for field in pq.read_schema(source))
 
 
-def _select(schema: FrameSchema, present: frozenset[str] | None, paths: Sequence[str], with_file: bool) -> str:
+def can_number(schema: FrameSchema, cells: Sequence[Cell]) -> bool:
+    """Whether DuckDB can tell the place of a row in its file: no file has a column of that name."""
+    return all(cell.exact for cell in cells) and _ROW_NUMBER not in map(str.casefold, schema.names)
+
+
+def _select(
+    schema: FrameSchema, present: frozenset[str] | None, paths: Sequence[str], with_file: bool, with_place: bool
+) -> str:
     files = ", ".join(map(quote_text, paths))
     options = f", filename = {quote_text(FILE_NAME)}" if with_file else ""
     file = f", {quote_name(FILE_NAME)}" if with_file else ""
+    file += f", {_ROW_NUMBER} AS {quote_name(PLACE)}" if with_place else ""
     if present is None:
         columns = quote_names(schema.names)
     else:
@@ -174,10 +211,12 @@ def _select(schema: FrameSchema, present: frozenset[str] | None, paths: Sequence
     return f"SELECT {columns}{file} FROM read_parquet([{files}], hive_partitioning = false{options})"
 
 
-def _nothing(schema: FrameSchema, with_file: bool) -> str:
+def _nothing(schema: FrameSchema, with_file: bool, with_place: bool) -> str:
     columns = [f"CAST(NULL AS {duck_type(field.arrow)}) AS {quote_name(field.name)}" for field in schema.fields]
     if with_file:
         columns.append(f"CAST(NULL AS VARCHAR) AS {quote_name(FILE_NAME)}")
+    if with_place:
+        columns.append(f"CAST(NULL AS BIGINT) AS {quote_name(PLACE)}")
     return f"SELECT {', '.join(columns)} WHERE false"
 
 
