@@ -1,10 +1,17 @@
 """Overwrite, delete, update and merge: what they change, what they leave, and what happens beside other writers."""
 
+import re
+from datetime import date, datetime
+from decimal import Decimal
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ontologia.apiary import Computed
-from ontologia.errors import FrameSchemaError, UnknownNameError, ValidationError
+from ontologia.errors import CorruptFrameError, FrameSchemaError, UnknownNameError, ValidationError
+from ontologia.files.writing import write_rows
 from ontologia.objects import open_objects
 from ontologia.testing.stores import FaultyObjects
 from support.frames import NAME, apiary, cells_at, ids, readings, sensors
@@ -143,6 +150,80 @@ def test_a_merge_whose_keys_are_not_clear_is_refused(filled, given, on, error, s
     with pytest.raises(error, match=says):
         filled.merge(given, on)
     assert filled.version == 2
+
+
+def test_a_merge_replaces_rows_of_every_type_where_they_stand(ap, root, monkeypatch):
+    """In a cell of several row groups, of which one is not touched; also where rows cannot be numbered by DuckDB."""
+    monkeypatch.setattr(write_rows, "__defaults__", (100,))
+    types = {"id": "int64", "text": "string", "half": "float16", "flag": "boolean", "day": "date", "at": "timestamp"}
+    types |= {"raw": "binary", "price": "decimal128(10, 2)", "small": "uint8", "ratio": "float32"}
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    for name, more in (("plain", {}), ("numbered", {"File_Row_Number": "int64"})):
+        frame = ap.create_frame("h", "b", name, types | more)
+        frame.write(_all_types(range(1000), 1, frame.schema))
+        given = _all_types([0, 150, 999, 2000], 2, frame.schema)
+        result = frame.merge(given, on=["id"])
+        assert (result.rows_updated, result.rows_inserted, result.cells_removed, result.cells_written) == (3, 1, 1, 2)
+        expected = _all_types(range(1000), 1, frame.schema).to_pylist()
+        for place, row in zip((0, 150, 999), given.to_pylist(), strict=False):
+            expected[place] = row
+        assert frame.read().to_pylist() == [*expected, given.to_pylist()[3]]
+        cells = frame._node.ledger(frame.name).snapshot().cells
+        assert cells[0].stats["text"] == {
+            "min": "text 0 of 2",
+            "max": "text 999 of 2",
+            "null_count": 198,
+            "distinct_count": None,
+        }
+        assert cells[0].stats["ratio"]["max"] == 1000.0
+
+
+def _all_types(numbers, step, schema):
+    numbers = list(numbers)
+    columns = {
+        "id": numbers,
+        "text": [None if n % 5 == 0 and step == 1 else f"text {n} of {step}" for n in numbers],
+        "half": np.array([n % 7 for n in numbers], np.float16),
+        "flag": [n % 2 == step % 2 for n in numbers],
+        "day": [date(2026, 1, 1 + n % 28) for n in numbers],
+        "at": [datetime(2026, 1, 1 + n % 28, step) for n in numbers],
+        "raw": [bytes([n % 256, step]) for n in numbers],
+        "price": [Decimal(n) / 100 for n in numbers],
+        "small": [n % 200 for n in numbers],
+        "ratio": [float(n + step - 1) for n in numbers],
+        "File_Row_Number": [-n for n in numbers],
+    }
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def test_a_merge_into_cells_of_other_writers_reads_them_by_name(ap, root, frame):
+    """Their files have the columns that were handed in, in that order, and perhaps one that DuckDB has a meaning for."""
+    frame.write(readings(("north", 1.0, 1), ("north", 2.0, 2)))
+    (file,) = root.rglob("cell_*.parquet")
+    stored = readings(("north", 1.0, 1), ("north", 2.0, 2)).select(["id", "temp", "region"])
+    pq.write_table(stored.append_column("file_row_number", pa.array([7, 7])), file)
+    entry = next(root.rglob("_ledger/000001.json"))
+    said = entry.read_text().replace(', "exact": true', "")
+    entry.write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', said))
+    with apiary(root, root.parent / "c") as fresh:
+        frame = fresh.frame(NAME)
+        assert frame.merge(readings(("north", 20.0, 2), ("north", 3.0, 3)), on=["id"]).rows_updated == 1
+        assert rows(frame) == [(1, "north", 1.0), (2, "north", 20.0), (3, "north", 3.0)]
+
+
+def test_a_merge_finds_bit_rot_in_rows_that_it_would_copy(ap, root):
+    frame = sensors(ap, partition_by=[])
+    frame.write(readings(*(("north", float(n), n) for n in range(5000))))
+    (file,) = root.rglob("cell_*.parquet")
+    chunk = pq.ParquetFile(file).metadata.row_group(0).column(1)
+    data = bytearray(file.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 9] ^= 0xFF
+    file.write_bytes(data)
+    with pytest.raises(CorruptFrameError, match="cannot be read"):
+        frame.merge(readings(("north", 0.5, 7)), on=["id"])
+    assert frame.version == 1
+    assert list(root.rglob("cell_*.parquet")) == [file]
 
 
 # --- beside other writers ----------------------------------------------------------------------------------------

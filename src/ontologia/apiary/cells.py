@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ontologia.objects import Objects
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 IN_MEMORY_BYTES = 64 << 20  #: larger cells are written to disk first, and sent from there
 FLOOR_BYTES = 16 << 20
@@ -65,6 +67,21 @@ def write_cell(
 ) -> Cell:
     """Write one cell under a new name. It is not part of the frame until a ledger entry says so, and need not survive a
     power failure before."""
+    return stream_cell(folder, [table], values, partition_by, scratch, in_memory=table.nbytes <= IN_MEMORY_BYTES)
+
+
+def stream_cell(
+    folder: Objects,
+    parts: Iterable[pa.Table],
+    values: Mapping[str, str],
+    partition_by: Sequence[str],
+    scratch: Scratch,
+    *,
+    in_memory: bool,
+) -> Cell:
+    """The same for rows that come in parts, which are encoded one by one. There is at least one part."""
+    import pyarrow as pa
+
     cell_id = f"cell_{uuid.uuid4()}"
     path = "/".join([*(partition_folder(name, values[name]) for name in partition_by), f"{cell_id}.parquet"])
     if len(f"{folder.prefix}/{path}".encode()) > _KEY_BYTES:
@@ -72,53 +89,79 @@ def write_cell(
             f"the key of a cell would be longer than the {_KEY_BYTES} bytes a store takes: {path[:80]}…: use shorter "
             "names, or fewer partition columns"
         )
-    stats = statistics(table, partition_by)
-    size = _put(folder, path, table, scratch)
-    return Cell(cell_id, path, dict(values), table.num_rows, size, stats, exact=True)
-
-
-def _put(folder: Objects, path: str, table: pa.Table, scratch: Scratch) -> int:
-    import pyarrow as pa
-
-    if table.nbytes <= IN_MEMORY_BYTES:
+    if in_memory:
         sink = pa.BufferOutputStream()
-        _write(sink, table)
+        rows, stats = _write(sink, parts, partition_by)
         data: Any = memoryview(sink.getvalue()).cast("B")
         folder.put_ahead(path, data)
-        return int(data.nbytes)
-    local = scratch() / path.rpartition("/")[2]
+        return Cell(cell_id, path, dict(values), rows, int(data.nbytes), stats, exact=True)
+    local = scratch() / f"{cell_id}.parquet"
     try:
-        _write(str(local), table)
+        rows, stats = _write(str(local), parts, partition_by)
         folder.put_file(path, local)
-        return local.stat().st_size
+        return Cell(cell_id, path, dict(values), rows, local.stat().st_size, stats, exact=True)
     finally:
         local.unlink(missing_ok=True)
 
 
-def _write(sink: Any, table: pa.Table) -> None:
+def _write(sink: Any, parts: Iterable[pa.Table], constant: Sequence[str]) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Write a file; how many rows it has, and what there is to say of its columns."""
+    import pyarrow as pa
+
     from ontologia.files.writing import parquet_writer, repeating_columns, write_rows
 
-    with parquet_writer(sink, table.schema, compression="lz4", dictionary=repeating_columns(table)) as writer:
-        write_rows(writer, table)
+    coming = iter(parts)
+    written = [next(coming)]
+    schema, dictionary = written[0].schema, repeating_columns(written[0])
+    with parquet_writer(sink, schema, compression="lz4", dictionary=dictionary) as writer:
+        write_rows(writer, written[0])
+        for part in coming:
+            write_rows(writer, part)
+            written.append(part)
+    table = pa.concat_tables(written)
+    return table.num_rows, statistics(table, constant, writer.writer.metadata)
 
 
-def statistics(table: pa.Table, constant: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+def statistics(
+    table: pa.Table, constant: Sequence[str] = (), footer: pq.FileMetaData | None = None
+) -> dict[str, dict[str, Any]]:
     """Least and greatest value and the number of nulls per column (the seed's ColumnStats). `constant` columns have the
-    value of the first row everywhere."""
+    value of the first row everywhere; `footer` is that of the file these rows were written to."""
+    texts = {} if footer is None else _text_bounds(footer, table.schema)
     return {
-        name: _column_statistics(table.column(name).slice(0, 1) if name in constant else table.column(name), name)
+        name: _column_statistics(
+            table.column(name).slice(0, 1) if name in constant else table.column(name), name, texts.get(name)
+        )
         for name in table.column_names
     }
 
 
-def _column_statistics(column: pa.ChunkedArray, name: str) -> dict[str, Any]:
+def _text_bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[str, str]]:
+    """Bounds of texts as Parquet's writer found them: it compares each value of its dictionaries once, we would compare
+    all rows. Columns are left out where it wrote none, as for long texts."""
+    import pyarrow as pa
+
+    found = {}
+    for number, field in enumerate(schema):
+        if not pa.types.is_string(field.type) or not footer.num_row_groups:
+            continue
+        parts = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]
+        if all(part is not None and part.has_min_max for part in parts):
+            with suppress(UnicodeDecodeError):
+                found[field.name] = (min(part.min for part in parts), max(part.max for part in parts))
+    return found
+
+
+def _column_statistics(column: pa.ChunkedArray, name: str, known: tuple[str, str] | None = None) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     low = high = None
     if column.type == pa.float16():
         column = column.cast(pa.float32())  # Arrow does not compare shorter ones
-    if not (pa.types.is_binary(column.type) or column.null_count == len(column)):
+    if known is not None:
+        low, high = known
+    elif not (pa.types.is_binary(column.type) or column.null_count == len(column)):
         try:
             low, high = (column[0].as_py(),) * 2 if len(column) == 1 else pc.min_max(column).as_py().values()
         except UnicodeDecodeError as problem:

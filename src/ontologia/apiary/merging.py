@@ -1,12 +1,13 @@
-"""MERGE as a copy-on-write rewrite: rows whose key is given again are replaced where they stand, the others are appended.
+"""MERGE as a copy-on-write rewrite: rows whose key is given again are replaced where they stand, others are appended.
 
 Which rows those are is asked of DuckDB, which reads only the keys. What is written anew goes from Parquet to Arrow and
-back, and only runs of rows that have one to be replaced are touched in between.
+back, part by part; only parts that have a row to be replaced are touched in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary import scan
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 NUMBER = "\u200bnumber"
 GIVEN, STORED = "given_rows", "stored_rows"
 FEW = 64
-RUN_ROWS = 131_072  #: rows that are touched together, or not at all
 
 
 def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteResult:
@@ -47,6 +47,8 @@ def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteR
     _check_keys(name, given, keys)
 
     def fill(work: Rewrite) -> None:
+        import pyarrow as pa
+
         if not given.num_rows:
             return
         work.where = _key_ranges(given, keys)
@@ -55,7 +57,10 @@ def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteR
         work.rows_updated = sum(len(numbers) for _, numbers in matches.values())
         new = given.select(columns)
         for batch in work.batches():
-            work.writer.write(_merged(work, batch, matches, new))
+            if len(batch) > 1 or work.writer.partition_by:
+                work.writer.write(pa.concat_tables(_merged(work, batch, matches, new)))
+            else:  # what was one cell remains one
+                work.writer.replace(batch[0], partial(_merged, work, batch, matches, new))
         fresh = _unmatched(given, [numbers for _, numbers in matches.values()])
         work.rows_inserted = fresh.num_rows
         if fresh.num_rows:
@@ -141,7 +146,7 @@ def _found_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], nu
 
     stored = []
     for cell in cells:
-        rows = scan.cell_rows(work.node, work.name, work.schema, cell).select(list(keys))
+        rows = pa.concat_tables(scan.cell_rows(work.node, work.name, work.schema, cell)).select(list(keys))
         rows = rows.append_column(scan.FILE_NAME, pa.array([cell.id] * rows.num_rows, pa.string()))
         stored.append(rows.append_column(scan.PLACE, pa.array(np.arange(rows.num_rows))))
     return scan.rows(work.node, _join(f"FROM {STORED}", keys), **{GIVEN: numbered, STORED: pa.concat_tables(stored)})
@@ -150,41 +155,35 @@ def _found_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], nu
 def _join(stored: str, keys: Sequence[str]) -> str:
     file, place, number = (quote_name(name) for name in (scan.FILE_NAME, scan.PLACE, NUMBER))
     same = " AND ".join(f"t.{quote_name(key)} = g.{quote_name(key)}" for key in keys)
-    return f"SELECT t.{file} AS cell, t.{place} AS place, g.{number} AS number FROM ({stored}) t JOIN {GIVEN} g ON {same}"
-
-
-def _merged(work: Rewrite, cells: Sequence[Cell], matches: Matches, new: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables(
-        part
-        for cell in cells
-        for part in _replaced(scan.cell_rows(work.node, work.name, work.schema, cell), *matches[cell.id], new)
+    return (
+        f"SELECT t.{file} AS cell, t.{place} AS place, g.{number} AS number FROM ({stored}) t JOIN {GIVEN} g ON {same}"
     )
 
 
-def _replaced(
-    rows: pa.Table, places: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any], new: pa.Table
-) -> Iterator[pa.Table]:
-    """The rows in order, with those at some places taken from the new ones, as far as these have columns."""
+def _merged(work: Rewrite, cells: Sequence[Cell], matches: Matches, new: pa.Table) -> Iterator[pa.Table]:
+    """The rows of cells in order, in parts, each with those replaced that have a new one."""
+    for cell in cells:
+        places, numbers = matches[cell.id]
+        start = 0
+        for part in scan.cell_rows(work.node, work.name, work.schema, cell):
+            first, last = places.searchsorted((start, start + part.num_rows))
+            yield part if first == last else _replaced(part, places[first:last] - start, new, numbers[first:last])
+            start += part.num_rows
+
+
+def _replaced(rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
+    """Rows with those at some places taken from the new ones, as far as these have columns."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for start in range(0, rows.num_rows, RUN_ROWS):
-        run = rows.slice(start, RUN_ROWS)
-        first, last = np.searchsorted(places, (start, start + run.num_rows))
-        if first == last:
-            yield run
-            continue
-        mask = np.zeros(run.num_rows, bool)
-        mask[places[first:last] - start] = True
-        values = new.take(pa.array(numbers[first:last]))
-        for column in new.column_names:
-            old, wanted = run.column(column), values.column(column).combine_chunks()
-            there = pc.replace_with_mask(old, pa.array(mask), wanted)
-            run = run.set_column(run.column_names.index(column), run.schema.field(column), there)
-        yield run
+    mask = np.zeros(rows.num_rows, bool)
+    mask[places] = True
+    chosen = new.take(pa.array(numbers))
+    for column in new.column_names:
+        values = pc.replace_with_mask(rows.column(column), pa.array(mask), chosen.column(column).combine_chunks())
+        rows = rows.set_column(rows.column_names.index(column), rows.schema.field(column), values)
+    return rows
 
 
 def _unmatched(given: pa.Table, matched: Sequence[np.ndarray[Any, Any]]) -> pa.Table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -102,21 +104,30 @@ def sources(
             for present, group in _alike(node, schema, cells, files)
         ]
         by_file = {literal_path(places[files[cell.id].path]): cell for cell in cells}
-        yield Source(" UNION ALL ".join(parts) or _nothing(schema, with_file, with_place), list(places.values()), by_file)
+        yield Source(
+            " UNION ALL ".join(parts) or _nothing(schema, with_file, with_place), list(places.values()), by_file
+        )
 
 
-def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> pa.Table:
-    """All rows of one cell in the order of its file."""
+def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> Iterator[pa.Table]:
+    """All rows of one cell in the order of its file, in parts; the next one is decoded while one is used."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not cell.exact:
+    if not cell.exact or not cell.rows:
         with sources(node, name, schema, [cell]) as source:
-            return typed(rows(node, source.sql), schema, schema.names)
-    with explained(), node.reader.opened(_file(name, cell)) as file:
+            yield typed(rows(node, source.sql), schema, schema.names)
+        return
+    with explained(), node.reader.opened(_file(name, cell)) as file, ThreadPoolExecutor(1) as ahead:
         try:
-            with pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=True) as stored:
-                return typed(stored.read(), schema, schema.names)
+            with pq.ParquetFile(file, page_checksum_verification=True) as stored:
+                groups = range(stored.num_row_groups)
+                coming = deque(ahead.submit(stored.read_row_group, group) for group in groups[:2])
+                for group in groups:
+                    found = coming.popleft().result()
+                    if group + 2 in groups:
+                        coming.append(ahead.submit(stored.read_row_group, group + 2))
+                    yield typed(found, schema, schema.names)
         except (pa.ArrowException, OSError) as problem:
             url = node.objects.url(f"{name.folder}/{cell.path}")
             first = str(problem).partition("\n")[0]

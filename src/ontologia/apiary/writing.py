@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ontologia.apiary.cells import write_cell
+from ontologia.apiary.cells import IN_MEMORY_BYTES, stream_cell, write_cell
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.entries import AddCells, Cell, RewriteCells
 from ontologia.apiary.incoming import tables
@@ -76,6 +76,23 @@ class CellWriter:
                 cells.append(cell)
         return cells
 
+    def replace(self, cell: Cell, parts: Callable[[], Iterable[pa.Table]]) -> None:
+        """Write a cell in the place of another, of rows that were checked before. They come in parts."""
+
+        def write(chamber: Chamber) -> Cell:
+            return stream_cell(
+                self.node.objects.under(self.name.folder),
+                _held(chamber, parts()),
+                cell.partition_values,
+                self.partition_by,
+                lambda: chamber.scratch,
+                in_memory=cell.bytes <= IN_MEMORY_BYTES,
+            )
+
+        cells = self.node.bees.run(f"writing to {self.name}", [write])
+        self._put += cells
+        self.cells += cells
+
     def commit(self, propose: Propose, operation: str) -> int:
         """Step 4: name the cells in one entry of the ledger, which becomes durable after them. Its version."""
         ahead = [cell.path for cell in self._put]
@@ -113,6 +130,13 @@ class CellWriter:
         except Exception:
             remove_cells(self.node, self.name, self._put)
             raise
+
+
+def _held(chamber: Chamber, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    with ExitStack() as held:
+        for part in parts:
+            held.enter_context(chamber.holding(part.nbytes))
+            yield part
 
 
 def remove_cells(node: Node, name: FrameName, cells: Iterable[Cell]) -> None:
