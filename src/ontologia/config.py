@@ -23,8 +23,8 @@ class OntologiaConfig:
     not wait for the disk: what was acknowledged survives the end of the process, but no power failure.
 
     Small files of a bucket are merged once a type has `compact_after_commits` of them, or `compact_after_bytes` in
-    them: after imports and pipelines by default (`auto_compact="loads"`), after sessions' commits too (`"commits"`), or
-    never by itself (`"never"`).
+    them: after imports, pipelines and, beside whoever made them, commits of sessions (`auto_compact="commits"`), only
+    after imports and pipelines (`"loads"`), or never by itself (`"never"`).
 
     Events: a worker looks for work every `event_poll_interval_ms`, claims up to `event_claim_limit` at once for
     `event_claim_lease_ms`, and handles up to `max_events_per_iteration` before it looks after its other duties. A
@@ -47,7 +47,7 @@ class OntologiaConfig:
     cache_max_bytes: int = 2 << 30
     sync_files: bool = True
     spark_above_rows: int = 5_000_000
-    auto_compact: Literal["loads", "commits", "never"] = "loads"
+    auto_compact: Literal["loads", "commits", "never"] = "commits"
     compact_after_commits: int = 100
     compact_after_bytes: int = 32 << 20
     default_namespace: str = "default"

@@ -1,4 +1,4 @@
-"""Small files are merged by themselves after loads: what is due, what stays, and that no load fails for it."""
+"""Small files are merged by themselves: what is due, what stays, and that nothing fails for it."""
 
 from __future__ import annotations
 
@@ -138,6 +138,41 @@ def test_bytes_count_as_much_as_commits() -> None:
     small = [IndexEntry(n, n, f"commits/{n}-a/x", size=3 << 20, row_count=10) for n in range(1, 13)]
     assert not automatic.due(small[:10], OntologiaConfig())
     assert automatic.due(small, OntologiaConfig()) == small
+
+
+def test_files_are_merged_with_others_of_their_size() -> None:
+    def entries(*rows: int) -> list[IndexEntry]:
+        return [IndexEntry(n, n, f"commits/{n}-a/x", size=100, row_count=count) for n, count in enumerate(rows, 1)]
+
+    settings = OntologiaConfig(compact_after_commits=3)
+    for rows, merged in [
+        ((1, 1), 0),
+        ((1, 1, 1), 3),
+        ((13, 1, 1, 1), 3),
+        ((12, 1, 1, 1), 4),
+        ((1_000_000, 100, 10, 10, 10), 4),
+        ((600_000, 400_000, 100_000, 1), 0),
+        ((600_000, 400_000, 100_000, 99_999, 1_000, 999), 0),
+        ((300_000, 300_000, 300_000, 300_000), 3),
+    ]:
+        found = entries(*rows)
+        assert list(automatic.due(found, settings)) == found[len(rows) - merged :], rows
+
+
+def test_a_store_that_was_never_merged_is_merged_in_steps() -> None:
+    small = [IndexEntry(n, n, f"commits/{n}-a/x", size=100, row_count=1) for n in range(1, 2_501)]
+    assert automatic.due(small, OntologiaConfig()) == small[: automatic.QUICK_FILES]
+
+
+def test_a_commit_that_makes_nothing_due_asks_for_nothing_more(shop: Shop) -> None:
+    counts = []
+    for wanted in ("never", "commits"):
+        with shop.using(auto_compact=wanted) as repository:
+            commit(repository, [Customer(id="c1", name=f"warm {wanted}")])
+            with shop.objects.counting() as requests:
+                commit(repository, [Customer(id="c1", name=wanted)])
+            counts.append(requests.total)
+    assert counts[0] == counts[1]
 
 
 def test_a_wrong_setting_is_refused() -> None:

@@ -1,4 +1,7 @@
-"""What must not grow with the number of commits, though nobody compacts: requests, files opened, rows in statements."""
+"""What must not grow with the number of commits: requests, files opened, rows in statements, bytes of an index.
+
+First where nobody compacts, then where a store keeps itself in shape, as it does by default.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.engines.repository import Repository
 from ontologia.files.reading import FileReader
@@ -19,10 +24,10 @@ from support.parquet_shop import Customer, Shop, commit
 FEW, MANY = 10, 1_000
 
 
-def deep(commits: int, folder: Path) -> Shop:
-    """A store of so many commits of one row each, never compacted."""
+def deep(commits: int, folder: Path, **settings: Any) -> Shop:
+    """A store of so many commits of one row each, never compacted unless the settings say so."""
     shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/deep"), "v2", folder / "cache", filled=False)
-    with shop.using() as repository:
+    with shop.using(**{"auto_compact": "never"} | settings) as repository:
         for number in range(commits):
             commit(repository, [Customer(id=f"c{number * 7 % 1009:04d}", name=f"n{number}", age=number)])
     return shop
@@ -65,7 +70,7 @@ def test_a_commit_of_a_process_that_starts_costs_at_most_twelve_requests_at_any_
     found = []
     for number, shop in enumerate(stores):
         cold = Shop(shop.objects, shop.version, tmp_path / str(number))
-        repository = cold.repository()
+        repository = cold.repository(auto_compact="never")  # what is merged beside it is not the commit's
         rows = [Customer(id="c0007", name=f"cold {number}")]
         found.append(asked(shop, repository, lambda r=repository, w=rows: commit(r, w), monkeypatch))
         cold.close()
@@ -124,8 +129,42 @@ def test_a_commit_reads_the_one_file_that_has_its_key_not_the_ends_of_all(
 ) -> None:
     _, shop = stores
     cold = Shop(shop.objects, shop.version, tmp_path / "cache")
-    repository = cold.repository()
+    repository = cold.repository(auto_compact="never")
     assert isinstance(repository.engine, ParquetEngine)
     found = asked(shop, repository, lambda: commit(repository, [Customer(id="c0014", name="n2", age=2)]), monkeypatch)
     assert found.opened <= 2
     cold.close()
+
+
+SOME, MERGED_AFTER = 400, 20
+
+
+@pytest.fixture(scope="module")
+def kept_in_shape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A store of many commits with the settings of everybody, but for a smaller number after which files are merged."""
+    shop = deep(SOME, tmp_path_factory.mktemp("kept"), auto_compact="commits", compact_after_commits=MERGED_AFTER)
+    yield shop
+    shop.close()
+
+
+def test_the_first_question_of_a_process_opens_as_many_files_as_are_merged_at_once(
+    kept_in_shape: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, ask in enumerate(
+        (lambda query: query.count(), lambda query: query.where(Customer.id == "c0007").first())
+    ):
+        cold = Shop(kept_in_shape.objects, kept_in_shape.version, tmp_path / str(number))
+        repository = cold.repository()
+        query = cold.session(Customer, repository=repository).query().entities(Customer)
+        found = asked(kept_in_shape, repository, lambda q=query, a=ask: a(q), monkeypatch)
+        cold.close()
+
+        assert found.opened <= 2 * MERGED_AFTER
+        assert len(found.requests) <= 2 * MERGED_AFTER + 5
+
+
+def test_the_index_that_every_commit_writes_stays_short(kept_in_shape: Shop, stores: tuple[Shop, Shop]) -> None:
+    key = paths.index(Customer.__declaration__.ref)
+    few, _ = stores
+    bytes_each = len(few.objects.get(key).data) / FEW
+    assert len(kept_in_shape.objects.get(key).data) < 2 * MERGED_AFTER * bytes_each

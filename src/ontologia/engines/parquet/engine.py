@@ -90,6 +90,7 @@ class ParquetEngine(DuckEngine):
         """The catalog whose mirrors were last seen to be right, by its manifest."""
         self._locks = LeasedLocks(objects, paths.lock)
         self._tidying: threading.Thread | None = None
+        self._is_due = False
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
         self.lease.likely_there = self.opened_at.commit_id > 0
 
@@ -341,6 +342,7 @@ class ParquetEngine(DuckEngine):
             if schemas.purged != known.purged:
                 accelerators.purge(self, head, schemas.purged - known.purged)
             self.reader.keep(written)
+            self._is_due = automatic.is_due_after(self, manifest)
         except Exception as problem:
             self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")
 
@@ -433,7 +435,7 @@ class ParquetEngine(DuckEngine):
             return
         if after == "load":
             automatic.tidy(self)
-        elif self._tidying is None or not self._tidying.is_alive():
+        elif self._is_due and (self._tidying is None or not self._tidying.is_alive()):
             self._tidying = threading.Thread(target=automatic.tidy, args=(self,), name="tidying")
             self._tidying.start()
 

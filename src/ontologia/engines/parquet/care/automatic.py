@@ -1,35 +1,44 @@
-"""A store that keeps itself in shape: small files are merged after a load, once they have become many.
+"""A store that keeps itself in shape: small files are merged, once they have become many.
 
-This is off the commit's way: it begins when the commit is done, and what goes wrong here is told, never raised. Small
-commits are merged with each other and not with the millions of rows before them, so that it takes seconds, and others
-who want to commit wait no longer than that. A large type as a whole is for `onto compact`.
+This is off the commit's way: it begins when the commit is done, and what goes wrong here is told, never raised. Files
+are merged with others of their size, not with the millions of rows before them: a row is written again a few times in
+its life, and others who want to commit wait for seconds at most. So the files of a type, and with them its index and
+what a reader opens first, grow with the logarithm of its commits. A large type as a whole is for `onto compact`.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.care import TypeCompaction
 from ontologia.engines.parquet.care import compaction
-from ontologia.engines.parquet.log.records import IndexEntry
-from ontologia.engines.parquet.read.layers import is_large
+from ontologia.engines.parquet.log.records import IndexEntry, Manifest
+from ontologia.errors import LockContentionError
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
 
-QUICK_BYTES, QUICK_ROWS = 64 << 20, 1_000_000
-"""What is merged as a whole in seconds."""
+QUICK_BYTES, QUICK_ROWS, QUICK_FILES = 64 << 20, 1_000_000, 1_000
+"""What is merged in seconds."""
+ALIKE = 4
+"""A file is merged with later ones unless it has more rows than so many times all of them."""
+_log = logging.getLogger(__name__)
 
 
 def tidy(engine: ParquetEngine) -> list[TypeCompaction]:
     """Merge what is due, of all types."""
     try:
         return _tidy(engine)
+    except LockContentionError as problem:  # whoever is writing will merge, or the next commit of this process
+        _log.info("small files were not merged this time: %s", problem)
     except Exception as problem:  # the load is committed, whatever becomes of its files
-        engine.warn(f"small files were not merged this time: {problem}")
-        return []
+        if threading.main_thread().is_alive():
+            engine.warn(f"small files were not merged this time: {problem}")
+    return []
 
 
 def _tidy(engine: ParquetEngine) -> list[TypeCompaction]:
@@ -40,18 +49,32 @@ def _tidy(engine: ParquetEngine) -> list[TypeCompaction]:
     return compaction.merge(engine, lambda entries: due(entries, engine.config))
 
 
+def is_due_after(engine: ParquetEngine, manifest: Manifest) -> bool:
+    """Whether a commit has given one of its types too many files, by the indices just written: nothing is read."""
+    for file in manifest.files:
+        known = engine.log.indices.get(file.ref)
+        if known is not None and due(
+            [entry for entry in known.index.entries if entry.schema_version_id in (None, file.schema_version_id)],
+            engine.config,
+        ):
+            return True
+    return False
+
+
 def due(entries: Sequence[IndexEntry], settings: OntologiaConfig) -> Sequence[IndexEntry]:
-    """Which entries of a type, that come oldest first, are to become one: the small ones at its end, or all of them
-    where all is little."""
-    start = len(entries)
-    while start and not is_large(entries[start - 1]):
+    """Which entries of a type, that come oldest first, are to become one: those at its end, as far back as they are
+    alike, once they are many or large."""
+    start, rows, size = len(entries), 0, 0
+    while start:
+        entry = entries[start - 1]
+        if entry.row_count is None or entry.size is None or (rows and entry.row_count > ALIKE * rows):
+            break
+        rows, size = rows + entry.row_count, size + entry.size
+        if rows > QUICK_ROWS or size > QUICK_BYTES:
+            break
         start -= 1
     run = entries[start:]
-    size = sum(entry.size or 0 for entry in run)
-    if len(run) < 2 or (len(run) < settings.compact_after_commits and size < settings.compact_after_bytes):
-        return ()
-    is_little = (
-        sum(entry.size or 0 for entry in entries) <= QUICK_BYTES
-        and sum(entry.row_count or 0 for entry in entries) <= QUICK_ROWS
+    is_much = (
+        len(run) >= settings.compact_after_commits or sum(e.size or 0 for e in run) >= settings.compact_after_bytes
     )
-    return entries if is_little else run
+    return run[:QUICK_FILES] if len(run) > 1 and is_much else ()

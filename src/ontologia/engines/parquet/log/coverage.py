@@ -53,10 +53,12 @@ def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
 
 
 def _is_of_head(entries: Sequence[IndexEntry], head: Head) -> bool:
-    """Whether the index has a file of the very attempt that the head names: no need to read its manifest then."""
+    """Whether the index has a file of the very attempt that the head names, or a snapshot with its rows: no need to
+    read its manifest then."""
     assert head.manifest_path is not None
-    folder = head.manifest_path.removesuffix("manifest.json")
-    return bool(entries) and entries[-1].path.startswith(folder) and entries[-1].min_commit_id == head.commit_id
+    if not entries or not entries[-1].covers(head.commit_id):
+        return False
+    return entries[-1].is_snapshot or entries[-1].path.startswith(head.manifest_path.removesuffix("manifest.json"))
 
 
 def _agrees(entries: Sequence[IndexEntry], commit_id: int, latest: CommitFile | None) -> bool:
