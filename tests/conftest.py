@@ -15,11 +15,14 @@ import pytest
 
 from ontologia import open_repository
 from ontologia.testing.s3server import S3Server
+from support.memory_files import keep_files_in_memory
 from support.shared_server import shared_s3_server
 from support.shared_session import small_session, workers_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+keep_files_in_memory()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, and before tests are selected by marker
