@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import lit
 
 from ontologia import Entity, Field, Session, ValidationError
 from ontologia.spark import attach, read
-from support.spark_shop import Customer, Knows, commit, customers, new_store
+from support.spark_shop import Customer, Knows, commit, customers, new_store, staged
 
 
 @pytest.fixture
@@ -60,14 +61,27 @@ def test_sql_travels_in_time(spark, shop):
         spark.sql("SELECT * FROM shop.Customer WITH (asOf = 1)").collect()
 
 
-def test_rows_are_inserted_by_name_and_nothing_is_overwritten(spark, shop):
+def test_no_row_is_written_by_the_name_of_a_table(spark, shop, tmp_path):
+    """Spark tells a source the columns of the rows, and not the table: these would go to where they come from."""
     uri, _ = shop
-    spark.sql("INSERT INTO shop.Customer VALUES ('c', 'Cy', 3, '[]', null)")
-    assert customers(uri)["c"] == ("Cy", 3)
-    with pytest.raises(PySparkException, match="a store keeps its history"):
-        spark.sql("INSERT OVERWRITE shop.Customer VALUES ('c', 'Cy', 3, '[]', null)")
-    with pytest.raises(PySparkException, match="no option 'history'"):
-        spark.sql("INSERT INTO shop.Customer_history VALUES (9, 'c', 'Cy', 3, '[]', null)")
+    other = new_store((tmp_path / "other").as_uri())
+    commit(other, Customer(id="z", name="Zoe", age=1))
+    attach(spark, other, "other_shop")
+    before = customers(uri), customers(other)
+    try:
+        for statement in (
+            "INSERT INTO shop.Customer SELECT * FROM other_shop.Customer",
+            "INSERT INTO shop.Customer VALUES ('c', 'Cy', 3, '[]', null)",
+            "INSERT OVERWRITE shop.Customer VALUES ('c', 'Cy', 3, '[]', null)",
+            "INSERT INTO shop.Customer_history VALUES (9, 'c', 'Cy', 3, '[]', null)",
+        ):
+            with pytest.raises(PySparkException, match="none are written by a table's name: write them with df.write"):
+                spark.sql(statement)
+        with pytest.raises(PySparkException, match="none are written by a table's name"):
+            spark.table("other_shop.Customer").write.insertInto("shop.Customer")
+    finally:
+        spark.sql("DROP SCHEMA other_shop CASCADE")
+    assert (customers(uri), customers(other)) == before
 
 
 def test_a_table_is_made_by_sql_and_by_the_catalog(spark, tmp_path):
@@ -85,23 +99,24 @@ def test_a_table_is_made_by_sql_and_by_the_catalog(spark, tmp_path):
         assert customers(uri).keys() == {"a", "b"}
 
 
-def test_a_table_that_cannot_be_read_is_refused_when_it_is_made_or_says_why(spark, folder):
+def test_a_table_that_cannot_be_read_is_refused_before_anything_is_written(spark, folder):
     commit(folder, Customer(id="a", name="Ann", age=1))
     with pytest.raises(PySparkException, match="Wrong is not in this store"):
         spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', type 'Wrong')")
     with pytest.raises(PySparkException, match="there is no option 'typ'"):
         spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', typ 'Customer')")
-    with pytest.raises(PySparkException, match="nothing says where the rows of this table are"):
+    with pytest.raises(PySparkException, match="none are written by a table's name"):
         spark.sql(f"CREATE TABLE wrong USING ontologia OPTIONS (path '{folder}', type 'Customer') AS SELECT 'a' AS id")
+    rows = read(spark, folder, Customer).withColumn("age", lit(7))
+    written = rows.write.format("ontologia").options(type="Customer", path=folder)
+    with pytest.raises(PySparkException, match="saveAsTable cannot note where the rows of a table are"):
+        written.mode("append").saveAsTable("wrong")
+    with pytest.raises(PySparkException, match="saveAsTable cannot note where the rows of a table are"):
+        rows.writeTo("wrong").using("ontologia").option("type", "Customer").option("path", folder).create()
     assert not spark.catalog.tableExists("wrong")
-    read(spark, folder, Customer).write.format("ontologia").options(type="Customer", path=folder).mode(
-        "append"
-    ).saveAsTable("saved")
-    try:
-        with pytest.raises(PySparkException, match=r"nothing says where the rows .* saveAsTable .* cannot"):
-            spark.table("saved").count()
-    finally:
-        spark.sql("DROP TABLE saved")
+    assert (customers(folder), staged(folder)) == ({"a": ("Ann", 1)}, [])
+    written.mode("append").save()
+    assert customers(folder) == {"a": ("Ann", 7)}
 
 
 class Odd(Entity, name="a-b c"):

@@ -1,10 +1,17 @@
-"""Jobs that say what they do: to who watches them in Spark's UI, and when they fail, in one line of ours."""
+"""Jobs that say what they do: to who watches them in Spark's UI, and when they fail, in one line of ours.
+
+Ctrl-C cancels them first, and is raised when they have ended.
+"""
 
 from __future__ import annotations
 
 import re
+import signal
+import threading
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from ontologia.errors import OntologiaError, StorageBackendError
 
@@ -20,7 +27,7 @@ def explained(operation: str) -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        with described(operation):
+        with described(operation), stoppable():
             yield
     except OntologiaError:
         raise
@@ -45,6 +52,49 @@ def described(operation: str) -> Iterator[None]:
         yield
     finally:
         context.setJobDescription(None)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let Ctrl-C cancel the jobs of a block, and raise it when they have ended; at a second one, at once.
+
+    PySpark's own handler speaks to Spark in the middle of another call, which fails: the jobs go on, and the connection
+    is broken. Here another thread cancels, over a connection of its own, and the call that waits for the jobs ends.
+    """
+    from pyspark.sql import SparkSession
+
+    context: Any = getattr(SparkSession.getActiveSession(), "_sc", None)
+    if context is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    tag, asked, ended = f"ontologia-{uuid.uuid4().hex}", threading.Event(), threading.Event()
+
+    def cancel() -> None:
+        while not ended.is_set():  # a block may go on to its next job
+            with suppress(Exception):
+                context.cancelJobsWithTag(tag)
+            ended.wait(0.2)
+
+    def interrupt(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        threading.Thread(target=cancel, name="spark-cancel", daemon=True).start()
+
+    context.addJobTag(tag)
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        if asked.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+        ended.set()
+        context.removeJobTag(tag)
+    if asked.is_set():
+        raise KeyboardInterrupt
 
 
 def _root(report: str) -> str:

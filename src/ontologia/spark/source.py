@@ -89,7 +89,8 @@ class OntologiaSource(DataSource):
 
     @plainly_said()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        self._find_table(schema)
+        if "path" not in self.options:
+            raise ValidationError(tables.WRITE)
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
 
@@ -100,12 +101,14 @@ class OntologiaSource(DataSource):
         check_options(self.options, WRITE_OPTIONS, prefix=META)
         return OntologiaWriter(plan_write(self.options, schema, overwrite=overwrite))
 
-    @plainly_said()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from ontologia.spark.streaming.source import MAX_COMMITS, ChangeStreamReader
+        from ontologia.spark.streaming.source import MAX_COMMITS, ChangeStreamReader, RefusedStream
 
         limit = self.options.get(MAX_COMMITS)
-        return ChangeStreamReader(self._wanted(), schema, None if limit is None else number(MAX_COMMITS, limit))
+        try:
+            return ChangeStreamReader(self._wanted(), schema, None if limit is None else number(MAX_COMMITS, limit))
+        except OntologiaError as problem:
+            return RefusedStream(problem)
 
     @plainly_said()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -125,7 +128,7 @@ class OntologiaSource(DataSource):
             return
         address = tables.address_of(schema)
         if not address:
-            raise ValidationError(f"nothing says where the rows of this table are. {tables.HOW}")
+            raise ValidationError(f"nothing says where the rows of this table are: {tables.HOW}")
         if self.options:
             raise ValidationError(
                 f"a table takes no options, and was given {', '.join(self.options)}: for the state of a commit, attach "

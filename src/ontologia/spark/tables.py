@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ADDRESS = "ontologia"
+EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
 VIEWS: dict[str, dict[str, str]] = {"": {}, "_history": {"history": "true"}, "_changes": {"changes": "true"}}
 """What there is of each type, by the end of the table's name."""
 HOW = (
-    "Make it with CREATE TABLE name USING ontologia OPTIONS (path '…', type '…'), without columns, or with "
-    "ontologia.spark.attach: saveAsTable and CREATE TABLE … AS SELECT cannot note where the rows are"
+    "make a table with CREATE TABLE name USING ontologia OPTIONS (path '…', type '…'), without columns, or with "
+    "ontologia.spark.attach"
+)
+WRITE = (
+    "Spark does not tell a source of Python which table rows go to, so none are written by a table's name: write them "
+    "with df.write.format('ontologia').option('type', …).mode('append').save(uri), and " + HOW
 )
 
 
@@ -117,6 +122,20 @@ def _as_given(place: str) -> str:
         return place
     path = place.removeprefix("file:")
     return path if os.path.isfile(path) else f"file://{path}"
+
+
+def check_no_table_is_made() -> None:
+    """Refuse, in a task, rows of a `saveAsTable` that makes a table, which could never be read: it has no address.
+
+    Spark asks a source for the same writer as for a `save`. But it runs the write inside the command that makes the
+    table, and tasks know of both. A write inside a stream's batch is also inside of something, and is let through.
+    """
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    said = {} if context is None else context._localProperties
+    if "sql.streaming.queryId" not in said and said.get(EXECUTION) != said.get(OUTERMOST):
+        raise ValidationError(f"saveAsTable cannot note where the rows of a table are. {WRITE}")
 
 
 def is_table(options: Mapping[str, str]) -> bool:

@@ -20,6 +20,8 @@ from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gather
 from ontologia.spark.frames.types import spark_arrow, struct_of
 from ontologia.spark.frames.work import commit_cells, work_on
 from ontologia.spark.options import moment
+from ontologia.spark.tables import check_no_table_is_made
+from ontologia.spark.workers import plainly_said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +105,9 @@ class FrameWriter(DataSourceArrowWriter):
         self.work = work_on(node, name)
         self.overwrite = overwrite
 
+    @plainly_said()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        check_no_table_is_made()
         piece = self.work.node.capacity.sizing.piece
         return CellsWritten(cells_text(self.work.write(gathered(iterator, piece))))
 

@@ -31,7 +31,6 @@ from ontologia.spark.writing.writer import WRITE_OPTIONS, WritePlan, clear, shar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_COMMITS = "maxCommitsPerBatch"
 SINK_OPTIONS = (*WRITE_OPTIONS, "streamId", "checkpointLocation")
 STREAM, BATCH = "stream_id", "stream_batch"
 CLOCK_SKEW = timedelta(days=1)

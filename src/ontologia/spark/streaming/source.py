@@ -6,7 +6,6 @@ The offset is a commit id, so a batch is a range of commits and reads the same r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -16,22 +15,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ontologia.errors import ValidationError
+from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.query.plan import Window
 from ontologia.spark.reading.changes import change_rows, check_one_version, operation_column
 from ontologia.spark.reading.reader import ReadPlan, to_batches
 from ontologia.spark.workers import engine_at, plainly_said
-from ontologia.spark.writing.writer import WRITE_OPTIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_COMMITS = "maxCommitsPerBatch"
-SINK_OPTIONS = (*WRITE_OPTIONS, "streamId", "checkpointLocation")
-STREAM, BATCH = "stream_id", "stream_batch"
-CLOCK_SKEW = timedelta(days=1)
-"""How far the clocks of two writers may be apart before a batch could be committed twice."""
 
 
 class CommitRange(InputPartition):
@@ -42,6 +36,21 @@ class CommitRange(InputPartition):
         self.keys = keys
         self.after = after
         self.upto = upto
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Says what is wrong with a stream at its first question: Spark hides what is raised when it makes a reader."""
+
+    def __init__(self, problem: OntologiaError) -> None:
+        self.problem = problem
+
+    @plainly_said()
+    def initialOffset(self) -> dict[str, int]:
+        raise self.problem
+
+    @plainly_said()
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        raise self.problem
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,15 +73,18 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark knows limits by rows, bytes and files only. A commit counts as a file.
         return ReadAllAvailable() if self.max_commits is None else ReadMaxFiles(self.max_commits)
 
+    @plainly_said()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         end = self._head() if self.last is None else self.last
         if isinstance(limit, ReadMaxFiles):
             end = min(end, start["commit"] + limit.max_files)
         return {"commit": max(end, start["commit"])}
 
+    @plainly_said()
     def prepareForTriggerAvailableNow(self) -> None:
         self.last = self._head()
 
+    @plainly_said()
     def reportLatestOffset(self) -> dict[str, int]:
         return {"commit": self._head()}
 

@@ -30,6 +30,7 @@ from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvali
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import Intake, RejectedRow, fit_columns
 from ontologia.spark.reading.rows import resolve
+from ontologia.spark.tables import check_no_table_is_made
 from ontologia.spark.types import arrow_schema_of
 from ontologia.spark.workers import plainly_said
 
@@ -176,6 +177,7 @@ def stage_share(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedSha
     share, parts = StagedShare(), _Parts(plan, objects)
     rejected: list[RejectedRow] = []
     try:
+        check_no_table_is_made()
         for given in gather(batches):
             share.read += given.num_rows
             rows, wrong = plan.intake.take(given)
