@@ -270,15 +270,17 @@ def test_a_batch_that_does_not_fit_stops_the_stream_and_commits_nothing(spark, f
     assert head(folder) == 1
 
 
-def test_a_stream_without_changes_or_with_a_bad_limit_or_without_a_name_is_refused(folder):
+def test_a_stream_without_changes_or_with_a_bad_limit_or_without_a_name_is_refused(spark, folder, tmp_path):
     commit(folder, Customer(id="z", name="Z", age=0))
 
     def source(**options):
         return OntologiaSource(CaseInsensitiveDict({"path": folder, "type": "Customer", **options}))
 
-    with pytest.raises(ValidationError, match="a stream delivers changes"):
-        source().streamReader(source().schema())
     with pytest.raises(ValidationError, match="maxCommitsPerBatch"):
-        source(changes="true", maxCommitsPerBatch="0").streamReader(source(changes="true").schema())
+        source(changes="true", maxCommitsPerBatch="0").streamReader(source(changes="true").schema()).initialOffset()
     with pytest.raises(ValidationError, match="name the stream"):
         source().streamWriter(source().schema(), False)
+    stream = spark.readStream.format("ontologia").option("type", "Customer").load(folder)
+    sink = stream.writeStream.format("memory").queryName("refused").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(PySparkException, match="ValidationError: a stream delivers changes: add"):
+        sink.start().awaitTermination()

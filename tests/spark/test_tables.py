@@ -75,7 +75,7 @@ def test_no_row_is_written_by_the_name_of_a_table(spark, shop, tmp_path):
             "INSERT OVERWRITE shop.Customer VALUES ('c', 'Cy', 3, '[]', null)",
             "INSERT INTO shop.Customer_history VALUES (9, 'c', 'Cy', 3, '[]', null)",
         ):
-            with pytest.raises(PySparkException, match="none are written by a table's name: write them with df.write"):
+            with pytest.raises(PySparkException, match="none are written by a table's name: write"):
                 spark.sql(statement)
         with pytest.raises(PySparkException, match="none are written by a table's name"):
             spark.table("other_shop.Customer").write.insertInto("shop.Customer")

@@ -48,6 +48,10 @@ def ingest(
     order_by: Annotated[
         str | None, typer.Option("--order-by", metavar="EXPR", help="Which row of an identity is the last.")
     ] = None,
+    on_tie: Annotated[
+        Literal["error", "greatest"],
+        typer.Option("--on-tie", help="What becomes of rows that --order-by takes for the last alike."),
+    ] = "error",
     format: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet; by the suffix if not said.")
     ] = None,
@@ -72,7 +76,8 @@ def ingest(
     check_source(source, format)  # before Spark takes its time to start
     load_expressions(declaration, expressions, left=left, right=right)
     run.echo_target()
-    load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format, "order_by": order_by}
+    load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format}
+    load |= {"order_by": order_by, "on_tie": on_tie}
 
     def in_process() -> LocalPipeline:
         from ontologia.runtime.loading.local import LocalPipeline

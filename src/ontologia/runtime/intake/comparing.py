@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 OnInvalid = Literal["abort", "quarantine"]
 OnDuplicate = Literal["error", "last"]
-OnTie = Literal["greatest", "error"]
+OnTie = Literal["error", "greatest"]
 OnConflict = Literal["abort", "skip", "upsert"]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties")
 
@@ -80,16 +80,23 @@ def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:
     before = pc.indices_nonzero(pc.and_(again, last))
     order = table.column(ORDER)
     pairs = zip(order.take(before).to_pylist(), order.take(pc.add(before, 1)).to_pylist(), strict=True)
-    tied = before.take(pa.array([place for place, (one, two) in enumerate(pairs) if one == two], pa.int64()))
+    tied = before.take(pa.array([place for place, (one, two) in enumerate(pairs) if _same(one, two)], pa.int64()))
     values = table.drop_columns([ORDER])
     pairs = zip(values.take(tied).to_pylist(), values.take(pc.add(tied, 1)).to_pylist(), strict=True)
-    places = [row for row, (one, two) in zip(tied.to_pylist(), pairs, strict=True) if one != two]
+    places = [row for row, (one, two) in zip(tied.to_pylist(), pairs, strict=True) if not _same(one, two)]
     if places and on_tie == "error":
         raise ValidationError(
             f"{ref} {_named(table, ref, places[0])} has several rows that order_by takes for the last: "
-            "add an expression to order_by that tells them apart"
+            "add an expression to order_by that tells them apart, or keep the greatest values with on_tie='greatest'"
         )
     return len(places)
+
+
+def _same(one: Any, two: Any) -> bool:
+    """Whether two values are the same one: NaN is, though it does not equal itself."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        return all(_same(one[name], two[name]) for name in one)
+    return bool(one == two or (one != one and two != two))
 
 
 def _named(table: pa.Table, ref: TypeRef, row: int) -> str:

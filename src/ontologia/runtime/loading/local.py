@@ -88,7 +88,7 @@ class LocalPipeline:
         options: Mapping[str, str] | None = None,
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
-        on_tie: OnTie = "greatest",
+        on_tie: OnTie = "error",
     ) -> Self:
         """Add a source, as `Pipeline.load` does."""
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}

@@ -30,7 +30,7 @@ from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explained, stoppable
 from ontologia.spark.loading.mapping import mapped
 from ontologia.spark.loading.staging import StageTask, patient, staged
 from ontologia.spark.reading.rows import check_reach
@@ -94,7 +94,7 @@ class Pipeline:
         options: Mapping[str, str] | None = None,
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
-        on_tie: OnTie = "greatest",
+        on_tie: OnTie = "error",
     ) -> Self:
         """Add a source: a DataFrame of Spark, pandas or polars, an Arrow table, files, or a `jdbc:` address.
 
@@ -102,8 +102,8 @@ class Pipeline:
 
         `key`, `left`, `right` and `instance_key` are short for mapping the identity. Rows of one identity are an
         error, unless `order_by` says which is the last: an expression, or several, of which the later ones count
-        where the earlier ones are equal. Where all are equal, the row with the greatest values is kept, field by
-        field, and the report counts it as a tie; with `on_tie="error"` that is an error.
+        where the earlier ones are equal. Rows that differ and are equal in all of them are an error, too; with
+        `on_tie="greatest"` the row with the greatest values is kept, field by field, and counted as a tie.
         """
         if self._local is not None:
             told = {"map": map, "key": key, "left": left, "right": right, "instance_key": instance_key}
@@ -115,8 +115,9 @@ class Pipeline:
             return self
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
         terms = load_terms(into, map, identity, order_by=order_by, on_duplicate=on_duplicate, on_tie=on_tie)
-        frame = opened(self.session, source, format, options)
-        rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)
+        with stoppable():
+            frame = opened(self.session, source, format, options)
+            rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
         load = _Load(terms.declaration, rows, terms.on_duplicate, terms.on_tie, order)
         self._check_alike(load)

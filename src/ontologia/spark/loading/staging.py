@@ -78,7 +78,7 @@ class StageTask:
     on_invalid: OnInvalid
     on_duplicate: OnDuplicate
     on_conflict: OnConflict
-    on_tie: OnTie = "greatest"
+    on_tie: OnTie = "error"
     checks: Mapping[str, Check] = field(default_factory=dict)
     dense: bool = False
     """Whether many of the stored rows in a range of keys are wanted."""

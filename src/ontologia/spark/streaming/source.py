@@ -52,6 +52,9 @@ class RefusedStream(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         raise self.problem
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self.problem
+
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Delivers what commits wrote, in their order. Rows of one task are in the order of commits as well."""

@@ -93,7 +93,7 @@ def _append(
         for chunk in _sorted(plan, files, in_memory=in_memory):
             wanted = one_each(chunk, schema.ref, plan.on_duplicate)
             if plan.intake.order_by is not None:
-                counts["ties"] += count_ties(chunk, schema.ref, "greatest")
+                counts["ties"] += count_ties(chunk, schema.ref, plan.on_tie)
                 wanted = wanted.drop_columns([ORDER])
             current = None
             if known and stored is not None and counts["read"] * 8 >= stored:

@@ -26,7 +26,7 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.writing import ROW_GROUP_ROWS, gather
 from ontologia.model import Declaration, TypeSchema
 from ontologia.objects import Location, Objects
-from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvalid
+from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import Intake, RejectedRow, fit_columns
 from ontologia.spark.reading.rows import resolve
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_PART, BYTES_PER_PART = 8 * ROW_GROUP_ROWS, 64 << 20
-WRITE_OPTIONS = ("path", "type", "kind", "models", "onConflict", "onInvalid", "orderBy", "branch", "settings")
+WRITE_OPTIONS = ("path", "type", "kind", "models", "onConflict", "onInvalid", "orderBy", "onTie", "branch", "settings")
 META = "meta."
 STAGING = "staging/"
 """Where rows wait in a store before they are compared; a vacuum clears it."""
@@ -53,6 +53,7 @@ class WritePlan:
     intake: Intake
     on_conflict: OnConflict
     on_invalid: OnInvalid
+    on_tie: OnTie
     metadata: Mapping[str, str] = field(default_factory=dict)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -122,6 +123,7 @@ def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool
         fit_columns(arrow_schema_of(given), schema, declaration, options.get("orderBy")),
         cast("OnConflict", _choice("onConflict", options, "upsert", get_args(OnConflict))),
         cast("OnInvalid", _choice("onInvalid", options, "abort", get_args(OnInvalid))),
+        cast("OnTie", _choice("onTie", options, "error", get_args(OnTie))),
         {name[len(META) :]: text for name, text in options.items() if name.lower().startswith(META)},
     )
 
