@@ -205,7 +205,7 @@ def test_sql_reaches_no_file_outside_the_frames(filled, tmp_path, statement):
 
 def test_the_database_of_a_query_is_sealed_even_if_a_statement_got_through(filled, tmp_path):
     from ontologia.apiary.colony.bees import Chamber
-    from ontologia.apiary.sql.session import sealed
+    from ontologia.apiary.sql.sealing import sealed
     from ontologia.errors import StorageBackendError
 
     node = filled.node
@@ -244,7 +244,7 @@ def test_a_critical_colony_takes_no_new_query(filled, monkeypatch):
 
 
 def test_an_unknown_engine_is_refused(filled):
-    with pytest.raises(ValidationError, match="duckdb, spark"):
+    with pytest.raises(ValidationError, match="duckdb, colony, spark"):
         filled.query(f"SELECT * FROM {NAME}", engine="sqlite")
 
 

@@ -26,6 +26,7 @@ from ontologia.objects import Location, Objects
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ontologia.apiary.queries.worker import Worker
     from ontologia.apiary.sql.session import SqlSession
 
 DEFAULT_STORAGE = "~/.apiary/data/"
@@ -41,7 +42,8 @@ class Apiary:
 
     `storage` is a directory, `file://…`, `local://…`, `s3://bucket/prefix?region=…`, `s3://bucket@host:port` or
     `gs://…`; without it, `~/.apiary/data/`. With `maintenance`, this node compacts frames while it is cold. With
-    `read_only` it writes nothing at all, not even heartbeats.
+    `worker`, it takes tasks of statements that other nodes run with `engine="colony"`. With `read_only` it writes
+    nothing at all, not even heartbeats.
     """
 
     def __init__(
@@ -52,20 +54,25 @@ class Apiary:
         config: OntologiaConfig | None = None,
         capacity: Capacity | None = None,
         maintenance: bool = False,
+        worker: bool = False,
         read_only: bool = False,
         objects: Objects | None = None,
     ) -> None:
         if not name or not isinstance(name, str):
             raise ValidationError(f"an apiary needs a name, as in Apiary('production'): not {name!r}")
+        if worker and read_only:
+            raise ValidationError("a worker leaves its part of an answer in the store, so it cannot be read_only")
         self.name = name
         self.location = Location.of(DEFAULT_STORAGE if storage is None else storage, config)
         self._capacity = capacity
         self._maintenance = maintenance
+        self._takes_tasks = worker
         self._read_only = read_only
         self._objects = objects
         self._node: Node | None = None
         self._pulse: Pulse | None = None
         self._care: Caretaker[FrameName] | None = None
+        self._worker: Worker | None = None
         self._session: SqlSession | None = None
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -85,14 +92,20 @@ class Apiary:
         if self._maintenance:
             self._care = self._caretaker(node)
             self._care.start()
+        if self._takes_tasks:
+            from ontologia.apiary.queries.worker import Worker
+
+            self._worker = Worker(node)
+            self._worker.start()
         return self
 
     def shutdown(self) -> None:
         """Stop, and take this node's heartbeat away. Can be called again."""
-        node, pulse, care = self._node, self._pulse, self._care
-        if care is not None:
-            care.stop()
-        self._node = self._pulse = self._care = self._session = None
+        node, pulse = self._node, self._pulse
+        for helper in (self._care, self._worker):
+            if helper is not None:
+                helper.stop()
+        self._node = self._pulse = self._care = self._worker = self._session = None
         if pulse is not None:
             pulse.stop()
         if node is not None:
@@ -196,17 +209,21 @@ class Apiary:
         found = self.frame(f"{hive}.{box}.{frame}").read(filter=dict(partition_filter) if partition_filter else None)
         return to_ipc(found) if found.num_rows else None
 
-    def query(self, query: str, *, engine: str = "duckdb") -> pa.Table:
-        """The result of a statement: SELECT over three-part names, USE, SHOW, DESCRIBE, EXPLAIN [ANALYZE]."""
+    def query(self, query: str, *, engine: str = "duckdb", timeout: float = 60.0) -> pa.Table:
+        """The result of a statement: SELECT over three-part names, USE, SHOW, DESCRIBE, EXPLAIN [ANALYZE].
+
+        `engine` is "duckdb" for this process, "colony" for all nodes that are workers, or "spark". This node does what
+        other nodes have not delivered after `timeout` seconds.
+        """
         if self._session is None:
             from ontologia.apiary.sql.session import SqlSession
 
             self._session = SqlSession(self.node)
-        return self._session.run(query, engine)
+        return self._session.run(query, engine, timeout)
 
-    def sql(self, query: str, *, engine: str = "duckdb") -> bytes:
+    def sql(self, query: str, *, engine: str = "duckdb", timeout: float = 60.0) -> bytes:
         """The result of a statement as an Arrow IPC stream."""
-        return to_ipc(self.query(query, engine=engine))
+        return to_ipc(self.query(query, engine=engine, timeout=timeout))
 
     # --- the colony ----------------------------------------------------------------------------------------------
 
@@ -248,6 +265,7 @@ class Apiary:
                 "memory_pressure": beat.load.get("memory_pressure", 0.0),
                 "colony_temperature": beat.load.get("colony_temperature", 0.0),
                 "cached_cells": len(beat.cached_cells),
+                "worker": beat.takes_tasks,
             }
             for beat in all_heartbeats(self.node.objects)
         ]
@@ -284,6 +302,7 @@ class Apiary:
             },
             load_json(node.load()),
             {"size_bytes": sum(cached.values()), "cached_cells": cached},
+            {"worker": True} if self._takes_tasks else {},
         )
 
     def _caretaker(self, node: Node) -> Caretaker[FrameName]:

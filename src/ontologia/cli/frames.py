@@ -54,13 +54,13 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def opened(run: Run, storage: str | None, *, write: bool = False, maintenance: bool = False) -> Iterator[Apiary]:
+def opened(run: Run, storage: str | None, *, write: bool = False, working: bool = False) -> Iterator[Apiary]:
     """The apiary a command is about. Commands that read open it without writing anything."""
     from ontologia.apiary import Apiary
 
     where = storage or run.given.storage_uri or os.environ.get("APIARY_STORAGE_URL") or None
     name = os.environ.get("APIARY_NAME") or "production"
-    ap = Apiary(name, where, config=run.settings.config, read_only=not write, maintenance=maintenance)
+    ap = Apiary(name, where, config=run.settings.config, read_only=not write, maintenance=working, worker=working)
     with ap:
         if write:
             run.output.say(f"target: {ap.node.objects.uri}")
@@ -242,12 +242,22 @@ def diff(
 def sql(
     run: Run,
     statement: Annotated[str, typer.Argument()],
-    engine: Annotated[Literal["duckdb", "spark"], typer.Option("--engine", help="What runs it.")] = "duckdb",
+    engine: Annotated[
+        Literal["duckdb", "colony", "spark"],
+        typer.Option("--engine", help="What runs it: this process, all nodes that `apiary start` started, or Spark."),
+    ] = "duckdb",
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="With colony: then this node does what others did not."),
+    ] = 60.0,
     storage: Storage = None,
 ) -> None:
-    """Run a statement: SELECT over three-part names, SHOW, DESCRIBE, EXPLAIN [ANALYZE]."""
-    with opened(run, storage) as ap:
-        found = ap.query(statement, engine=engine)
+    """Run a statement: SELECT over three-part names, SHOW, DESCRIBE, EXPLAIN [ANALYZE].
+
+    With --engine colony, this process is a node while it runs, and leaves a manifest under _queries/ that far.
+    """
+    with opened(run, storage, write=engine == "colony") as ap:
+        found = ap.query(statement, engine=engine, timeout=timeout)
 
     def draw(face: Face) -> None:
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
@@ -355,22 +365,24 @@ def status(run: Run, storage: Storage = None) -> None:
                 f"{node['memory_pressure']:.0%}",
                 f"{node['colony_temperature']:.2f}",
                 node["cached_cells"],
+                "yes" if node["worker"] else "no",
             ]
             for node in swarm["nodes"]
         ]
         if rows:
-            face.table(["node", "state", "busy bees", "memory", "temperature", "cached cells"], rows)
+            face.table(["node", "state", "busy bees", "memory", "temperature", "cached cells", "worker"], rows)
         face.line(f"{counted(swarm['alive'], 'node')} alive")
 
     run.output.show(facts, draw)
 
 
 def start(run: Run, storage: Storage = None) -> None:
-    """Be a node until interrupted: send heartbeats, and compact while the colony is cold."""
+    """Be a node until interrupted: send heartbeats, take tasks of other nodes' statements, and compact while the colony
+    is cold."""
     from ontologia.runtime.events.wakeup import Wakeup
 
     wakeup = Wakeup()
-    with wakeup.on_signals(), opened(run, storage, write=True, maintenance=True) as ap:
+    with wakeup.on_signals(), opened(run, storage, write=True, working=True) as ap:
         run.output.say(f"node {ap.node.node_id} is running; stop it with Ctrl-C")
         while not wakeup.stopping:
             wakeup.wait(3600.0)

@@ -67,6 +67,11 @@ class Heartbeat:
         return "alive" if age <= SUSPECT_AFTER_S else "suspect" if age <= DEAD_AFTER_S else "dead"
 
     @property
+    def takes_tasks(self) -> bool:
+        """Whether the node works on queries of others."""
+        return self.more.get("worker") is True
+
+    @property
     def cached_cells(self) -> Mapping[str, int]:
         found = self.cache.get("cached_cells", {})
         return found if isinstance(found, Mapping) else {}

@@ -14,6 +14,7 @@ from ontologia.apiary.pruning import Pruned, prune
 from ontologia.apiary.registry import RegistryState
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.apiary.state import Snapshot
+from ontologia.apiary.types import FrameSchema
 from ontologia.errors import UnknownNameError, UnsupportedStatementError, ValidationError
 
 if TYPE_CHECKING:
@@ -26,12 +27,18 @@ _INNER = ("", "INNER", "CROSS")
 
 @dataclass(frozen=True)
 class Reference:
-    """One place where a query names a frame, and the view that stands for it."""
+    """One place where a query names a frame, the view that stands for it, and what the query says of its rows alone."""
 
     view: str
     name: FrameName
     snapshot: Snapshot
     pruned: Pruned
+    where: Expr | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The storage keys of the cells to scan."""
+        return [f"{self.name.folder}/{cell.path}" for cell in self.pruned.scanned]
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,15 @@ class Plan:
 
     def sql(self, dialect: str = DIALECT) -> str:
         return self.tree.sql(dialect=dialect)
+
+    def columns(self, schema: FrameSchema) -> list[str]:
+        """The columns of a frame that the query may name: all where a star asks for them, else at least one."""
+        from sqlglot import exp
+
+        if any(not isinstance(star.parent, exp.Count) for star in self.tree.find_all(exp.Star)):
+            return list(schema.names)
+        named = {identifier.name.casefold() for identifier in self.tree.find_all(exp.Identifier)}
+        return [name for name in schema.names if name.casefold() in named] or [schema.names[0]]
 
 
 def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
@@ -62,7 +78,7 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
         snapshot = snapshots[name, version]
         where = None if select is None else _where_of(select, table, snapshot)
         pruned = prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by)
-        references.append((table, Reference(f"frame_{uuid4().hex}", name, snapshot, pruned)))
+        references.append((table, Reference(f"frame_{uuid4().hex}", name, snapshot, pruned, where)))
     if not references and not tree.find(exp.Table, exp.Unnest, exp.Values):
         raise ValidationError("a query needs a frame to read from, as in SELECT * FROM hive.box.frame")
     for table, reference in references:

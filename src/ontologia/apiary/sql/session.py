@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ontologia.apiary import scan
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.colony.heartbeats import all_heartbeats, assignment
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import total_bytes
+from ontologia.apiary.queries.manifest import TIMEOUT_S
 from ontologia.apiary.sql.planning import Plan, Reference, planned
+from ontologia.apiary.sql.sealing import sealed
 from ontologia.apiary.sql.statements import Command, Query, parsed
-from ontologia.errors import StorageBackendError, TaskAbandonedError, UnknownNameError, ValidationError
-from ontologia.files.quoting import quote_name
+from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ontologia.files.duck import Duck
-
-ENGINES = ("duckdb", "spark")
+ENGINES = ("duckdb", "colony", "spark")
 
 
 class SqlSession:
@@ -35,7 +31,7 @@ class SqlSession:
         self.hive: str | None = None
         self.box: str | None = None
 
-    def run(self, text: str, engine: str = "duckdb") -> pa.Table:
+    def run(self, text: str, engine: str = "duckdb", timeout_s: float = TIMEOUT_S) -> pa.Table:
         if engine not in ENGINES:
             raise ValidationError(f"engine is one of {', '.join(ENGINES)}, not {engine!r}")
         statement = parsed(text)
@@ -47,6 +43,13 @@ class SqlSession:
             from ontologia.apiary.distributed import on_spark
 
             return on_spark("query")(self.node, statement, plan)
+        if engine == "colony":
+            from ontologia.apiary.queries.coordinator import explained_by_nodes, run_by_nodes
+
+            if statement.explain is not None:
+                facts = [*pruning_facts(plan.references), *explained_by_nodes(self.node, plan)]
+                return _properties(facts)
+            return run_by_nodes(self.node, statement.text, plan, timeout_s)
         return self.node.bees.run("a statement", [lambda chamber: self._query(statement, plan, chamber)])[0]
 
     # --- commands ------------------------------------------------------------------------------------------------
@@ -109,56 +112,6 @@ class SqlSession:
         return _properties([*facts, ("plan", text)])
 
 
-@contextmanager
-def sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Iterator[Duck]:
-    """A database with a view per reference, that can open their cells and nothing else, until the chamber's time is
-    up."""
-    from ontologia.files.duck import Duck
-    from ontologia.files.reading import FileReader
-
-    duck = Duck(node.memory_limit, in_order=True)
-    reader = FileReader(node.objects, duck, node.location.settings, background_eviction=True)
-    timer = threading.Timer(chamber.seconds_left, duck.interrupt)
-    timer.daemon = True
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(_explained(references))
-            views = []
-            for reference in references:
-                stack.enter_context(node.reading(reference.name, reference.snapshot.version))
-                source = stack.enter_context(
-                    scan.sources(
-                        node, reference.name, reference.snapshot.schema, reference.pruned.scanned, reader=reader
-                    )
-                )
-                views.append((reference.view, source))
-            duck.seal(file for _, source in views for file in source.files)
-            timer.start()
-            for view, source in views:
-                with duck.cursor() as cursor:
-                    cursor.execute(f"CREATE VIEW {quote_name(view)} AS {source.sql}")
-            yield duck
-    finally:
-        timer.cancel()
-        duck.close()
-
-
-@contextmanager
-def _explained(references: Sequence[Reference]) -> Iterator[None]:
-    try:
-        with scan.explained():
-            yield
-    except (StorageBackendError, ValidationError) as problem:
-        if "Referenced column" in str(problem):
-            there = "; ".join(f"{ref.name} has {', '.join(ref.snapshot.schema.names)}" for ref in references)
-            raise UnknownNameError(f"{problem} {there}") from problem
-        if "INTERRUPT" in str(problem):
-            raise TaskAbandonedError(
-                "a statement took longer than a task may and was ended: ask for less, or run it with engine='spark'"
-            ) from problem
-        raise
-
-
 def pruning_facts(references: Sequence[Reference]) -> list[tuple[str, str]]:
     """What a query reads of each frame, and what it leaves out."""
     facts = []
@@ -178,7 +131,7 @@ def pruning_facts(references: Sequence[Reference]) -> list[tuple[str, str]]:
 
 def assignment_facts(node: Node, references: Sequence[Reference]) -> list[tuple[str, str]]:
     """Seed, "Cache-aware planning": which node that is alive should read how many of the cells, by what it reports."""
-    cells = {f"{ref.name.folder}/{cell.path}" for ref in references for cell in ref.pruned.scanned}
+    cells = {key for reference in references for key in reference.keys}
     alive = [beat for beat in all_heartbeats(node.objects) if beat.state(node.clock.wall()) == "alive"]
     cached = {beat.node_id: beat.cached_cells for beat in alive}
     return [

@@ -6,17 +6,18 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary.compaction import CompactionPolicy, batches, due
-from ontologia.apiary.conditions import DIALECT, Filter, condition, rendered
+from ontologia.apiary.conditions import Filter, condition, rendered
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
-from ontologia.apiary.names import QUERIES, FrameName
+from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import check_limit
 from ontologia.apiary.pruning import prune
+from ontologia.apiary.queries.manifest import Manifest, Task, announced
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
 from ontologia.apiary.sql.planning import Plan, Reference
@@ -25,7 +26,6 @@ from ontologia.apiary.sql.statements import Query
 from ontologia.apiary.state import FrameState, Snapshot, partition_of
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import CommitOutcomeUnknownError, ValidationError
-from ontologia.files.json_objects import encode
 from ontologia.objects import Location
 from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CELLS = "cells string"
-TIMEOUT_S = 60
 
 
 def work_on(node: Node, name: FrameName) -> FrameWork:
@@ -153,12 +152,11 @@ def query(node: Node, statement: Query, plan: Plan) -> pa.Table:
     if statement.explain is not None:
         raise ValidationError("EXPLAIN runs with engine='duckdb'; what it says of cells holds for Spark, too")
     session = session_of()
-    columns = _columns_named(plan)
-    with _manifest(node, statement, plan):
+    with _announced(node, statement, plan):
         views = []
         try:
             for reference in plan.references:
-                frame = cells_frame(session, node, reference, columns)
+                frame = cells_frame(session, node, reference, plan)
                 frame.createOrReplaceTempView(reference.view)
                 views.append(reference.view)
             return session.sql(plan.sql("spark")).toArrow()
@@ -167,13 +165,10 @@ def query(node: Node, statement: Query, plan: Plan) -> pa.Table:
                 session.catalog.dropTempView(view)
 
 
-def cells_frame(session: SparkSession, node: Node, reference: Reference, columns: set[str] | None) -> DataFrame:
+def cells_frame(session: SparkSession, node: Node, reference: Reference, plan: Plan) -> DataFrame:
     """The cells of a reference as a DataFrame; only columns that the statement names are read."""
     work = work_on(node, reference.name)
-    names = [name for name in work.schema.names if columns is None or name.casefold() in columns] or [
-        work.schema.names[0]
-    ]
-    return _read_by_tasks(session, work, reference.pruned.scanned, names)
+    return _read_by_tasks(session, work, reference.pruned.scanned, plan.columns(work.schema))
 
 
 def dataframe(
@@ -210,46 +205,25 @@ def _read_by_tasks(
     return handed.repartition(len(tasks)).mapInArrow(task, struct)
 
 
-def _columns_named(plan: Plan) -> set[str] | None:
-    """Every column name in the statement, or None where a star asks for all."""
-    from sqlglot import exp
-
-    if any(not isinstance(star.parent, exp.Count) for star in plan.tree.find_all(exp.Star)):
-        return None
-    return {column.name.casefold() for column in plan.tree.find_all(exp.Column)} | {
-        identifier.name.casefold() for identifier in plan.tree.find_all(exp.Identifier)
-    }
-
-
 @contextmanager
-def _manifest(node: Node, statement: Query, plan: Plan) -> Iterator[None]:
+def _announced(node: Node, statement: Query, plan: Plan) -> Iterator[None]:
     """`_queries/{query_id}/manifest.json` while the statement runs."""
     if node.read_only:
         yield
         return
-    query_id = str(uuid.uuid4())
-    key = f"{QUERIES}/{query_id}/manifest.json"
-    body: dict[str, Any] = {
-        "query_id": query_id,
-        "original_sql": statement.text,
-        "tasks": [
-            {
-                "task_id": f"{node.node_id}_{uuid.uuid4()}",
-                "node_id": node.node_id,
-                "cells": [f"{reference.name.folder}/{cell.path}" for cell in reference.pruned.scanned],
-                "sql_fragment": plan.sql(DIALECT),
-            }
-            for reference in plan.references
-        ],
-        "merge_sql": None,
-        "timeout_secs": TIMEOUT_S,
-        "created_at": int(time.time()),
-        "engine": "spark",
-        "state": "running",
-        "cells": [dict(pruning_facts([reference])) for reference in plan.references],
-    }
-    node.objects.put(key, encode(body))
-    try:
+    tasks = [
+        Task(f"{node.node_id}_{uuid.uuid4()}", node.node_id, tuple(reference.keys), plan.sql())
+        for reference in plan.references
+    ]
+    manifest = Manifest.new(
+        statement.text,
+        tasks,
+        None,
+        time.time(),
+        coordinator=node.node_id,
+        engine="spark",
+        state="running",
+        cells=[dict(pruning_facts([reference])) for reference in plan.references],
+    )
+    with announced(node.objects, manifest):
         yield
-    finally:
-        node.objects.delete(key)

@@ -1,0 +1,50 @@
+"""One task: a fragment over some cells of a frame, on the node that runs it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ontologia.apiary.colony.bees import Chamber
+from ontologia.apiary.node import Node
+from ontologia.apiary.pruning import Pruned
+from ontologia.apiary.queries.manifest import Task
+from ontologia.apiary.sql.planning import Reference, planned
+from ontologia.apiary.sql.sealing import sealed
+from ontologia.apiary.sql.statements import Query, parsed
+from ontologia.errors import ValidationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def run_task(node: Node, task: Task) -> pa.Table:
+    """The rows of a fragment. It goes the way of every statement: parsed, planned, and run where it can open its cells
+    and nothing else, whoever wrote it."""
+    statement = parsed(task.sql_fragment)
+    if not isinstance(statement, Query) or statement.explain is not None:
+        raise ValidationError(f"a fragment is a SELECT over a frame, not {task.sql_fragment[:60]!r}")
+    plan = planned(node, statement.tree, None, None)
+    if len(plan.references) != 1:
+        raise ValidationError(f"a fragment reads one frame, and this one {len(plan.references)}")
+    reference = _over_cells(node, plan.references[0], task)
+
+    def run(chamber: Chamber) -> pa.Table:
+        with sealed(node, [reference], chamber) as duck:
+            return duck.table(plan.sql(), {})
+
+    return node.bees.run("a task of a query", [run])[0]
+
+
+def _over_cells(node: Node, reference: Reference, task: Task) -> Reference:
+    if task.version is None and not task.cells:  # another system's way to say: the whole frame
+        return replace(reference, pruned=Pruned(list(reference.snapshot.cells)))
+    snapshot = node.ledger(reference.name).snapshot(task.version)
+    by_key = {f"{reference.name.folder}/{cell.path}": cell for cell in snapshot.cells}
+    missing = [key for key in task.cells if key not in by_key]
+    if missing:
+        raise ValidationError(
+            f"{reference.name} has no cell {missing[0]} at version {snapshot.version}: it was compacted since, or "
+            "vacuumed; ask again"
+        )
+    return replace(reference, snapshot=snapshot, pruned=Pruned([by_key[key] for key in task.cells]))
