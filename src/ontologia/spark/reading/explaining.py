@@ -75,7 +75,7 @@ def _of(found: FilesInForce) -> list[DataFile]:
 
 
 def _files(spark: SparkSession, engine: Engine, files: Sequence[DataFile], all_: int) -> list[str]:
-    rows, size = sum(file.row_count for file in files), sum(file.size for file in files)
+    rows, size = sum(file.row_count or 0 for file in files), sum(file.size or 0 for file in files)
     native = bool(files) and native_paths(spark, engine, files) is not None
     reader = "Spark's own Parquet reader" if native else "tasks that hand over Arrow batches"
     return [
