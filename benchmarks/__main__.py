@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks import console, embedded, events, frames, graphs, growth, objects, ordinary, page, spark
+from benchmarks import console, embedded, events, frames, graphs, growth, moving, objects, ordinary, page, spark
 from benchmarks.growth import Growth
 from benchmarks.report import Case, Measured, facts, measure, save, show
 
@@ -23,6 +23,7 @@ WHOLE: dict[str, Suite] = {
     **events.SUITES,
     **graphs.SUITES,
     **frames.SUITES,
+    **moving.SUITES,
     **spark.SUITES,
 }
 QUICK: dict[str, Suite] = {

@@ -15,6 +15,7 @@ from ontologia.errors import (
     BranchError,
     CommitOutcomeUnknownError,
     ConcurrentWriteError,
+    CopyMismatchError,
     CorruptFrameError,
     CorruptSidecarError,
     DiscardError,
@@ -43,6 +44,7 @@ from ontologia.errors import (
     StorageBackendError,
     TableDriftError,
     TaskAbandonedError,
+    UnfinishedCopyError,
     UninitializedStorageError,
     UnknownNameError,
     UnreadableFileError,
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     from ontologia.runtime.migration import MigrationPreview, MigrationResult
     from ontologia.runtime.ontology import Ontology
     from ontologia.runtime.session import Session
-    from ontologia.runtime.transfer import export_data, import_data
+    from ontologia.runtime.transfer import copy_history, export_data, import_data
     from ontologia.runtime.upgraders import load_upgraders, upgrader
 
 __version__ = "0.4.0"
@@ -82,6 +84,7 @@ _LATER = {
     "Schedule": "runtime.events.schedules",
     "Session": "runtime.session",
     "avg": "query.aggregates",
+    "copy_history": "runtime.transfer",
     "count": "query.aggregates",
     "export_data": "runtime.transfer",
     "import_data": "runtime.transfer",
@@ -104,6 +107,7 @@ __all__ = [
     "CommitMade",
     "CommitOutcomeUnknownError",
     "ConcurrentWriteError",
+    "CopyMismatchError",
     "CorruptFrameError",
     "CorruptSidecarError",
     "DiscardError",
@@ -148,6 +152,7 @@ __all__ = [
     "TableDriftError",
     "TaskAbandonedError",
     "TypeSchemaDiff",
+    "UnfinishedCopyError",
     "UninitializedStorageError",
     "UnknownNameError",
     "UnreadableFileError",
@@ -156,6 +161,7 @@ __all__ = [
     "__version__",
     "avg",
     "build_type_spec",
+    "copy_history",
     "count",
     "export_data",
     "import_data",

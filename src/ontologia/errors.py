@@ -309,6 +309,25 @@ class EngineVersionError(StorageBackendError):
     code = "engine_version"
 
 
+class UnfinishedCopyError(StorageBackendError):
+    """A copy of another store that is not complete. The same `onto copy` again finishes it; nobody reads it before."""
+
+    code = "unfinished_copy"
+
+    @classmethod
+    def at(cls, where: str, source: str = "another store") -> UnfinishedCopyError:
+        return cls(
+            f"{where} is a copy of {source} that is not complete, and no store yet: finish it with the same onto copy "
+            "command again, or delete it"
+        )
+
+
+class CopyMismatchError(StorageBackendError):
+    """A copy is not what its source is. It was not made a store; the source is as it was."""
+
+    code = "copy_mismatch"
+
+
 class ReadOnlyStoreError(StorageBackendError):
     """The store was written by an older release: it can be read, and moved, and not be written to."""
 

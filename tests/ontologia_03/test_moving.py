@@ -9,12 +9,15 @@ import pytest
 from ontologia import (
     Ontology,
     ReadOnlyStoreError,
+    StorageBackendError,
     ValidationError,
+    copy_history,
     export_data,
     import_data,
     initialize_storage,
     open_repository,
 )
+from ontologia.model import TypeRef
 from support.shop_03 import Customer, Order, Product, shop
 from support.writer_03 import write
 
@@ -95,6 +98,31 @@ def test_an_earlier_state_is_exported(onto, new, tmp_path):
     export_data(onto, tmp_path / "out", types=["Product"], as_of=1)
     import_data(new, tmp_path / "out", dry_run=False)
     assert [found.price for found in new.query().entities(Product).collect()] == [4.5, 2.0]
+
+
+# --- with all commits ---
+
+
+def test_a_store_is_copied_with_its_history(onto, old, tmp_path):
+    copy_history(old, tmp_path / "copy.db", types=[Customer, Product, Order])
+    with Ontology(str(tmp_path / "copy.db"), entity_types=[Customer, Product], relation_types=[Order]) as copy:
+        assert copy.list_commits(None) == onto.list_commits(None)
+        for commit in range(2, 6):
+            assert copy.list_commit_changes(commit) == onto.list_commit_changes(commit)
+        for ask in (
+            lambda found: found.query().entities(Customer),
+            lambda found: found.query().entities(Product).with_history(),
+            lambda found: found.query().entities(Product).as_of(1),
+            lambda found: found.query().relations(Order).history_since(2),
+        ):
+            assert ask(copy).collect() == ask(onto).collect()
+        first = copy.engine.schema_versions(TypeRef("entity", "Customer"))[0]
+        assert (first.activation_commit_id, first.is_current) == (1, False)
+
+
+def test_a_copy_without_the_classes_names_the_field_that_rows_lack(old, tmp_path):
+    with pytest.raises(StorageBackendError, match=r"entity Customer, version 2, do not have the field channel"):
+        copy_history(old, tmp_path / "copy.db")
 
 
 # --- what `onto export` of 0.3 wrote ---

@@ -10,6 +10,7 @@ import typer
 from ontologia.cli import (
     check,
     commits,
+    copy,
     events,
     frames,
     graphs,
@@ -61,7 +62,21 @@ def build() -> typer.Typer:
         remember(ctx, values)
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
-    modules = (storage, verify, schema, migrate, query, commits, events, transfer, maintenance, check, pipeline, graphs)
+    modules = (
+        storage,
+        verify,
+        schema,
+        migrate,
+        query,
+        commits,
+        events,
+        transfer,
+        copy,
+        maintenance,
+        check,
+        pipeline,
+        graphs,
+    )
     for module in (*modules, frames):
         module.register(app)
     return app

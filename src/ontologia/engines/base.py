@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ontologia.engines.care import Workers
+    from ontologia.engines.history import Declared, History
     from ontologia.engines.shares import Share
     from ontologia.engines.staging import Staging
     from ontologia.files.data_files import DataFile
@@ -241,6 +242,13 @@ class Engine(ABC):
     @abstractmethod
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         """Every stored schema version, oldest first."""
+
+    def history(self, declared: Declared | None = None) -> History:
+        """The whole past, for a copy of it. Stores of old releases may have to be told what types are like."""
+        raise ValidationError(
+            f"{self.location.uri}: a graph numbers its commits by itself, so that they cannot be copied as they are; "
+            "onto export and onto import move its state"
+        )
 
     @abstractmethod
     def storage_info(self) -> dict[str, Any]: ...

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
-from ontologia.errors import EngineVersionError, StorageBackendError, UninitializedStorageError, ValidationError
+from ontologia.engines.history import COPYING
+from ontologia.errors import (
+    EngineVersionError,
+    StorageBackendError,
+    UnfinishedCopyError,
+    UninitializedStorageError,
+    ValidationError,
+)
 from ontologia.objects import Location
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from ontologia.engines.catalog import Commit
     from ontologia.engines.parquet.care.check import CheckReport
     from ontologia.engines.parquet.care.recovery import Recovery
+    from ontologia.engines.parquet.engine import ParquetEngine
     from ontologia.engines.repository import Repository
     from ontologia.engines.sqlite.engine import SqliteEngine
     from ontologia.objects import Lease, Objects
@@ -185,6 +193,8 @@ def _check_version(wanted: str | None) -> None:
 
 
 def _agreed(where: str, stored: str, wanted: str | None) -> str:
+    if stored.startswith(COPYING):
+        raise UnfinishedCopyError.at(where)
     if stored not in KNOWN_VERSIONS:
         raise EngineVersionError(
             f"{where}: this store has engine version {stored!r}, and this release knows {', '.join(KNOWN_VERSIONS)}; "
@@ -211,7 +221,7 @@ def _check_token(where: str, expected: str, token: str | None) -> None:
 
 
 def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None, *, make_file: bool) -> Engine:
-    classes = _sqlite_classes()
+    classes = sqlite_classes()
     stored = stored_sqlite_stamp(path)
     if stored is None and not make_file and path != ":memory:":
         return classes[wanted or LATEST_VERSION].awaiting(path, config)
@@ -227,7 +237,7 @@ def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None, 
     return classes[version](path, config)
 
 
-def _sqlite_classes() -> dict[str, type[SqliteEngine]]:
+def sqlite_classes() -> dict[str, type[SqliteEngine]]:
     from ontologia.engines.sqlite.v1 import SqliteEngineV1
     from ontologia.engines.sqlite.v2 import SqliteEngineV2
 
@@ -318,7 +328,7 @@ def _initialize_sqlite(
         def check(found: sqlite3.Connection) -> None:
             _check_token(path, _reset_token(path, control.list_commits(found, 1, None)), token)
 
-        _sqlite_classes()[version].reset(path, config, check)
+        sqlite_classes()[version].reset(path, config, check)
     else:
         open_repository(path, config=config, engine_version=version).close()
     return InitReport(target, version, [path], initialized=True)
@@ -363,11 +373,9 @@ def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | 
 def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_version: str | None) -> Engine:
     from ontologia.engines.ontologia_03.detection import is_bucket_of_03
     from ontologia.engines.parquet.setup import stored_version
-    from ontologia.engines.parquet.versions import ParquetEngineV1, ParquetEngineV2
 
-    classes = {"v1": ParquetEngineV1, "v2": ParquetEngineV2}
     version = _agreed(objects.uri, stored_version(objects), engine_version)
-    engine = classes[version](objects, config)
+    engine = parquet_classes()[version](objects, config)
     if not is_bucket_of_03(objects, engine.opened_at.schema_manifest_path):
         return engine
     from ontologia.engines.ontologia_03.bucket import Bucket
@@ -375,6 +383,12 @@ def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_versi
 
     engine.close()
     return Engine03(Bucket(objects, version), config)
+
+
+def parquet_classes() -> dict[str, type[ParquetEngine]]:
+    from ontologia.engines.parquet.versions import ParquetEngineV1, ParquetEngineV2
+
+    return {"v1": ParquetEngineV1, "v2": ParquetEngineV2}
 
 
 def _initialize_graph(
@@ -493,6 +507,7 @@ def recover_head(
 
 def _checkable(target: StorageTarget, config: OntologiaConfig | None) -> Objects:
     from ontologia.engines.ontologia_03.detection import REGISTRY
+    from ontologia.engines.parquet import paths
 
     if target.backend == "sqlite":
         raise ValidationError(f"{target}: a SQLite file has no head to recover; this is for a bucket or a folder")
@@ -501,4 +516,6 @@ def _checkable(target: StorageTarget, config: OntologiaConfig | None) -> Objects
         raise ValidationError(f"{target}: a store of Ontologia 0.3 is compared with its hashes whenever it is read")
     if is_graph(objects):
         raise ValidationError(f"{target} is a graph, whose files Lance keeps")
+    if objects.exists(paths.COPY) and not objects.exists(paths.HEAD):
+        raise UnfinishedCopyError.at(objects.uri)
     return objects

@@ -19,6 +19,8 @@ from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import change_entry
 from ontologia.engines.duck import DuckEngine
+from ontologia.engines.history import Declared
+from ontologia.engines.ontologia_03.history import History03
 from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.source import Contents, Source
 from ontologia.errors import ReadOnlyStoreError
@@ -111,6 +113,9 @@ class Engine03(DuckEngine):
         versions = self._contents().versions
         return [version for version in versions if ref in (None, version.ref)]
 
+    def history(self, declared: Declared | None = None) -> History03:
+        return History03(self.source, self.duck, declared or {})
+
     def event_place(self) -> Any:
         """The queue of 0.3, which is read on. Of all there is in the store, it alone is written to."""
         return self.source.event_place()
@@ -163,6 +168,7 @@ class Engine03(DuckEngine):
         option = "--db" if self.backend == "sqlite" else "--storage-uri"
         raise ReadOnlyStoreError(
             f"{self.source.where} was written by {RELEASE} and is read-only here: move it into a new store with "
+            f"onto copy {self.source.where} NEW.db --with-history, or its state alone with "
             f"onto export {option} {self.source.where} --output DIR, "
             "then onto import --db NEW.db --input DIR --models MODELS --apply"
         )

@@ -97,7 +97,7 @@ class Source(ABC):
     def contents(self, known: Mapping[tuple[TypeRef, int], int]) -> Contents:
         """What the store has at its head. `known` has activations that were looked up before."""
         head, stored = self.head(), self.versions()
-        migrations = {} if all(version.number == 1 for version in stored) else self._migrations()
+        migrations = {} if all(version.number == 1 for version in stored) else self.migrations()
         layouts: dict[TypeRef, TypeLayout] = {}
         recorded: list[SchemaVersion] = []
         chosen: dict[TypeRef, list[int]] = {}
@@ -121,7 +121,7 @@ class Source(ABC):
             ]
         return Contents(Catalog03(head, layouts, self.dropped()), recorded, chosen)
 
-    def _migrations(self) -> dict[tuple[TypeRef, int], int]:
+    def migrations(self) -> dict[tuple[TypeRef, int], int]:
         """The commit that made a schema version current, from what migrations noted."""
         found: dict[tuple[TypeRef, int], int] = {}
         for commit in self.commits():

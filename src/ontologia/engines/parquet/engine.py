@@ -21,6 +21,7 @@ from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
+from ontologia.engines.parquet.history import ParquetHistory
 from ontologia.engines.parquet.log.coverage import cover, entry_of
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
@@ -51,6 +52,8 @@ from ontologia.query.stored_rows import EmptyRows, StoredRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ontologia.engines.history import Declared
+
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 ATTEMPTS = 8
@@ -67,12 +70,12 @@ class ParquetEngine(DuckEngine):
 
     objects: Objects
 
-    def __init__(self, objects: Objects, config: OntologiaConfig | None = None) -> None:
+    def __init__(self, objects: Objects, config: OntologiaConfig | None = None, *, head_path: str = paths.HEAD) -> None:
         super().__init__(Location(objects.uri, config or OntologiaConfig()))
         self.objects = objects
         self.reader = FileReader(objects, self.duck, self.config)
         self._forget()
-        self.log = Log(objects, self.reader.cache, self._forget)
+        self.log = Log(objects, self.reader.cache, self._forget, head_path)
         self.files = FilesOfTypes(self.log)
         self.lease = Lease(
             objects,
@@ -98,6 +101,11 @@ class ParquetEngine(DuckEngine):
         """Begin without what was remembered of files: names of snapshots come again in a store laid out anew."""
         self.tails = Tails(self.duck, self.reader)
         self.lookup = Lookup(self.reader)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is no store yet: then its indices and registry, which a store around it may use, wait."""
+        return self.log.head_path != paths.HEAD
 
     # --- what v1 and v2 say differently ---
 
@@ -335,6 +343,8 @@ class ParquetEngine(DuckEngine):
         self.warnings = []
         assert head.manifest_path is not None
         self.log.remember(head.manifest_path, manifest)
+        if self.is_copy:
+            return
         try:
             accelerators.advance(self, before, head, manifest, schemas)
             if self._may_be_unfinished(head):
@@ -400,6 +410,9 @@ class ParquetEngine(DuckEngine):
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         schemas = self.log.schemas(self.log.head().head)
         return list(schemas.versions) if ref is None else schemas.of(ref)
+
+    def history(self, declared: Declared | None = None) -> ParquetHistory:
+        return ParquetHistory(self)
 
     # --- locks ---
 

@@ -10,6 +10,8 @@ from ontologia.files.names import encode_name
 from ontologia.model import Kind, TypeRef
 
 HEAD = "meta/head.json"
+COPY = "meta/copy.json"
+"""The head of a copy in the making, beside which there is none, or that of the store it is to replace."""
 ENGINE = "meta/engine.json"
 TYPES = "meta/schema/types.json"
 DROPPED = "meta/schema/dropped.json"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
@@ -85,6 +84,19 @@ def engine_version(connection: sqlite3.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
+def noted(connection: sqlite3.Connection, key: str) -> str | None:
+    """What the store notes of itself under a key."""
+    row = connection.execute("SELECT value FROM storage_meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def note(connection: sqlite3.Connection, key: str, value: str | None) -> None:
+    """Write such a note down, or take it away."""
+    connection.execute("DELETE FROM storage_meta WHERE key = ?", (key,))
+    if value is not None:
+        connection.execute("INSERT INTO storage_meta (key, value) VALUES (?, ?)", (key, value))
+
+
 # --- commits ---
 
 
@@ -93,11 +105,20 @@ def head(connection: sqlite3.Connection) -> int:
     return int(found)
 
 
-def add_commit(connection: sqlite3.Connection, commit_id: int, runtime_id: str, metadata: Mapping[str, Any]) -> None:
+def add_commit(connection: sqlite3.Connection, commit: Commit) -> None:
     connection.execute(
         "INSERT INTO commits (id, created_at, runtime_id, metadata_json) VALUES (?, ?, ?, ?)",
-        (commit_id, instant_text(now()), runtime_id, canonical_json(dict(metadata))),
+        (commit.id, commit.created_at, commit.runtime_id, canonical_json(dict(commit.metadata))),
     )
+
+
+def next_commits(connection: sqlite3.Connection, after: int, up_to: int) -> list[Commit]:
+    """The commits after one and up to another, oldest first."""
+    rows = connection.execute(
+        "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id > ? AND id <= ? ORDER BY id",
+        (after, up_to),
+    )
+    return [Commit(id, created_at, runtime_id, json.loads(metadata)) for id, created_at, runtime_id, metadata in rows]
 
 
 def list_commits(connection: sqlite3.Connection, limit: int | None, since: int | None) -> list[Commit]:
@@ -135,7 +156,9 @@ def schema_versions(connection: sqlite3.Connection, ref: TypeRef | None = None) 
     ]
 
 
-def add_schema_version(connection: sqlite3.Connection, schema: TypeSchema, version: int) -> None:
+def add_schema_version(
+    connection: sqlite3.Connection, schema: TypeSchema, version: int, created_at: str | None = None
+) -> None:
     """Record a version; recording the same again changes nothing."""
     connection.execute(
         """INSERT INTO schema_versions (type_kind, type_name, schema_version_id, schema_json, fingerprint, created_at)
@@ -148,7 +171,7 @@ def add_schema_version(connection: sqlite3.Connection, schema: TypeSchema, versi
             version,
             canonical_json(schema.to_json()),
             schema.fingerprint,
-            instant_text(now()),
+            created_at or instant_text(now()),
         ),
     )
 
@@ -174,8 +197,15 @@ def mark_dropped(connection: sqlite3.Connection, ref: TypeRef, commit_id: int) -
 
 
 def dropped(connection: sqlite3.Connection) -> frozenset[TypeRef]:
-    rows = connection.execute("SELECT type_kind, type_name FROM schema_registry WHERE dropped_at_commit_id IS NOT NULL")
-    return frozenset(TypeRef(kind, name) for kind, name in rows)
+    return frozenset(drops(connection))
+
+
+def drops(connection: sqlite3.Connection) -> dict[TypeRef, int]:
+    """The commit in which each dropped type went."""
+    rows = connection.execute(
+        "SELECT type_kind, type_name, dropped_at_commit_id FROM schema_registry WHERE dropped_at_commit_id IS NOT NULL"
+    )
+    return {TypeRef(kind, name): commit_id for kind, name, commit_id in rows}
 
 
 # --- locks ---

@@ -24,9 +24,10 @@ from ontologia.engines.changes import change_entry
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
+from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import TypeRef, TypeSchema, instant_text
 from ontologia.objects import Location
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
@@ -37,6 +38,7 @@ from ontologia.query.stored_rows import StoredRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ontologia.engines.history import Declared
     from ontologia.engines.staging import Staging
     from ontologia.files.data_files import DataFile
 
@@ -51,6 +53,8 @@ class SqliteEngine(Engine):
     backend = "sqlite"
     dialect = DIALECTS["sqlite"]
     data_tables: ClassVar[str]
+    past_of: ClassVar[type[SqliteHistory]]
+    """How its past is read."""
 
     def __init__(self, path: str, config: OntologiaConfig | None = None, *, awaited: bool = False) -> None:
         absolute = path if path == MEMORY else os.path.abspath(path)
@@ -77,8 +81,11 @@ class SqliteEngine(Engine):
         self.connections.layout = None
 
     @classmethod
-    def create(cls, path: str, config: OntologiaConfig | None = None) -> SqliteEngine:
-        """Lay out a new store, or open the one that another process laid out first."""
+    def create(
+        cls, path: str, config: OntologiaConfig | None = None, notes: Mapping[str, str] | None = None
+    ) -> SqliteEngine:
+        """Lay out a new store, or open the one that another process laid out first. `notes` are what it says of
+        itself, besides or instead of the usual."""
         repository = cls(path, config)
         with repository.connections.use() as connection:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -86,6 +93,8 @@ class SqliteEngine(Engine):
             try:
                 if not tables(connection):
                     control.create(connection, cls.engine_version, cls.data_tables)
+                    for key, value in (notes or {}).items():
+                        control.note(connection, key, value)
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -101,21 +110,34 @@ class SqliteEngine(Engine):
         """
         repository = cls(path, config)
         try:
-            with repository.connections.use() as connection:
-                connection.own()
-                repository._begin(connection)
-                try:
-                    check(connection)
-                    control.drop_everything(connection)
-                    control.create(connection, cls.engine_version, cls.data_tables)
-                    connection.execute("COMMIT")
-                except BaseException:
-                    connection.execute("ROLLBACK")
-                    raise
-                with suppress(sqlite3.Error):  # gives the space back, unless somebody is reading
-                    connection.execute("VACUUM")
+            with repository.change() as connection:
+                check(connection)
+                control.drop_everything(connection)
+                control.create(connection, cls.engine_version, cls.data_tables)
+            repository.give_space_back()
         finally:
             repository.close()
+
+    @contextmanager
+    def change(self) -> Iterator[Connection]:
+        """A write transaction that is no commit of the log: done when the block ends, undone when it fails."""
+        with self.connections.use() as connection:
+            _check_free(connection)
+            connection.own()
+            try:
+                self._begin(connection)
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                connection.catalog = None
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                connection.owner = None
+
+    def give_space_back(self) -> None:
+        """Make the file as small as its content, unless somebody is reading."""
+        with self.connections.use() as connection, suppress(sqlite3.Error):
+            connection.execute("VACUUM")
 
     # --- what v1 and v2 say differently ---
 
@@ -130,6 +152,10 @@ class SqliteEngine(Engine):
     @abstractmethod
     def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
         """Make a place for the rows of a type's new version."""
+
+    def table_of(self, connection: sqlite3.Connection, ref: TypeRef, schema_version_id: int) -> str:
+        """The table of a type's version, where it has one of its own."""
+        return ""
 
     @abstractmethod
     def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
@@ -297,6 +323,9 @@ class SqliteEngine(Engine):
         with self.reading() as connection:
             return control.schema_versions(connection, ref)
 
+    def history(self, declared: Declared | None = None) -> SqliteHistory:
+        return self.past_of(self)
+
     # --- locks ---
 
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
@@ -439,7 +468,8 @@ class SqliteTransaction(Transaction):
 
     def publish(self, metadata: Mapping[str, Any]) -> int:
         commit_id = self.commit_id
-        control.add_commit(self._connection, commit_id, self._engine.runtime_id, metadata)
+        made = Commit(commit_id, instant_text(control.now()), self._engine.runtime_id, metadata)
+        control.add_commit(self._connection, made)
         self._connection.catalog = None
         self._connection.execute("COMMIT")
         if self._keeps_layouts:

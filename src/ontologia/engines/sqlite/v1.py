@@ -16,6 +16,7 @@ from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.engine import SqliteEngine
 from ontologia.engines.sqlite.functions import has_path
+from ontologia.engines.sqlite.history import DocumentHistory
 from ontologia.engines.sqlite.windows import SqliteRows, Versions
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, identity_of
 from ontologia.query.compiler import Statement
@@ -33,6 +34,7 @@ class SqliteEngineV1(SqliteEngine):
     """Rows as JSON documents. Latest reads see rows of every schema version, temporal ones the current version."""
 
     engine_version = "v1"
+    past_of = DocumentHistory
     capabilities = Capabilities(typed_columns=False)
     data_tables = """
 CREATE TABLE entity_history (

@@ -17,6 +17,7 @@ from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.control import quoted
 from ontologia.engines.sqlite.engine import SqliteEngine, tables
+from ontologia.engines.sqlite.history import TableHistory
 from ontologia.engines.sqlite.windows import SqliteRows, Versions
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Plan, Window
@@ -30,6 +31,7 @@ class SqliteEngineV2(SqliteEngine):
     """Typed columns, no `fields_json`; only rows of the current schema version are read."""
 
     engine_version = "v2"
+    past_of = TableHistory
     capabilities = Capabilities(typed_columns=True)
     data_tables = """
 CREATE TABLE type_layout_catalog (
@@ -81,6 +83,14 @@ CREATE TABLE type_layout_catalog (
             (ref.kind, ref.name, layout.schema_version_id, layout.table_name, layout.activation_commit_id),
         )
         return layout
+
+    def table_of(self, connection: sqlite3.Connection, ref: TypeRef, schema_version_id: int) -> str:
+        row = connection.execute(
+            "SELECT table_name FROM type_layout_catalog "
+            "WHERE type_kind = ? AND type_name = ? AND schema_version_id = ?",
+            (ref.kind, ref.name, schema_version_id),
+        ).fetchone()
+        return "" if row is None else str(row[0])
 
     def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
         for column in schema.indexed:

@@ -22,8 +22,8 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.write.accelerators import files_of, is_among, write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
-from ontologia.files.json_objects import now
-from ontologia.objects import Committed, Info, LeaseRecord, conditional_put
+from ontologia.files.json_objects import now, parse
+from ontologia.objects import Committed, Info, LeaseRecord, ObjectNotFound, conditional_put
 from ontologia.objects.conditional import decode
 
 if TYPE_CHECKING:
@@ -117,11 +117,21 @@ def _replaced_at(info: Info, listed: list[Info]) -> datetime:
 def _committed_files(engine: ParquetEngine, head: Head) -> set[str]:
     """Every object that is part of a commit: manifests, and the files and parts they list."""
     found: set[str] = set()
-    for path, manifest in engine.log.chain(head):
-        found.add(path)
-        for file in manifest.files:
-            found |= {file.path, *(part.path for part in file.parts)}
+    for tip in (head, *_copy_in_place(engine)):
+        for path, manifest in engine.log.chain(tip):
+            found.add(path)
+            for file in manifest.files:
+                found |= {file.path, *(part.path for part in file.parts)}
     return found
+
+
+def _copy_in_place(engine: ParquetEngine) -> list[Head]:
+    """The head of the copy that is to take this store's place, while there is one."""
+    try:
+        blob = engine.objects.get(paths.COPY)
+    except ObjectNotFound:
+        return []
+    return [parse(blob.data, engine.objects.url(paths.COPY), Head.read)]
 
 
 def _named_files(engine: ParquetEngine, head: Head) -> set[str]:

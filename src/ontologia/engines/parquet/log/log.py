@@ -14,7 +14,7 @@ from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from
-from ontologia.errors import StorageBackendError, UninitializedStorageError
+from ontologia.errors import StorageBackendError, UnfinishedCopyError, UninitializedStorageError
 from ontologia.files.json_objects import parse
 from ontologia.model import TypeRef
 from ontologia.objects import Blob, FileCache, ObjectNotFound, Objects
@@ -42,9 +42,14 @@ class Log:
     """Reads the control plane of one store."""
 
     def __init__(
-        self, objects: Objects, cache: FileCache | None = None, on_new_store: Callable[[], None] = lambda: None
+        self,
+        objects: Objects,
+        cache: FileCache | None = None,
+        on_new_store: Callable[[], None] = lambda: None,
+        head_path: str = paths.HEAD,
     ) -> None:
         self.objects = objects
+        self.head_path = head_path
         self.cache = cache
         self._on_new_store = on_new_store
         self._store_id: str | None = None
@@ -57,8 +62,10 @@ class Log:
     def head(self) -> HeadVersion:
         """Who is in force now. A prefix without a head is not initialized."""
         try:
-            blob = self.objects.get(paths.HEAD)
+            blob = self.objects.get(self.head_path)
         except ObjectNotFound:
+            if self.objects.exists(paths.COPY):
+                raise UnfinishedCopyError.at(self.objects.uri) from None
             if self.objects.exists(paths.ENGINE):
                 raise StorageBackendError(
                     f"{self.objects.url(paths.HEAD)} is missing, though there is a store around it: it was never "
@@ -71,7 +78,7 @@ class Log:
                 f"{self.objects.uri}`, or correct the URI",
                 context={"url": self.objects.url(paths.HEAD), "operation": "open"},
             ) from None
-        head = parse(blob.data, self.objects.url(paths.HEAD), Head.read)
+        head = parse(blob.data, self.objects.url(self.head_path), Head.read)
         if head.store_id != self._store_id:
             self._forget(head.store_id)
         return HeadVersion(head, blob.etag)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Transaction
-from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
@@ -104,6 +104,12 @@ class ParquetTransaction(Transaction):
         self._schemas = self._schemas.with_version(active)
         return TypeLayout(schema.ref, schema, version, self.commit_id)
 
+    def restore(self, version: SchemaVersion) -> None:
+        """Take over a schema version as another store has it."""
+        paths.check_name(version.ref)
+        current = version.activation_commit_id is not None
+        self._schemas = self._schemas.with_version(replace(version, is_current=current))
+
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
@@ -135,11 +141,15 @@ class ParquetTransaction(Transaction):
 
     def publish(self, metadata: Mapping[str, Any]) -> int:
         """RFC 0004 §3.3 from step 2 on. After step 7 nothing makes it fail."""
+        return self.publish_as(Commit(self.commit_id, now(), self._engine.runtime_id, metadata))
+
+    def publish_as(self, made: Commit) -> int:
+        """Publish a commit as it was made, here or where it is copied from."""
         commit_id = self.commit_id  # step 2
         folder = self.folder  # step 3
         spools = self._data_files(folder)
         files = [*(file for file, _ in spools.values()), *self._staged.values()]
-        manifest = self._manifest(commit_id, files, metadata)
+        manifest = self._manifest(made, files)
         body = encode(manifest.body())
         head = self._next_head(commit_id, paths.manifest(folder), body)
         writes: dict[str, bytes | Spool] = {
@@ -170,15 +180,15 @@ class ParquetTransaction(Transaction):
             found[path] = file, spool
         return found
 
-    def _manifest(self, commit_id: int, files: list[CommitFile], metadata: Mapping[str, Any]) -> Manifest:
+    def _manifest(self, made: Commit, files: list[CommitFile]) -> Manifest:
         parent = self._head.head
         return Manifest(
-            commit_id=commit_id,
+            commit_id=self.commit_id,
             parent_commit_id=parent.commit_id or None,
             parent_manifest_path=parent.manifest_path,
-            created_at=now(),
-            runtime_id=self._engine.runtime_id,
-            metadata=metadata,
+            created_at=made.created_at,
+            runtime_id=made.runtime_id,
+            metadata=made.metadata,
             files=files,
             schemas=self._schemas if self._schemas is not self._known else None,
         )
@@ -201,7 +211,7 @@ class ParquetTransaction(Transaction):
         They may run ahead of a swap that fails. Readers take the catalog from the manifest that the head names, and
         the next commit puts the registry right.
         """
-        if self._schemas is self._known:
+        if self._schemas is self._known or self._engine.is_copy:
             return {}
         changed = {version.ref for version in self._schemas.versions if version not in self._known.versions}
         found = {paths.versions(ref): encode(registry_body(self._schemas.of(ref))) for ref in changed}
@@ -220,7 +230,7 @@ class ParquetTransaction(Transaction):
     def _swap(self, head: Head, folder: str, writes: Iterable[str]) -> None:
         outcome = conditional_put(
             self._engine.objects,
-            paths.HEAD,
+            self._engine.log.head_path,
             head.body(),
             etag=self._head.etag,
             buried=lambda winner: self._is_ancestor(winner, head),
@@ -230,7 +240,7 @@ class ParquetTransaction(Transaction):
             self._discard(folder, writes)
             winner = outcome.winner or {}
             raise HeadMovedError(
-                f"{self._engine.objects.url(paths.HEAD)} moved to commit {winner.get('commit_id')} by "
+                f"{self._engine.objects.url(self._engine.log.head_path)} moved to commit {winner.get('commit_id')} by "
                 f"{winner.get('runtime_id')!r} before commit {head.commit_id} could be made"
             )
 

@@ -1,0 +1,97 @@
+"""The past of a store on object storage: files in the order of their commits, and snapshots sorted back into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ontologia.engines.catalog import Commit, SchemaVersion
+from ontologia.engines.history import History, Past
+from ontologia.engines.parquet.log.coverage import cover
+from ontologia.engines.parquet.log.records import Head, IndexEntry, TypeIndex
+from ontologia.files.data_files import DataFile
+from ontologia.files.duck import AS_STORED, BATCH_ROWS
+from ontologia.files.quoting import quote_name
+from ontologia.files.writing import LOOKUP_GROUP_ROWS
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeRef
+
+if TYPE_CHECKING:
+    from ontologia.engines.parquet.engine import ParquetEngine
+
+
+class ParquetHistory(History):
+    """Rows come from the files that indices name. A copy in the making has no index: there the chain of manifests
+    says which files there are."""
+
+    def __init__(self, engine: ParquetEngine) -> None:
+        self._engine = engine
+        self._log = engine.log
+
+    def past(self) -> Past:
+        head = self._log.head().head
+        schemas = self._log.schemas(head)
+        dropped: dict[TypeRef, int] = {}
+        for _, manifest in self._log.chain(head):
+            if manifest.schemas is not None:
+                dropped |= dict.fromkeys(manifest.schemas.dropped & schemas.dropped, manifest.commit_id)
+        return Past(head.commit_id, schemas.versions, dropped, schemas.purged)
+
+    def commits(self, after: int, up_to: int) -> Iterator[Commit]:
+        found = [
+            Commit(manifest.commit_id, manifest.created_at, manifest.runtime_id, manifest.metadata)
+            for _, manifest in self._log.chain(self._log.head().head, after)
+            if manifest.commit_id <= up_to
+        ]
+        return reversed(found)
+
+    def rows(self, version: SchemaVersion, after: int, up_to: int) -> Iterator[pa.Table]:
+        head = self._log.head().head
+        if version.ref in self._log.schemas(head).purged:
+            return
+        for entry in self._entries(head, version.ref):
+            is_in_reach = entry.max_commit_id > after and entry.min_commit_id <= up_to
+            if is_in_reach and entry.schema_version_id in (None, version.schema_version_id):
+                yield from self._rows_of(entry, version, after, up_to)
+
+    def _entries(self, head: Head, ref: TypeRef) -> list[IndexEntry]:
+        index = TypeIndex(ref.name) if self._engine.is_copy else self._log.index(ref).index
+        return list(cover(self._log, head, ref, index).entries)
+
+    def _rows_of(self, entry: IndexEntry, version: SchemaVersion, after: int, up_to: int) -> Iterator[pa.Table]:
+        if not entry.is_snapshot and entry.schema_version_id is not None:
+            for file in entry.files:
+                yield from self._rows_in_file(file, version)
+            return
+        with self._engine.reader.places(entry.files) as places, self._engine.duck.cursor() as cursor:
+            wanted = _schema(version)
+            names = ", ".join(map(quote_name, wanted.names))
+            order = ", ".join(map(quote_name, (COMMIT_ID, *version.ref.identity)))
+            sql = (
+                f"SELECT {names} FROM read_parquet($files, {AS_STORED}) WHERE {SCHEMA_VERSION_ID} = $version "
+                f"AND {COMMIT_ID} > $after AND {COMMIT_ID} <= $up_to ORDER BY {order}"
+            )
+            values: dict[str, Any] = {
+                "files": [places[file.path] for file in entry.files],
+                "version": version.schema_version_id,
+                "after": after,
+                "up_to": up_to,
+            }
+            for batch in cursor.execute(sql, values).to_arrow_reader(BATCH_ROWS):
+                yield pa.Table.from_batches([batch]).cast(wanted)
+
+    def _rows_in_file(self, file: DataFile, version: SchemaVersion) -> Iterator[pa.Table]:
+        wanted = _schema(version)
+        with (
+            self._engine.reader.opened(file) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as parquet,
+        ):
+            for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=wanted.names, use_threads=False):
+                yield pa.Table.from_batches([batch]).select(wanted.names).cast(wanted)
+
+
+def _schema(version: SchemaVersion) -> pa.Schema:
+    fields = [(column.physical, column.arrow_type) for column in version.schema.columns]
+    return pa.schema([*((name, pa.string()) for name in version.ref.identity), (COMMIT_ID, pa.int64()), *fields])

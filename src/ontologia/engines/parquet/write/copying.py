@@ -1,0 +1,150 @@
+"""A prefix that becomes the copy of another store: an empty one, or the store's own, on the way from v1 to v2.
+
+The copy has a head of its own, `meta/copy.json`, that moves by the same protocol as that of a store. Nobody else reads
+it, so that a prefix without `meta/head.json` stays no store; in place, the old head stays in force. What others see
+(indices, registry, stamp, head) is written at the end, the head last.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ontologia.engines.catalog import TypeLayout
+from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit
+from ontologia.engines.parquet import paths, setup
+from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.parquet.history import ParquetHistory
+from ontologia.engines.parquet.log.coverage import cover, renew
+from ontologia.engines.parquet.log.log import IndexVersion
+from ontologia.engines.parquet.log.records import Head, TypeIndex
+from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body
+from ontologia.engines.parquet.write.accelerators import write_index
+from ontologia.engines.parquet.write.commit import ParquetTransaction
+from ontologia.errors import ConcurrentWriteError
+from ontologia.files.json_objects import encode, now, parse
+from ontologia.model import TypeRef
+from ontologia.objects import Committed, Lease, ObjectNotFound, Objects, conditional_put, prove_conditions
+
+NOTE = "copy"
+"""Under which key the head of a copy says what it is."""
+
+
+def unfinished_copy(objects: Objects) -> CopyNote | None:
+    """The copy that a prefix is in the middle of becoming."""
+    try:
+        blob = objects.get(paths.COPY)
+    except ObjectNotFound:
+        return None
+    return parse(blob.data, objects.url(paths.COPY), lambda body: CopyNote.read(body[NOTE]))
+
+
+def begin_copy(objects: Objects, note: CopyNote) -> None:
+    """Make the head of a copy that has nothing yet."""
+    prove_conditions(objects)
+    store_id: str | None = uuid.uuid4().hex
+    if note.in_place:
+        store_id = parse(objects.get(paths.HEAD).data, objects.url(paths.HEAD), Head.read).store_id
+    else:
+        setup.check_free(objects)
+    first = Head(0, None, now(), "onto-copy", store_id=store_id, other={NOTE: note.body()})
+    outcome = conditional_put(objects, paths.COPY, first.body(), etag=None)
+    if not isinstance(outcome, Committed):
+        raise ConcurrentWriteError(f"{objects.uri}: somebody else began a copy here just now")
+
+
+class ParquetCopy(CopyTarget):
+    """Takes commits under a prefix, one after the other, holding the write lease."""
+
+    def __init__(self, engine: ParquetEngine, note: CopyNote, lease: Lease) -> None:
+        self.engine = engine
+        self.note = note
+        self._lease = lease
+
+    @property
+    def done(self) -> int:
+        return self.engine.log.head().head.commit_id
+
+    def write(self, commits: Iterable[PastCommit]) -> None:
+        for past in commits:
+            transaction = ParquetTransaction(self.engine, self._lease, self.engine.log.head())
+            try:
+                self._write(transaction, past)
+            finally:
+                transaction.discard_local()
+
+    def _write(self, transaction: ParquetTransaction, past: PastCommit) -> None:
+        for version in past.recorded:
+            transaction.restore(version)
+        for version, rows in past.rows:
+            activation = version.activation_commit_id or 0
+            layout = TypeLayout(version.ref, version.schema, version.schema_version_id, activation)
+            transaction.append(layout, rows)
+        for ref, purge in past.dropped.items():
+            transaction.drop(ref, purge=purge)
+        transaction.publish_as(past.commit)
+
+    def history(self) -> ParquetHistory:
+        return ParquetHistory(self.engine)
+
+    def finish(self) -> None:
+        """Every step says the same when it is done again; after the head, the store is there."""
+        objects, found = self.engine.objects, self.engine.log.head()
+        head = replace(found.head, other={name: value for name, value in found.head.other.items() if name != NOTE})
+        schemas = self.engine.log.schemas(head)
+        if self.note.in_place:
+            self._stamp(f"{COPYING}{self.engine.engine_version}")
+        self._write_registry(schemas)
+        for ref in sorted({version.ref for version in schemas.versions} - schemas.purged):
+            self._write_index(ref, head, schemas)
+        self._lease.guard()
+        if not self.note.in_place:
+            self._stamp(self.engine.engine_version)
+        self._put_head(head)
+        if self.note.in_place:
+            self._stamp(self.engine.engine_version)
+        objects.delete(paths.COPY)
+
+    def _stamp(self, version: str) -> None:
+        objects = self.engine.objects
+        body = {"backend": "s3", "created_at": self.note.started_at}
+        if objects.exists(paths.ENGINE):
+            body = parse(objects.get(paths.ENGINE).data, objects.url(paths.ENGINE), dict)
+        objects.put(paths.ENGINE, encode({**body, "engine_version": version}))
+
+    def _write_registry(self, schemas: SchemaCatalog) -> None:
+        """The objects that repeat the catalog for others."""
+        writes = {paths.TYPES: encode(KnownTypes.of(schemas.current).body())}
+        for ref in {version.ref for version in schemas.versions}:
+            writes[paths.versions(ref)] = encode(registry_body(schemas.of(ref)))
+        for key, body in self.engine.mirrors(schemas).items():
+            writes[key] = encode({**body, "updated_at": now()})
+        self.engine.put_all(writes)
+
+    def _write_index(self, ref: TypeRef, head: Head, schemas: SchemaCatalog) -> None:
+        entries = cover(self.engine.log, head, ref, TypeIndex(ref.name)).entries
+        etag = self.engine.log.index(ref).etag
+        index = renew(TypeIndex(ref.name), ref, head.commit_id, entries)
+        write_index(self.engine, ref, IndexVersion(index, etag), index, schemas)
+
+    def _put_head(self, head: Head) -> None:
+        objects = self.engine.objects
+        before = objects.get(paths.HEAD) if objects.exists(paths.HEAD) else None
+        if before is not None:
+            old = parse(before.data, objects.url(paths.HEAD), Head.read)
+            if old.manifest_path == head.manifest_path:
+                return  # done before this was cut off
+            if old.commit_id != head.commit_id:
+                raise ConcurrentWriteError(
+                    f"{objects.uri} moved on to commit {old.commit_id} meanwhile: do it again, it goes on from there"
+                )
+        outcome = conditional_put(
+            objects,
+            paths.HEAD,
+            replace(head, updated_at=now()).body(),
+            etag=None if before is None else before.etag,
+            buried=lambda winner: Head.read(winner).manifest_path == head.manifest_path,
+        )
+        if not isinstance(outcome, Committed):
+            raise ConcurrentWriteError(f"{objects.url(paths.HEAD)} was written by somebody else meanwhile: look again")

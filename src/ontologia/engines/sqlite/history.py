@@ -1,0 +1,154 @@
+"""The past of a SQLite store, read in the order of commits, which the tables have an index for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.catalog import Commit, SchemaVersion
+from ontologia.engines.documents import taken_apart
+from ontologia.engines.history import History, Past
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.columnar import decoded
+from ontologia.engines.sqlite.control import quoted
+from ontologia.errors import StorageBackendError
+from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.query.compiler import Output
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    import pyarrow as pa
+
+    from ontologia.engines.sqlite.engine import SqliteEngine
+
+ROWS_AT_ONCE = 5_000
+
+
+class SqliteHistory(History):
+    """What both layouts share: the log and the schemas."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._engine = engine
+        self._connections = engine.connections
+
+    def past(self) -> Past:
+        with self._connections.snapshot(), self._connections.use() as connection:
+            head = control.head(connection)
+            dropped = control.drops(connection)
+            purged = frozenset(ref for ref in dropped if not self._has_rows(connection, ref))
+            self._check_all_known(connection)
+            return Past(head, control.schema_versions(connection), dropped, purged)
+
+    def commits(self, after: int, up_to: int) -> Iterator[Commit]:
+        while after < up_to:
+            with self._connections.use() as connection:
+                some = control.next_commits(connection, after, min(after + ROWS_AT_ONCE, up_to))
+            yield from some
+            after += ROWS_AT_ONCE
+
+    def rows(self, version: SchemaVersion, after: int, up_to: int) -> Iterator[pa.Table]:
+        with self._connections.use() as connection:
+            found = self._source(connection, version)
+            if found is None:
+                return
+            source, where, columns, values = found
+            names = ", ".join(map(quoted, (*version.ref.identity, COMMIT_ID, *columns)))
+            # By commit alone: the index has the identity behind it, so that nothing is sorted.
+            cursor = connection.execute(
+                f"SELECT {names} FROM {source} WHERE {where} {COMMIT_ID} > ? AND {COMMIT_ID} <= ? ORDER BY {COMMIT_ID}",
+                (*values, after, up_to),
+            )
+        while True:
+            with self._connections.use():  # not while somebody else goes on with the rows, who may never come back
+                rows = cursor.fetchmany(ROWS_AT_ONCE)
+            if not rows:
+                return
+            yield self._table(version, columns, list(zip(*rows, strict=True)))
+
+    @abstractmethod
+    def _source(
+        self, connection: sqlite3.Connection, version: SchemaVersion
+    ) -> tuple[str, str, Sequence[str], Sequence[Any]] | None:
+        """What stands behind FROM, conditions before the others, the columns behind the commit, and parameters."""
+
+    @abstractmethod
+    def _table(self, version: SchemaVersion, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> pa.Table: ...
+
+    @abstractmethod
+    def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool: ...
+
+    def _check_all_known(self, connection: sqlite3.Connection) -> None:
+        """Refuse rows of which nothing says how to read them."""
+
+
+def _keys_and_commit(version: SchemaVersion, values: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    import pyarrow as pa
+
+    identity = version.ref.identity
+    found: dict[str, Any] = {name: pa.array(values[place], pa.string()) for place, name in enumerate(identity)}
+    return found | {COMMIT_ID: pa.array(values[len(identity)], pa.int64())}
+
+
+class DocumentHistory(SqliteHistory):
+    """v1: one table per kind, each row a document."""
+
+    def _source(
+        self, connection: sqlite3.Connection, version: SchemaVersion
+    ) -> tuple[str, str, Sequence[str], Sequence[Any]]:
+        kind = version.ref.kind
+        # The plus keeps SQLite from using the primary key, which would make it sort all of a type.
+        where = f"+{kind}_type = ? AND schema_version_id = ? AND"
+        return f"{kind}_history", where, ("fields_json",), (version.ref.name, version.schema_version_id)
+
+    def _table(self, version: SchemaVersion, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> pa.Table:
+        import pyarrow as pa
+
+        found = _keys_and_commit(version, values)
+        fields = version.schema.columns
+        for column, read in zip(fields, taken_apart(fields, values[-1]), strict=True):
+            found[column.physical] = pa.array(read, column.arrow_type)
+        return pa.table(found)
+
+    def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool:
+        sql = f"SELECT 1 FROM {ref.kind}_history WHERE {ref.kind}_type = ? LIMIT 1"
+        return connection.execute(sql, (ref.name,)).fetchone() is not None
+
+    def _check_all_known(self, connection: sqlite3.Connection) -> None:
+        for kind in ("entity", "relation"):
+            lost = connection.execute(
+                f"SELECT DISTINCT h.{kind}_type, h.schema_version_id FROM {kind}_history h WHERE NOT EXISTS "
+                f"(SELECT 1 FROM schema_versions v WHERE v.type_kind = '{kind}' AND v.type_name = h.{kind}_type "
+                "AND v.schema_version_id = h.schema_version_id)"
+            ).fetchone()
+            if lost is not None:
+                raise StorageBackendError(f"{kind}:{lost[0]} has rows of version {lost[1]}, whose schema is not stored")
+
+
+class TableHistory(SqliteHistory):
+    """v2: one table per type and schema version."""
+
+    def _source(
+        self, connection: sqlite3.Connection, version: SchemaVersion
+    ) -> tuple[str, str, Sequence[str], Sequence[Any]] | None:
+        table = self._engine.table_of(connection, version.ref, version.schema_version_id)
+        if not table:  # dropped with its history
+            return None
+        return quoted(table), "", [column.physical for column in version.schema.columns], ()
+
+    def _table(self, version: SchemaVersion, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> pa.Table:
+        import pyarrow as pa
+
+        from ontologia.files.arrays import array_of
+
+        found = _keys_and_commit(version, values)
+        start = len(found)
+        for column, read in zip(version.schema.columns, values[start:], strict=True):
+            output = Output(column.physical, column.scalar)
+            found[column.physical] = array_of(decoded(output, read), column.arrow_type)
+        return pa.table(found)
+
+    def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool:
+        sql = "SELECT 1 FROM type_layout_catalog WHERE type_kind = ? AND type_name = ? LIMIT 1"
+        return connection.execute(sql, (ref.kind, ref.name)).fetchone() is not None

@@ -1,0 +1,184 @@
+"""A store copied with its whole history, between any two engines, or from v1 to v2 in place.
+
+The copy pins a head of the source and writes commit after commit as it was made. It can be cut off at any point, and
+goes on from there. At the end every commit is read back and compared, and only then does it become a store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from ontologia.config import OntologiaConfig
+from ontologia.engines.catalog import SchemaVersion
+from ontologia.engines.copies import AFTERWARDS, check_free, full_name, open_copy, open_source, unfinished_copy
+from ontologia.engines.dispatch import KNOWN_VERSIONS, LATEST_VERSION
+from ontologia.engines.history import AsDeclared, CopyNote, CopyTarget, History, Past, PastCommit, past_commits
+from ontologia.errors import CopyMismatchError, EngineVersionError, ValidationError
+from ontologia.model import Declared, encode_json
+from ontologia.runtime.transfer.digests import differences, digests
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_COMMITS = 256
+BATCH_ROWS = 100_000
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how many commits of it are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What was copied, or would be: up to which commit, and after which one, where an earlier copy was cut off."""
+
+    source: str
+    target: str
+    engine: str
+    engine_version: str
+    head: int
+    applied: bool
+    resumed_after: int = 0
+    rows: int = 0
+    in_place: bool = False
+
+
+def copy_history(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
+    *,
+    engine_version: str | None = None,
+    in_place: bool = False,
+    dry_run: bool = False,
+    types: Iterable[type[Declared]] = (),
+    config: OntologiaConfig | None = None,
+    progress: Progress | None = None,
+) -> CopyReport:
+    """Copy a store with all commits, their rows, times, notes and schema versions; say what was copied.
+
+    The target is an empty place, or one where the same copy was cut off. `in_place` brings a v1 store to v2 where it
+    is; its readers go on meanwhile, and writers wait. `types` are the classes, which stores of 0.3 need: it
+    forgot what a type looks like inside, and left out fields that have a default.
+
+    >>> copy_history("onto.db", "s3://my-bucket/onto")  # doctest: +SKIP
+    """
+    origin = os.fspath(source)
+    if in_place == (target is not None):
+        raise ValidationError("a copy needs a target, or in_place=True and none")
+    place = origin if target is None else os.fspath(target)
+    if target is not None and full_name(place) == full_name(origin):
+        raise ValidationError(f"{place} is the source itself: name another place, or ask for in_place")
+    if engine_version is not None and engine_version not in KNOWN_VERSIONS:
+        raise EngineVersionError(f"engine version {engine_version!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
+    with open_source(origin, config, in_place=in_place) as engine:
+        history = engine.history({cls.__declaration__.ref: _as_declared(cls) for cls in types})
+        past = history.past()
+        begun = unfinished_copy(place, config)
+        note = _noted(history, past, origin, engine.engine_version, engine_version, begun, in_place=in_place)
+        if begun is None and not in_place:
+            check_free(place, config)
+        past = past.at(note.head)
+        backend = "s3" if "://" in full_name(place) else "sqlite"
+        report = CopyReport(origin, place, backend, note.engine_version, note.head, applied=False, in_place=in_place)
+        if dry_run:
+            return report
+        with open_copy(place, config, note, begun=begun) as copy:
+            before, rows = copy.done, _copied(history, past, copy, progress)
+            _verify(history, past, copy.history(), progress)
+            engine.close()  # in place, its readers would keep the old bytes
+            copy.finish()
+    return replace(report, applied=True, resumed_after=before, rows=rows)
+
+
+def _as_declared(cls: type[Declared]) -> AsDeclared:
+    """A class, with its defaults as they would be stored."""
+    declaration = cls.__declaration__
+    defaults: dict[str, Any] = {}
+    for column in declaration.schema.columns:
+        if not declaration.options[column.name].required:
+            value = declaration.default_of(column.name)
+            defaults[column.name] = encode_json(value) if column.scalar is None and value is not None else value
+    return AsDeclared(declaration.schema, defaults)
+
+
+def _noted(
+    history: History,
+    past: Past,
+    source: str,
+    stored: str,
+    wanted: str | None,
+    begun: CopyNote | None,
+    *,
+    in_place: bool,
+) -> CopyNote:
+    """What the copy is to be. One that was begun must be the same."""
+    first = next((commit.created_at for commit in history.commits(0, min(1, past.head))), "")
+    version = wanted or (LATEST_VERSION if begun is None else begun.engine_version)
+    note = CopyNote(full_name(source), past.head, version, first, in_place)
+    if in_place and AFTERWARDS.get(stored) != version:
+        raise ValidationError(f"{source} has engine version {stored}, and in place a v1 store becomes a v2 store")
+    if begun is None:
+        return note
+    same = ("source", "first_commit", "engine_version", "in_place")
+    if any(getattr(begun, name) != getattr(note, name) for name in same) or begun.head > past.head:
+        raise ValidationError(
+            f"the target holds a copy of {begun.source} to engine version {begun.engine_version} that is not complete, "
+            f"and this would be another one, of {note.source} to {version}: finish that, or delete it first"
+        )
+    return replace(begun, head=past.head) if in_place else begun
+
+
+def _copied(history: History, past: Past, copy: CopyTarget, progress: Progress | None) -> int:
+    """Write what is missing, in steps after each of which the copy can be cut off; how many rows."""
+    rows = 0
+    done = copy.done
+    commits = past_commits(history, past, done, past.head)
+    for first in commits:
+        batch = _Batch(first, commits)
+        copy.write(batch)
+        rows += batch.rows
+        done += batch.count
+        if progress is not None:
+            progress("copying", done, past.head)
+    return rows
+
+
+class _Batch:
+    """Some commits, taken from those that are to come until they are enough for one step."""
+
+    def __init__(self, first: PastCommit, more: Iterator[PastCommit]) -> None:
+        self._first = first
+        self._more = more
+        self.count = 0
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[PastCommit]:
+        following: PastCommit | None = self._first
+        while following is not None:
+            self.count += 1
+            yield replace(following, rows=self._counted(following))
+            is_full = self.count >= BATCH_COMMITS or self.rows >= BATCH_ROWS
+            following = None if is_full else next(self._more, None)
+
+    def _counted(self, past: PastCommit) -> Iterator[tuple[SchemaVersion, pa.Table]]:
+        for version, rows in past.rows:
+            self.rows += rows.num_rows
+            yield version, rows
+
+
+def _verify(history: History, past: Past, written: History, progress: Progress | None) -> None:
+    """Read every commit on both sides and compare it: notes, schema versions, drops, and rows by their hash."""
+    found = written.past()
+    pairs = zip_longest(digests(history, past), digests(written, found.at(past.head)))
+    for number, (wanted, got) in enumerate(pairs, 1):
+        told = differences(wanted, got)
+        if told:
+            raise CopyMismatchError(
+                f"the copy differs from its source in commit {number}: {told}. It was not made a store; if the source "
+                "was changed meanwhile by a drop with its history or by an erasure, delete the copy and begin again"
+            )
+        if progress is not None and (number % BATCH_COMMITS == 0 or number == past.head):
+            progress("comparing", number, past.head)

@@ -1,0 +1,443 @@
+"""A store copied with its history: from every engine to every other, in place, and cut off at every step."""
+
+import itertools
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from ontologia import (
+    CopyMismatchError,
+    Entity,
+    Field,
+    Ontology,
+    Session,
+    StorageBackendError,
+    UnfinishedCopyError,
+    UninitializedStorageError,
+    ValidationError,
+    copy_history,
+    initialize_storage,
+    open_repository,
+)
+from ontologia.engines.copies import open_copy
+from ontologia.engines.dispatch import StorageTarget, open_engine, recover_head
+from ontologia.engines.history import CopyNote
+from ontologia.engines.parquet import paths
+from ontologia.engines.sqlite.connections import Connections
+from ontologia.objects import Location, requests
+from ontologia.runtime.transfer import copying, digests
+from ontologia.testing.conformance import directory, sqlite
+from ontologia.testing.conformance.case import StoreUnderTest
+from ontologia.testing.stores import SimulatedCrash
+
+CASES = {"sqlite/v1": sqlite("v1"), "sqlite/v2": sqlite("v2"), "s3/v1": directory("v1"), "s3/v2": directory("v2")}
+
+
+class Product(Entity):
+    """The shop's product with one more field."""
+
+    sku: Field[int] = Field(primary_key=True)
+    price: Field[float]
+    order: Field[str] = Field(default="none")
+    group: Field[int | None] = Field(default=None, index=True)
+    colour: Field[str | None] = Field(default=None)
+
+
+class Parcel(Entity, renamed_from="Order"):
+    """What the shop called an order."""
+
+    number: Field[str] = Field(primary_key=True)
+    note: Field[str | int | None] = Field(default=None)
+
+
+def shop(name: str, folder: Path) -> str:
+    """The shop's history, then migrations, a type under another name, drops with and without history, a compaction."""
+    folder.mkdir()
+    store = StoreUnderTest(CASES[name], CASES[name].create(folder))
+    store.fill()
+    store.close()
+    with Session(store.target, entity_types=[Product, Parcel]) as session:
+        session.migrate(dry_run=False, force=True, allow_discard=True, meta={"why": "colours"})
+        session.ensure(Product(sku=1, price=1.0, colour="red"))
+        session.commit()
+    with Ontology(store.target) as onto:
+        for relation, purge in (("Placed", False), ("Follows", True)):
+            plan = onto.drop_types(relations=[relation], purge_history=purge)
+            onto.drop_types(relations=[relation], purge_history=purge, dry_run=False, token=plan.token)
+        if name.startswith("s3"):
+            onto.repository.compact(apply=True)
+    with Session(store.target, entity_types=[Product]) as session:
+        session.ensure(Product(sku=3, price=-0.0))
+        session.commit()
+    return store.target
+
+
+def place(name: str, folder: Path) -> str:
+    return str(folder / "copy.db") if name.startswith("sqlite") else (folder / "copy").as_uri()
+
+
+def everything(target: str) -> dict:
+    """All that a store says of its past, rows as hashes."""
+    with open_engine(target) as engine:
+        history, catalog = engine.history(), engine.catalog()
+        found = list(digests.digests(history, history.past()))
+        return {
+            "commits": [(item.commit.to_dict(), item.recorded, item.dropped, item.rows) for item in found],
+            "changes": [engine.list_commit_changes(number) for number in range(1, catalog.head + 1)],
+            "current": sorted((str(ref), item.schema_version_id) for ref, item in catalog.layouts.items()),
+            "dropped": catalog.dropped,
+        }
+
+
+@pytest.mark.parametrize(
+    "source", [name if name in ("sqlite/v1", "s3/v2") else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
+def test_a_copy_is_the_same_on_every_engine(source, tmp_path):
+    origin = shop(source, tmp_path / "source")
+    wanted = everything(origin)
+    assert len(wanted["commits"]) == 9
+    for name in CASES:
+        folder = tmp_path / name.replace("/", "-")
+        folder.mkdir()
+        report = copy_history(origin, place(name, folder), engine_version=name[-2:])
+        assert (report.head, report.applied, f"{report.engine}/{report.engine_version}") == (9, True, name)
+        assert everything(report.target) == wanted
+        with Session(report.target, entity_types=[Product]) as session:  # and it goes on as any store
+            session.ensure(Product(sku=4, price=4.0))
+            assert session.commit() == 10
+            if name.startswith("s3"):
+                assert session.repository.index_verify().healthy
+    assert everything(origin) == wanted
+
+
+@pytest.mark.parametrize("source", ["sqlite/v1", "s3/v1"])
+def test_a_store_becomes_v2_in_place(source, tmp_path):
+    origin = shop(source, tmp_path / "source")
+    wanted = everything(origin)
+    with Ontology(origin, entity_types=[Product]) as reader:
+        report = copy_history(origin, in_place=True)
+        assert (report.head, report.engine_version, report.in_place) == (9, "v2", True)
+        if source.startswith("s3"):
+            assert reader.query().entities(Product).count() == 4
+    assert everything(origin) == wanted
+    with Session(origin, entity_types=[Product]) as session:
+        assert session.storage_info()["engine_version"] == "v2"
+        session.ensure(Product(sku=4, price=4.0))
+        assert session.commit() == 10
+        if source.startswith("s3"):
+            session.repository.vacuum(older_than_s=0, apply=True)
+    assert everything(origin)["commits"][:9] == wanted["commits"]
+    if source.startswith("sqlite"):
+        assert b"fields_json" not in Path(origin).read_bytes()
+    else:
+        assert not list(Path(origin.removeprefix("file://")).glob("**/Customer.parquet"))
+    with pytest.raises(ValidationError, match="in place a v1 store becomes a v2 store"):
+        copy_history(origin, in_place=True)
+
+
+@pytest.mark.s3
+def test_a_store_is_copied_into_a_bucket_and_back(s3_prefix, tmp_path):
+    origin = shop("sqlite/v2", tmp_path / "source")
+    copy_history(origin, f"{s3_prefix}/v1", engine_version="v1")
+    copy_history(f"{s3_prefix}/v1", f"{s3_prefix}/v2")
+    copy_history(f"{s3_prefix}/v2", tmp_path / "back.db")
+    assert everything(str(tmp_path / "back.db")) == everything(origin)
+
+
+# --- what a copy refuses ---
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Three commits of one type, in SQLite v1."""
+    return filled(tmp_path / "small.db", "v1")
+
+
+class Account(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+
+
+def filled(target, version: str) -> str:
+    where = os.fspath(target)
+    if "://" in where:
+        initialize_storage(where, engine_version=version)
+    else:
+        open_repository(where, engine_version=version).close()
+    for number in range(1, 4):
+        with Session(where, entity_types=[Account]) as session:
+            session.ensure(Account(id=key, value=number) for key in "ab"[: number + 1])
+    return where
+
+
+def test_a_target_that_holds_anything_is_refused_and_stays_as_it_is(small, tmp_path):
+    other = filled(tmp_path / "other.db", "v2")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    for target in (other, folder.as_uri(), small):
+        with pytest.raises(ValidationError, match=r"already|not empty|the source itself"):
+            copy_history(small, target)
+    assert everything(other)["changes"] == everything(small)["changes"]
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_source_that_is_not_there_is_not_made(tmp_path):
+    with pytest.raises(UninitializedStorageError, match="no ontology here to copy"):
+        copy_history(tmp_path / "nothing.db", tmp_path / "copy.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_is_refused_as_a_source_and_as_a_target(small, tmp_path):
+    graph = (tmp_path / "graph").as_uri()
+    initialize_storage(storage_uri=graph, engine="omnigraph")
+    with pytest.raises(ValidationError, match="numbers its commits by itself"):
+        copy_history(graph, tmp_path / "copy.db")
+    with pytest.raises(ValidationError, match="holds a graph"):
+        copy_history(small, graph)
+
+
+def test_a_preview_says_what_would_be_copied_and_writes_nothing(small, tmp_path):
+    report = copy_history(small, tmp_path / "copy.db", dry_run=True)
+    assert (report.head, report.applied) == (3, False)
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_commits_made_meanwhile_stay_behind(small, tmp_path):
+    def commit_more(what: str, done: int, total: int) -> None:
+        if what == "copying":
+            with Session(small, entity_types=[Account]) as session:
+                session.ensure(Account(id="late", value=1))
+
+    report = copy_history(small, tmp_path / "copy.db", progress=commit_more)
+    assert (report.head, everything(small)["commits"][:3]) == (3, everything(report.target)["commits"])
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_copy_that_is_not_what_its_source_is_does_not_become_a_store(small, tmp_path, kind, monkeypatch):
+    target = str(tmp_path / "copy.db") if kind == "file" else (tmp_path / "copy").as_uri()
+    write = copying._Batch._counted
+
+    def lossy(self, past):
+        return ((version, rows.slice(0, 1)) for version, rows in write(self, past))
+
+    monkeypatch.setattr(copying._Batch, "_counted", lossy)
+    with pytest.raises(CopyMismatchError, match="commit 1: entity Account, version 1, has 1 rows and should have 2"):
+        copy_history(small, target)
+    with pytest.raises(UnfinishedCopyError, match="not complete, and no store yet"):
+        open_repository(target)
+
+
+def test_the_lease_on_a_target_is_kept_for_as_long_as_the_copy_takes(tmp_path):
+    with open_copy((tmp_path / "copy").as_uri(), None, CopyNote("a.db", 0, "v2"), begun=None) as copy:
+        assert copy.engine.lease.held
+        assert copy.engine.turn.is_wanted()  # else the lease would not be renewed
+
+
+# --- cut off ---
+
+
+@pytest.fixture
+def step_by_step(monkeypatch, tmp_path):
+    """Every commit is a step of its own, and the cache is too."""
+    monkeypatch.setattr(copying, "BATCH_COMMITS", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def half_done(source: str, target: str) -> None:
+    """Cut a copy off after its second commit."""
+
+    def stop(what: str, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        copy_history(source, target, progress=stop)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_half_done_copy_is_known_for_one_and_gone_on_with(small, tmp_path, kind, step_by_step):
+    target = str(tmp_path / "copy.db") if kind == "file" else (tmp_path / "copy").as_uri()
+    half_done(small, target)
+    with pytest.raises(UnfinishedCopyError):
+        open_repository(target)
+    with pytest.raises((UnfinishedCopyError, ValidationError)):
+        initialize_storage(target)
+    if kind == "folder":
+        with pytest.raises(UnfinishedCopyError):
+            recover_head(StorageTarget("s3", target))
+    with pytest.raises(ValidationError, match="not complete, and this would be another one"):
+        copy_history(filled(tmp_path / "other.db", "v1"), target)
+    with pytest.raises(ValidationError, match="not complete, and this would be another one"):
+        copy_history(small, target, engine_version="v1")
+    report = copy_history(small, target)
+    assert (report.resumed_after, report.rows) == (2, 2)
+    assert everything(target) == everything(small)
+
+
+def survivors(target: str) -> str | None:
+    """The engine version of what can be opened, None for what is no store."""
+    try:
+        with open_repository(target, make_file=False) as repository:
+            return repository.storage_info()["engine_version"] if repository.get_head_commit_id() else None
+    except (UnfinishedCopyError, UninitializedStorageError):
+        return None
+
+
+def lost_before(request, call):
+    raise TimeoutError(f"injected: {request} never arrived")
+
+
+def lost_after(request, call):
+    call()
+    raise TimeoutError(f"injected: the answer to {request} was lost")
+
+
+def crash_before(request, call):
+    raise SimulatedCrash(str(request))
+
+
+def crash_after(request, call):
+    call()
+    raise SimulatedCrash(str(request))
+
+
+class Interrupted:
+    """Copies, with one fault at one request. After a crash no further request is let through."""
+
+    def __init__(self, effect=None, number: int = 0) -> None:
+        self.effect = effect
+        self.number = number
+        self.seen = 0
+        self.dead = False
+
+    def __call__(self, request, call):
+        self.seen += 1
+        if self.dead:
+            raise SimulatedCrash(str(request))
+        if self.seen != self.number:
+            return call()
+        self.dead = self.effect in (crash_before, crash_after)
+        return self.effect(request, call)
+
+    def copy(self, source: str, target: str | None) -> None:
+        requests.interceptors.append(self)
+        try:
+            copy_history(source, target, in_place=target is None)
+        except (StorageBackendError, OSError, SimulatedCrash):
+            pass
+        finally:
+            requests.interceptors.remove(self)
+        Location.of(target or source).open_objects().delete(paths.lock())  # as time would have it
+
+
+EFFECTS = (lost_before, lost_after, crash_before, crash_after)
+
+
+def test_a_fault_at_any_request_leaves_a_copy_that_can_be_finished(small, step_by_step):
+    wanted = everything(small)
+    names = itertools.count()
+
+    def attempt(fault: Interrupted) -> int:
+        target = f"memory://copies-{os.getpid()}-{next(names)}/store"
+        fault.copy(small, target)
+        if survivors(target) is None:
+            copy_history(small, target)
+        assert everything(target) == wanted, (fault.effect, fault.number)
+        return fault.seen
+
+    for number in range(1, attempt(Interrupted()) + 1):
+        attempt(Interrupted(EFFECTS[number % 4], number))
+        attempt(Interrupted(EFFECTS[(number + 2) % 4], number))
+
+
+def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(step_by_step, tmp_path):
+    original = filled((tmp_path / "original").as_uri(), "v1")
+    wanted = everything(original)
+    names = itertools.count()
+
+    def attempt(fault: Interrupted) -> int:
+        folder = tmp_path / f"copy-{next(names)}"
+        shutil.copytree(tmp_path / "original", folder)
+        fault.copy(folder.as_uri(), None)
+        found = survivors(folder.as_uri())
+        if found is not None:
+            assert everything(folder.as_uri()) == wanted, (fault.effect, fault.number)
+        if found != "v2":
+            copy_history(folder.as_uri(), in_place=True)
+        assert survivors(folder.as_uri()) == "v2"
+        assert everything(folder.as_uri()) == wanted, (fault.effect, fault.number)
+        shutil.rmtree(folder)
+        return fault.seen
+
+    for number in range(1, attempt(Interrupted()) + 1):
+        attempt(Interrupted(EFFECTS[number % 4], number))
+
+
+# --- killed ---
+
+
+def killed_at(statement: int, source: str, target: str | None) -> bool:
+    """Copy in a child process that is killed before its n-th statement; whether it was."""
+    child = os.fork()
+    if not child:
+        try:
+            seen = itertools.count(1)
+            configured = Connections._configured
+
+            def armed(self, address):
+                connection = configured(self, address)
+                connection.set_trace_callback(
+                    lambda _: os.kill(os.getpid(), signal.SIGKILL) if next(seen) == statement else None
+                )
+                return connection
+
+            Connections._configured = armed
+            copy_history(source, target, in_place=target is None)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def test_a_copy_killed_at_any_statement_goes_on(tmp_path, step_by_step):
+    small = filled(tmp_path / "small.db", "v2")
+    wanted = everything(small)
+    for statement in itertools.count(1):
+        target = str(tmp_path / f"{statement}.db")
+        was_killed = killed_at(statement, small, target)
+        if survivors(target) is None:
+            copy_history(small, target)
+        assert everything(target) == wanted, statement
+        if not was_killed:
+            break
+    assert statement > 40
+
+
+def test_a_file_whose_way_to_v2_was_killed_at_any_statement_is_the_old_one_or_the_new(tmp_path, step_by_step):
+    original = filled(tmp_path / "original.db", "v1")
+    wanted = everything(original)
+    for statement in itertools.count(1):
+        target = str(tmp_path / f"{statement}.db")
+        shutil.copy(original, target)
+        was_killed = killed_at(statement, target, None)
+        assert everything(target) == wanted, statement
+        if survivors(target) == "v1":
+            free_lock(target)
+            copy_history(target, in_place=True)
+        assert survivors(target) == "v2"
+        assert everything(target) == wanted, statement
+        if not was_killed:
+            break
+    assert statement > 40
+
+
+def free_lock(path: str) -> None:
+    """As time would have it."""
+    with open_repository(path) as repository, repository.engine.connections.use() as connection:
+        connection.execute("DELETE FROM locks")
