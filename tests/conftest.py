@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 keep_files_in_memory()
 
+ANSWERS = {f"{part}Conformance" for part in ("Filter", "Exactness", "Aggregation", "Relation", "Frame")}
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, and before tests are selected by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,16 +37,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in asked:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
-        if is_random(item):
+        claim = conformance_class(item)
+        if claim == "PropertyConformance":
             item.add_marker(pytest.mark.thorough)
-            if "in a bucket" in item.name and "life" not in item.name:
-                item.add_marker(pytest.mark.slow)  # the engine of the directory again; one of them is enough
+        if repeats_another_engine(item, claim):
+            item.add_marker(pytest.mark.slow)
 
 
-def is_random(item: pytest.Item) -> bool:
-    """Whether a test is one of the conformance suite's about any model and any history."""
+def conformance_class(item: pytest.Item) -> str | None:
+    """The part of the conformance suite that a test belongs to."""
     bases = getattr(getattr(item, "cls", None), "__mro__", ())
-    return any(base.__name__ == "PropertyConformance" and item.originalname in vars(base) for base in bases)
+    name = getattr(item, "originalname", None)
+    return next((base.__name__ for base in bases if "Conformance" in base.__name__ and name in vars(base)), None)
+
+
+def repeats_another_engine(item: pytest.Item, claim: str | None) -> bool:
+    """Whether the same statements run over the same files elsewhere: on a bucket what a directory shows of answers,
+    and random questions to the older version of an engine. Random lives of stores are lived by all of them."""
+    if claim == "PropertyConformance":
+        return "life" not in item.name and ("in a bucket" in item.name or "/v1" in item.name)
+    return "in a bucket" in item.name and claim in ANSWERS
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,10 @@ ENGINES = {
 
 
 def marks_of(where: str, version: str) -> list[pytest.MarkDecorator]:
-    """Servers are marked so; older versions of an engine are left out of the quick run."""
-    return [pytest.mark.s3] * (where == "server") + [pytest.mark.thorough] * (version == "v1")
+    """Servers are marked so; older versions of an engine are left out of the quick run, and on a server they only
+    repeat what a directory shows."""
+    marks = [pytest.mark.s3] * (where == "server") + [pytest.mark.thorough] * (version == "v1")
+    return marks + [pytest.mark.slow] * (where == "server" and version == "v1")
 
 
 EVERY_ENGINE = [pytest.param(name, marks=marks_of(*how)) for name, how in ENGINES.items()]

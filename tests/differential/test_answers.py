@@ -39,4 +39,4 @@ def cut_texts(monkeypatch):
 def test_a_mistake_in_the_compiler_is_found(monkeypatch, mistake):
     mistake(monkeypatch)
     with pytest.raises(Disagreement, match=r"sqlite/v2, seed \d+, question \d+"):
-        sum(check_seed(sqlite("v2"), seed, QUESTIONS) for seed in range(100))
+        sum(check_seed(sqlite("v2"), seed, QUESTIONS) for seed in range(100, 200))
