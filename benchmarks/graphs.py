@@ -82,7 +82,7 @@ def reading(graph: Omnigraph, bare: lance.LanceDataset) -> Iterator[Case]:
         lambda name: bare.scanner(filter=f"id = '{name}'").to_table(), key, key, runs=25,
     )  # fmt: skip
     yield Case(
-        "the same through the query builder", "query().first()", "scan with a filter", None,
+        "the same through the query builder", "query().first()", "scan with a filter", 2,
         lambda name: graph.query().entities(Item).where(Item.id == name).first(),
         lambda name: bare.scanner(filter=f"id = '{name}'").to_table(), key, key, runs=25,
     )  # fmt: skip

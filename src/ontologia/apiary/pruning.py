@@ -5,17 +5,21 @@ A cell is left out only if no row of it can satisfy the condition. What is not k
 
 from __future__ import annotations
 
+import operator
 import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
+from ontologia.apiary.bounds import UNKNOWN, Bounds, CellBounds
 from ontologia.apiary.entries import Cell
+from ontologia.apiary.state import Snapshot
 from ontologia.apiary.types import FrameSchema
-from ontologia.apiary.values import bound_value, partition_value
+from ontologia.apiary.values import bound_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,17 +29,8 @@ _PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
-class Bounds(NamedTuple):
-    """Between which values a column of a cell lies. None is not known."""
-
-    low: Any = None
-    high: Any = None
-    nulls: int | None = None
-    rows: int | None = None
-
-
 Find = Callable[[str], Bounds]
-Test = Callable[[Find], bool]
+Test = Callable[[Find], Any]  #: for every cell, whether a row of it may satisfy the condition; or one answer for all
 
 
 @dataclass(frozen=True)
@@ -51,51 +46,33 @@ class Pruned:
         return len(self.scanned) + self.by_partition + self.by_statistics
 
 
-def prune(cells: Sequence[Cell], where: Expr | None, schema: FrameSchema, partition_by: Sequence[str]) -> Pruned:
+def pruned(snapshot: Snapshot, where: Expr | None) -> Pruned:
+    """Leave out cells of a version that have no row for the condition."""
+    return prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by, snapshot.bounds)
+
+
+def prune(
+    cells: Sequence[Cell],
+    where: Expr | None,
+    schema: FrameSchema,
+    partition_by: Sequence[str],
+    bounds: CellBounds | None = None,
+) -> Pruned:
     """Leave out cells that no row of can satisfy the condition."""
-    if where is None:
-        return Pruned(list(cells))
+    import numpy as np
+
     types = {name: schema.by_name[name].arrow for name in schema.names}
-    test = _compiled(where, types)
-    if test is None:
+    test = None if where is None else _compiled(where, types)
+    if test is None or not cells:
         return Pruned(list(cells))
-    scanned = []
-    by_partition = by_statistics = 0
-    for cell in cells:
-        if partition_by and not test(_of_partition(cell, types)):
-            by_partition += 1
-        elif not test(_of_statistics(cell, types)):
-            by_statistics += 1
-        else:
-            scanned.append(cell)
-    return Pruned(scanned, by_partition, by_statistics)
-
-
-def _of_partition(cell: Cell, types: dict[str, pa.DataType]) -> Find:
-    def find(name: str) -> Bounds:
-        said = cell.partition_values.get(name)
-        value = None if said is None else partition_value(said, types[name])
-        return Bounds() if value is None else Bounds(value, value, 0, cell.rows)
-
-    return find
-
-
-def _of_statistics(cell: Cell, types: dict[str, pa.DataType]) -> Find:
-    partition = _of_partition(cell, types)
-
-    def find(name: str) -> Bounds:
-        exact = partition(name)
-        said = cell.stats.get(name)
-        if exact.low is not None or not isinstance(said, dict):
-            return exact
-        nulls = said.get("null_count")
-        nulls = nulls if isinstance(nulls, int) else None
-        if not cell.exact and _is_float(types[name]):
-            return Bounds(None, None, nulls, cell.rows)  # other writers' bounds may come from comparisons with NaN
-        low, high = (bound_value(said.get(end), types[name]) for end in ("min", "max"))
-        return Bounds(low, high, nulls, cell.rows)
-
-    return find
+    known = CellBounds(cells) if bounds is None else bounds
+    inside = np.ones(len(cells), bool)
+    if partition_by:
+        inside &= test(lambda name: known.of_partition(name, types[name]))
+    matching = inside & test(lambda name: known.of_statistics(name, types[name]))
+    scanned = [cells[place] for place in np.flatnonzero(matching).tolist()]
+    in_partition = int(inside.sum())
+    return Pruned(scanned, len(cells) - in_partition, in_partition - len(scanned))
 
 
 # --- conditions as tests -----------------------------------------------------------------------------------------
@@ -113,7 +90,7 @@ def _compiled(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
             return _both(left, right)
         if left is None or right is None:
             return None
-        return lambda find: left(find) or right(find)
+        return lambda find: left(find) | right(find)
     if isinstance(tree, exp.Boolean):
         return None if tree.this else (lambda find: False)
     if isinstance(tree, exp.Between):
@@ -135,7 +112,7 @@ def _compiled(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
 def _both(left: Test | None, right: Test | None) -> Test | None:
     if left is None or right is None:
         return left or right
-    return lambda find: left(find) and right(find)
+    return lambda find: left(find) & right(find)
 
 
 def _nullness(column: Expr, *, wanted: bool) -> Test | None:
@@ -145,9 +122,9 @@ def _nullness(column: Expr, *, wanted: bool) -> Test | None:
         return None
     name = column.name
 
-    def test(find: Find) -> bool:
+    def test(find: Find) -> Any:
         bounds = find(name)
-        return bounds.nulls is None or (bounds.nulls > 0 if wanted else bounds.nulls != bounds.rows)
+        return (bounds.nulls == UNKNOWN) | (bounds.nulls > 0 if wanted else bounds.nulls != bounds.rows)
 
     return test
 
@@ -161,7 +138,7 @@ def _membership(tree: Any, types: dict[str, pa.DataType]) -> Test | None:
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
-    return lambda find: any(part(find) for part in known)
+    return lambda find: reduce(operator.or_, (part(find) for part in known))
 
 
 def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
@@ -184,22 +161,16 @@ def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
     strict = kind in (exp.GT, exp.LT) and least == most
     upwards, downwards = kind in (exp.EQ, exp.GT, exp.GTE), kind in (exp.EQ, exp.LT, exp.LTE)
 
-    def test(find: Find) -> bool:
+    def test(find: Find) -> Any:
         bounds = find(name)
-        if bounds.nulls is not None and bounds.nulls == bounds.rows:
-            return False  # null compares with nothing
-        above = not upwards or _reaches(bounds.high, least, strict=strict)
-        return above and (not downwards or _starts(bounds.low, most, strict=strict))
+        answer = bounds.nulls != bounds.rows  # null compares with nothing
+        if upwards:
+            answer &= bounds.high.may(operator.gt if strict else operator.ge, least)
+        if downwards:
+            answer &= bounds.low.may(operator.lt if strict else operator.le, most)
+        return answer
 
     return test
-
-
-def _reaches(high: Any, value: Any, *, strict: bool = False) -> bool:
-    return high is None or (high > value if strict else high >= value)
-
-
-def _starts(low: Any, value: Any, *, strict: bool = False) -> bool:
-    return low is None or (low < value if strict else low <= value)
 
 
 def _literal(tree: Expr, arrow: pa.DataType) -> tuple[Any, Any] | None:
@@ -224,7 +195,9 @@ def _literal(tree: Expr, arrow: pa.DataType) -> tuple[Any, Any] | None:
     if kinds.is_integer(arrow) or kinds.is_decimal(arrow):
         if not _PLAIN_NUMBER.fullmatch(text):
             return None
-        number = Decimal(text).copy_negate() if negative else Decimal(text)
+        number: Any = Decimal(text).copy_negate() if negative else Decimal(text)
+        if kinds.is_integer(arrow) and number == int(number):
+            number = int(number)  # compared with many integers, several times faster
         if as_double and (kinds.is_decimal(arrow) or abs(number) >= 1 << 53):
             return None  # the column is compared as a float, which is coarser
         return number, number
@@ -255,12 +228,6 @@ def _float(text: str, negative: bool, arrow: pa.DataType) -> tuple[float, float]
     except (ValueError, OverflowError):
         return None
     return min(value, narrow), max(value, narrow)
-
-
-def _is_float(arrow: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(arrow))
 
 
 def total_bytes(cells: Iterable[Cell]) -> int:

@@ -17,7 +17,7 @@ from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.incoming import column_of
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import prune
+from ontologia.apiary.pruning import prune, pruned
 from ontologia.apiary.results import RewriteResult
 from ontologia.apiary.state import FrameState, Snapshot
 from ontologia.apiary.types import FrameSchema
@@ -64,7 +64,7 @@ class Rewrite:
 
     def candidates(self) -> list[Cell]:
         """The cells that may have rows for the condition."""
-        return prune(self.snapshot.cells, self.where, self.schema, self.snapshot.partition_by).scanned
+        return pruned(self.snapshot, self.where).scanned
 
     def batches(self) -> Iterator[list[Cell]]:
         """The cells to be replaced, so many at a time that their rows fit into memory."""

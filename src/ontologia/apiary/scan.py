@@ -13,7 +13,7 @@ from ontologia.apiary.conditions import rendered
 from ontologia.apiary.entries import FORMAT, Cell
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import prune
+from ontologia.apiary.pruning import pruned
 from ontologia.apiary.state import Snapshot
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import CorruptFrameError, StorageBackendError, ValidationError
@@ -43,8 +43,8 @@ def read(
     names = [snapshot.schema.column(column).name for column in (snapshot.schema.names if columns is None else columns)]
     if not names:
         raise ValidationError("columns is empty: name at least one, or leave it out for all of them")
-    pruned = prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by)
-    with node.reading(name, snapshot.version), sources(node, name, snapshot.schema, pruned.scanned) as source:
+    cells = pruned(snapshot, where).scanned
+    with node.reading(name, snapshot.version), sources(node, name, snapshot.schema, cells) as source:
         condition = "" if where is None else f" WHERE {rendered(where)}"
         found = rows(node, f"SELECT {quote_names(names)} FROM ({source.sql}){condition}")
     return typed(found, snapshot.schema, names)

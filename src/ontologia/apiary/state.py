@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from ontologia.apiary.bounds import CellBounds
 from ontologia.apiary.entries import Action, AddCells, Cell, Checkpoint, CreateFrame, Entry, RewriteCells
 from ontologia.apiary.types import FrameSchema
 
@@ -24,6 +26,11 @@ class Snapshot:
     @property
     def rows(self) -> int:
         return sum(cell.rows for cell in self.cells)
+
+    @cached_property
+    def bounds(self) -> CellBounds:
+        """Between which values the columns of its cells lie."""
+        return CellBounds(self.cells)
 
     @property
     def bytes(self) -> int:

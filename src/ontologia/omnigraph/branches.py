@@ -66,7 +66,10 @@ def create_branch(graph: Graph, name: str, source: str = MAIN) -> str:
         known = datasets.branch_names(MANIFEST)
         name = check_branch_name(name, known)
         is_branch = source == MAIN or (source in known and source != SCHEMA_APPLY_LOCK)
-        origin = graph.publisher.manifest(source) if is_branch else resolve(graph, source)
+        if source == MAIN:
+            origin = graph.publisher.manifest_in(manifest, MAIN)
+        else:
+            origin = graph.publisher.manifest(source) if is_branch else resolve(graph, source)
         parent = stored_branch(origin.branch)
         graph.step("branch manifest", name)
         datasets.make_branch(manifest, MANIFEST, name, parent, origin.version)

@@ -62,8 +62,12 @@ class Publisher:
 
     def manifest(self, branch: str = MAIN, version: int | None = None) -> Manifest:
         dataset = self.datasets.open(MANIFEST, stored_branch(branch), version)
+        return self.manifest_in(dataset, branch, keep=version is None)
+
+    def manifest_in(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> Manifest:
+        """What a branch of `__manifest` that is open says."""
         check_stamp(dataset)
-        return self._read(dataset, branch, keep=version is None)
+        return self._read(dataset, branch, keep=keep)
 
     def _read(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> Manifest:
         known = self._known.get(branch)

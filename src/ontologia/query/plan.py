@@ -126,6 +126,21 @@ class Plan:
         )
 
     @property
+    def sought_key(self) -> str | None:
+        """The key, if it asks for nothing but the one entity of a state that has it, and the key is text."""
+        if len(self.where) != 1 or self.source.kind != "entity" or not self.window.deduplicated:
+            return None
+        (condition,) = self.where
+        if not isinstance(condition, Condition) or condition.op != "eq" or not isinstance(condition.value, str):
+            return None
+        operand, key = condition.operand, self.schema.primary_key
+        if operand.name != key or operand.owner != self.source or operand.steps or operand.side or operand.item_path:
+            return None
+        plain = self.schema.by_name[key].scalar == "str" and self.limit != 0 and not self.offset
+        asked = (self.aggregates, self.hops, self.search, self.only, self.keyed, self.stored, self.ends_only)
+        return condition.value if plain and not any(item not in (None, (), False) for item in asked) else None
+
+    @property
     def shape(self) -> Hashable:
         """Equal for plans that compile to the same statement."""
         return (

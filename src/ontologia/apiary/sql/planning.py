@@ -10,7 +10,7 @@ from uuid import uuid4
 from ontologia.apiary.conditions import conjunction
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import Pruned, prune
+from ontologia.apiary.pruning import Pruned, pruned
 from ontologia.apiary.registry import RegistryState
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.apiary.state import Snapshot
@@ -77,8 +77,8 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
             snapshots[name, version] = node.ledger(name).snapshot(version)
         snapshot = snapshots[name, version]
         where = None if select is None else _where_of(select, table, snapshot)
-        pruned = prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by)
-        references.append((table, Reference(f"frame_{uuid4().hex}", name, snapshot, pruned, where)))
+        view = f"frame_{uuid4().hex}"
+        references.append((table, Reference(view, name, snapshot, pruned(snapshot, where), where)))
     if not references and not tree.find(exp.Table, exp.Unnest, exp.Values):
         raise ValidationError("a query needs a frame to read from, as in SELECT * FROM hive.box.frame")
     for table, reference in references:

@@ -11,17 +11,26 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
-from ontologia.engines.omnigraph.reading import FragmentShare, GraphRows, TypeRows, needed_columns, pushed_filter
+from ontologia.engines.omnigraph.reading import (
+    FragmentShare,
+    GraphRows,
+    TypeRows,
+    needed_columns,
+    pushed_filter,
+    row_by_key,
+)
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import ROWS_PER_SHARE, Share
+from ontologia.errors import StorageBackendError
+from ontologia.files.duck import python_values
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location, Objects
 from ontologia.omnigraph.comparing import compare
@@ -62,7 +71,12 @@ class GraphEngine(DuckEngine):
 
     def manifest(self) -> Manifest:
         version = None if self.commit is None else self.commit + EMPTY
-        return self.graph.publisher.manifest(self.branch, version)
+        try:
+            return self.graph.publisher.manifest(self.branch, version)
+        except StorageBackendError:
+            if self.branch != MAIN:
+                self.graph.check_branch(self.branch)  # one that is gone since is said to be so
+            raise
 
     def catalog(self) -> Catalog:
         return self._pinned.state(lambda: self.catalog_of(self.manifest()))
@@ -92,7 +106,14 @@ class GraphEngine(DuckEngine):
                 catalog = catalog or self.catalog()
                 found = super().fetch(plan, keys, catalog)
                 return Fetched(best_first(plan, self._reading.ranked, found.columns), found.diagnostics)
-            return super().fetch(plan, keys, catalog)
+            with self._prepared(plan, catalog) as (statement, diagnostics):
+                row = row_by_key(plan, self.tables_in_memory())
+                if row is not None:
+                    row = row.rename_columns([output.name for output in statement.outputs]).cast(
+                        output_schema(statement)
+                    )
+                    return Fetched([python_values(column) for column in row.columns], diagnostics)
+                return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
         with self._looking_for(keys), self.snapshot():

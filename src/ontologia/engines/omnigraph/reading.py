@@ -6,7 +6,7 @@ Whatever is taken over is tested again by the statement around it, so a filter t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +185,19 @@ def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None) -> str | N
     if keys is not None and plan.keyed and type.ref == plan.source and keys.num_rows <= MANY:
         parts.append(is_in("id", type.ids_of(keys)))
     return " AND ".join(f"({part})" for part in parts) or None
+
+
+def row_by_key(plan: Plan, tables: Mapping[str, pa.Table | None]) -> pa.Table | None:
+    """The answer to a plan that asks for one entity of a state by its key: there is nothing to sort or to put together,
+    so that rows go by without DuckDB. None for any other plan."""
+    key = plan.sought_key
+    rows = tables.get(GraphRows(plan.source).name)
+    if key is None or rows is None:
+        return None
+    import pyarrow.compute as pc
+
+    names = [COMMIT_ID, *(column.physical for column in plan.schema.columns)]
+    return rows.filter(pc.equal(rows.column(plan.source.identity[0]), key)).select(names)
 
 
 def _translated(predicate: Predicate, type: GraphType) -> str | None:

@@ -281,7 +281,6 @@ class Omnigraph:
             return self.snapshot(commit, branch).query()
         if branch not in self._engines:
             self._engines[branch] = GraphEngine(self._graph, branch=branch)
-        self._graph.manifest(branch)  # a branch that is gone is said to be so here
         return QueryRoot(self._engines[branch])
 
     # --- schema ---

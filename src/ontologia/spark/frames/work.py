@@ -16,7 +16,7 @@ from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import check_limit
-from ontologia.apiary.pruning import prune
+from ontologia.apiary.pruning import pruned
 from ontologia.apiary.queries.manifest import Manifest, Task, announced
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
@@ -178,7 +178,7 @@ def dataframe(
     work = work_on(node, name)
     names = [work.schema.column(column).name for column in (work.schema.names if columns is None else columns)]
     where = condition(filter, work.schema)
-    cells = prune(snapshot.cells, where, work.schema, work.partition_by).scanned
+    cells = pruned(snapshot, where).scanned
     return _read_by_tasks(session_of(), work, cells, names, None if where is None else rendered(where))
 
 

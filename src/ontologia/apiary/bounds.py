@@ -1,0 +1,108 @@
+"""Between which values the columns of many cells lie, as arrays: a condition is tested on all cells at once.
+
+What was taken from the ledger's statistics is kept, column by column, as long as the version it is of: the next
+question does not look at fifty thousand cells again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ontologia.apiary.entries import Cell
+from ontologia.apiary.values import bound_value, partition_value
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Numbers = np.ndarray[Any, Any]
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Ends:
+    """One end of a column in every cell: values, and whether they are known."""
+
+    values: Numbers
+    known: Numbers
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Ends:
+        import numpy as np
+
+        found = np.empty(len(values), object)
+        found[:] = values
+        return cls(found, np.fromiter((value is not None for value in values), bool, len(values)))
+
+    def may(self, compare: Callable[[Any, Any], Any], value: Any) -> Numbers:
+        """Where a comparison holds, or cannot be made."""
+        answer = ~self.known
+        answer[self.known] = compare(self.values[self.known], value)
+        return answer
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A column in every cell. The number of nulls is `UNKNOWN` where nobody says."""
+
+    low: Ends
+    high: Ends
+    nulls: Numbers
+    rows: Numbers
+
+
+class CellBounds:
+    """The bounds of some cells, by column. Each is made when it is first asked for."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        import numpy as np
+
+        self._cells = cells
+        self._rows = np.fromiter((cell.rows for cell in cells), np.int64, len(cells))
+        self._known: dict[tuple[str, str], Bounds] = {}
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def of_partition(self, name: str, arrow: pa.DataType) -> Bounds:
+        """What the partition alone says."""
+        return self._kept("partition", name, lambda: self._partition(name, arrow))
+
+    def of_statistics(self, name: str, arrow: pa.DataType) -> Bounds:
+        """What the partition says, and where it does not, the statistics."""
+        return self._kept("statistics", name, lambda: self._statistics(name, arrow))
+
+    def _kept(self, kind: str, name: str, make: Callable[[], Bounds]) -> Bounds:
+        if (kind, name) not in self._known:
+            self._known[kind, name] = make()
+        return self._known[kind, name]
+
+    def _partition(self, name: str, arrow: pa.DataType) -> Bounds:
+        import numpy as np
+
+        texts = [cell.partition_values.get(name) for cell in self._cells]
+        values = {text: None if text is None else partition_value(text, arrow) for text in set(texts)}
+        ends = Ends.of([values[text] for text in texts])
+        return Bounds(ends, ends, np.where(ends.known, 0, UNKNOWN), self._rows)
+
+    def _statistics(self, name: str, arrow: pa.DataType) -> Bounds:
+        import numpy as np
+        import pyarrow as pa
+
+        partition = self.of_partition(name, arrow)
+        doubtful = pa.types.is_floating(arrow)  # other writers' bounds may come from comparisons with NaN
+        lows, highs = list(partition.low.values), list(partition.high.values)
+        nulls = partition.nulls.copy()
+        for place in np.flatnonzero(~partition.low.known).tolist():
+            cell = self._cells[place]
+            said = cell.stats.get(name)
+            if not isinstance(said, dict):
+                continue
+            count = said.get("null_count")
+            nulls[place] = count if isinstance(count, int) else UNKNOWN
+            if cell.exact or not doubtful:
+                lows[place], highs[place] = bound_value(said.get("min"), arrow), bound_value(said.get("max"), arrow)
+        return Bounds(Ends.of(lows), Ends.of(highs), nulls, self._rows)
