@@ -304,6 +304,46 @@ def test_a_key_is_looked_up_by_its_index(graph):
 # --- schema ---
 
 
+def test_a_query_by_key_says_what_the_same_question_in_other_words_says(local):
+    """The first goes by without DuckDB; `in` asks it."""
+    graph = Omnigraph.init(local, TYPES)
+    with graph.transaction() as tx:
+        tx.upsert([Person(name="a", age=1, place=[1.0, 2.0]), Person(name="it's", bio="x")])
+    with graph.transaction() as tx:
+        tx.upsert(Person(name="a", age=2))
+
+    def both(root, name, ask=lambda query: query):
+        found = [
+            ask(root.entities(Person).where(words)).collect()
+            for words in (Person.name == name, Person.name.in_([name]))
+        ]
+        plain = [[obj.model_dump() for obj in each] for each in found]
+        assert plain[0] == plain[1]
+        assert found[0].diagnostics == found[1].diagnostics
+        return plain[0]
+
+    assert both(graph.query(), "a")[0]["age"] == 2
+    assert both(graph.query(), "a", lambda query: query.as_of(2))[0]["place"] == [1.0, 2.0]
+    assert both(graph.query(), "it's")[0]["bio"] == "x"
+    assert both(graph.query(), "nobody") == both(graph.query(), "") == []
+    assert both(graph.query(), "a", lambda query: query.offset(1)) == []
+    assert both(graph.query(), "a", lambda query: query.limit(1).order_by(Person.age)) != []
+    with graph.transaction() as tx:
+        tx.upsert(Person(name="new", age=7))
+        tx.delete(Person, "a")
+        assert both(tx.query(), "new")[0]["age"] == 7
+        assert both(tx.query(), "a") == []
+
+
+def test_a_branch_that_went_since_is_said_to_be_gone(local):
+    graph = Omnigraph.init(local, TYPES)
+    graph.create_branch("review")
+    question = graph.query(branch="review").entities(Person)
+    graph.delete_branch("review")
+    with pytest.raises(BranchError, match="no branch 'review'"):
+        question.collect()
+
+
 def changed():
     class Person(Entity):
         name: Field[str] = Field(primary_key=True)
