@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ VALUES: list[tuple[list[Any], pa.DataType]] = [
     ([1, None, -(2**63), 2**63 - 1], pa.int64()),
     ([1.5, None, float("inf")], pa.float64()),
     ([True, None, False], pa.bool_()),
+    ([datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), None, datetime.max.replace(tzinfo=UTC)], arrays.INSTANT),
+    ([datetime(2020, 2, 3, 4, 5, 6, 7, timezone(timedelta(hours=-5)))], arrays.INSTANT),
     ([], pa.string()),
     ([None, None], pa.int64()),
 ]
@@ -68,3 +71,11 @@ def test_a_commit_imports_no_pandas(where: str, tmp_path: Any) -> None:
         [sys.executable, "-c", CHILD, where.format(tmp_path)], capture_output=True, text=True, check=False
     )
     assert ran.stdout == "False\n", ran.stderr
+
+
+@pytest.mark.parametrize("chunks", [[], [[]], [[1, 2, 3]], [[1], [], [2, 3]]])
+def test_whole_numbers_for_numpy_are_those_of_the_column(chunks: list[list[int]]) -> None:
+    for kind in (pa.int64(), pa.uint64()):
+        column = pa.chunked_array([pa.array(chunk, kind) for chunk in chunks], kind)
+        assert arrays.numpy_of(column).tolist() == column.to_pylist()
+        assert arrays.numpy_of(column.slice(1)).tolist() == column.slice(1).to_pylist()

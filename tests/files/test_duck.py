@@ -1,11 +1,19 @@
-"""DuckDB in process: what it leaves on disk."""
+"""DuckDB in process: what it leaves on disk, how many threads it has, and how values get into it."""
 
 from __future__ import annotations
 
+import math
+import os
 import stat
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
-from ontologia.files.duck import Duck
+import pytest
+
+from ontologia.files import duck as duck_module
+from ontologia.files.duck import Duck, execute
 
 
 def test_what_does_not_fit_into_memory_lies_where_only_its_owner_can_look_and_goes_with_the_store():
@@ -15,3 +23,67 @@ def test_what_does_not_fit_into_memory_lies_where_only_its_owner_can_look_and_go
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     duck.close()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(("memory", "threads"), [("64MB", 1), ("256MB", 2), ("1GB", 8), ("8GB", 16)])
+def test_there_are_as_many_threads_as_memory_feeds(memory, threads, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    duck = Duck(memory)
+    assert duck.table("SELECT current_setting('threads') AS n", {}).column("n").to_pylist() == [threads]
+    duck.close()
+
+
+VALUES = [0, -7, 2**31, -(2**63), 2**63 - 1, 2**70, 0.1, -0.0, 1e300, math.nan, math.inf, -math.inf, True, False, None]
+VALUES += ["", "it's", 'a "b" $c; --', "€ 😀 \n\t\\", "a\0b", b"bytes", datetime(2020, 1, 2, 3, 4, 5, 6, UTC), [1, 2]]
+
+
+def test_a_value_is_the_same_as_a_literal_and_as_a_parameter(monkeypatch):
+    sql = "SELECT typeof($a) AS t, CAST($a AS VARCHAR) AS text, $b AS b"
+    duck = Duck("64MB")
+    for value in VALUES:
+        given = {"a": value, "b": 1}
+        with monkeypatch.context() as patched:
+            patched.setattr(duck_module.sys, "modules", {**sys.modules, "pandas": None})
+            as_parameter = duck.table(sql, given).to_pydict()
+            patched.setattr(duck_module.sys, "modules", _without_pandas())
+            as_literal = duck.table(sql, given).to_pydict()
+        assert as_literal == as_parameter, repr(value)
+    duck.close()
+
+
+def _without_pandas():
+    return {name: module for name, module in sys.modules.items() if name != "pandas"}
+
+
+def test_a_name_of_a_parameter_is_quoted():
+    duck = Duck("64MB")
+    with duck.cursor() as cursor:
+        assert execute(cursor, "SELECT $p0, $window", {"p0": "x", "window": 3}).fetchall() == [("x", 3)]
+    duck.close()
+
+
+def test_neither_a_question_nor_a_commit_imports_pandas(tmp_path):
+    code = """
+import sys
+from datetime import UTC, datetime
+from ontologia import Entity, Field, Ontology
+from ontologia.engines.dispatch import initialize_storage
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+    size: Field[int] = 0
+    made: Field[datetime]
+
+initialize_storage(storage_uri=sys.argv[1])
+with Ontology(storage_uri=sys.argv[1], entity_types=[Thing]) as onto:
+    for step in range(3):
+        with onto.session() as session:
+            session.ensure(Thing(id=str(n), size=n + step, made=datetime(2020, 1, 2, tzinfo=UTC)) for n in range(5))
+    query = onto.query().entities(Thing)
+    assert query.where(Thing.id == "3").first().size == 5
+    assert query.where(Thing.size > 4, Thing.size < 6).count() == 1
+    assert query.order_by(Thing.size).limit(2).to_arrow().num_rows == 2
+    assert len(query.as_of(2).collect()) == 5
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, (tmp_path / "store").as_uri()], check=True)

@@ -7,14 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.documents import documents
-from ontologia.files.arrays import array_of, scalar_of
+from ontologia.files.arrays import array_of, empty_table, scalar_of
 from ontologia.files.data_files import KeySpan
 from ontologia.files.identity import sort_by_identity
 from ontologia.files.spools import Spool
-from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
+from ontologia.files.writing import LOOKUP_GROUP_ROWS, lookup_writer, write_rows
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeSchema, arrow_schema
 
 
@@ -28,17 +29,23 @@ class RowFile:
         self._commit_id = commit_id
         self._document = document
         self._schema = file_schema(layout.schema, document=document)
-        where = pa.PythonFile(sink, mode="w") if isinstance(sink, Spool) else sink
-        self._writer = parquet_writer(where, self._schema)
+        self._sink = sink
+        self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pa.Table) -> None:
         complete = self._complete(rows)
+        if self._writer is None:
+            self._writer = self._begun(complete)
         write_rows(self._writer, complete, LOOKUP_GROUP_ROWS)
         self.count += rows.num_rows
         self.keys = span_of(complete, self.layout.ref.identity[0], self.keys)
 
     def close(self) -> None:
-        self._writer.close()
+        (self._writer or self._begun(empty_table(self._schema))).close()
+
+    def _begun(self, first: pa.Table) -> pq.ParquetWriter:
+        where = pa.PythonFile(self._sink, mode="w") if isinstance(self._sink, Spool) else self._sink
+        return lookup_writer(where, self._schema, first)
 
     def _complete(self, rows: pa.Table) -> pa.Table:
         """The rows with commit, version and, in v1, type and document; in the order of their identity."""

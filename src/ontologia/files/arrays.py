@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 FEW = 20_000
+INSTANT = pa.timestamp("us", "UTC")
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -36,16 +39,29 @@ def numbers_of(values: npt.NDArray[np.int64] | Sequence[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
 
 
+def numpy_of(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Whole numbers, none of them null, for numpy: `column.to_numpy()`."""
+    chunks = [
+        np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), chunk.offset * 8)
+        for chunk in column.cast(pa.int64()).chunks
+        if len(chunk)
+    ]
+    return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+
+
 def empty_table(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
 def _made(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
-    """An array of texts, bytes, integers, floats or truths; None where they are something else."""
+    """An array of texts, bytes, instants, integers, floats or truths; None where they are something else."""
     if pa.types.is_string(kind) and all(value is None or type(value) is str for value in values):
         return _of_bytes([None if value is None else value.encode() for value in values], kind)
     if pa.types.is_binary(kind) and all(value is None or type(value) is bytes for value in values):
         return _of_bytes(values, kind)
+    if kind == INSTANT and all(value is None or _is_instant(value) for value in values):
+        instants = [value and (value - EPOCH) // MICROSECOND for value in values]
+        return array_of(instants, pa.int64()).view(kind)
     plain: Any = {pa.int64(): (int, np.int64), pa.float64(): (float, np.float64)}.get(kind)
     if plain is not None and all(value is None or type(value) is plain[0] for value in values):
         if plain[0] is int and any(value is not None and not -(2**63) <= value < 2**63 for value in values):
@@ -56,6 +72,10 @@ def _made(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
         bits = np.packbits(np.array([bool(value) for value in values], bool), bitorder="little")
         return pa.Array.from_buffers(kind, len(values), [_validity(values), pa.py_buffer(bits)])
     return None
+
+
+def _is_instant(value: Any) -> bool:
+    return type(value) is datetime and value.tzinfo is not None
 
 
 def _of_bytes(values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:

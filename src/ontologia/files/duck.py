@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,15 +14,18 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ontologia.errors import StorageBackendError
-from ontologia.files.quoting import literal_path, quote_name, quote_text
+from ontologia.files.quoting import exact_path, literal_path, quote_name, quote_text, quote_value
 
 BATCH_ROWS = 131_072
+SMALL_TABLE_BYTES = 1 << 20
 READ_OPTIONS = {"union_by_name": True, "hive_partitioning": False}
 """How files are read: columns by name, and none from the name of a folder such as `country=DE`."""
 AS_STORED = ", ".join(f"{name} = {str(value).lower()}" for name, value in READ_OPTIONS.items())
-MEMORY_PER_THREAD = 256_000_000 * 0.9
+MEMORY_PER_THREAD = 128_000_000 * 0.9
+"""A thread holds a row group, of 64 MB at most, and what it makes of it."""
 
 
 class Duck:
@@ -34,6 +38,7 @@ class Duck:
         self._lock = threading.Lock()
         self._active: set[duckdb.DuckDBPyConnection] = set()
         self._remote: dict[str, Mapping[str, str]] = {}
+        self._is_sealed = False
         self._spill: tempfile.TemporaryDirectory[str] | None = None
 
     @contextmanager
@@ -44,13 +49,25 @@ class Duck:
         try:
             for name, table in tables.items():
                 if table is not None:
-                    cursor.register(name, table)
+                    self._give(cursor, name, table)
             yield cursor
         except duckdb.Error as problem:
             raise StorageBackendError(_explained(problem), context={"operation": "query"}) from problem
         finally:
             self._active.discard(cursor)
             cursor.close()
+
+    def _give(self, cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+        """Give a table to a cursor. To read one of Arrow's, DuckDB imports `pyarrow.dataset`, and that pandas, which
+        takes longer than most questions: a small table goes by way of a file, in no more time."""
+        if self._is_sealed or table.nbytes > SMALL_TABLE_BYTES or "pyarrow.dataset" in sys.modules:
+            cursor.register(name, table)
+            return
+        assert self._spill is not None
+        with tempfile.NamedTemporaryFile(dir=self._spill.name, suffix=".parquet") as file:
+            pq.write_table(table, file.name, compression="none", use_dictionary=False, write_statistics=False)
+            source = quote_text(exact_path(file.name))
+            cursor.execute(f"CREATE TEMP TABLE {quote_name(name)} AS FROM read_parquet({source})")
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
@@ -89,6 +106,7 @@ class Duck:
             form for path in paths for form in (path, literal_path(path))
         )  # it checks pattern and file
         allowed = ", ".join(map(quote_text, both))
+        self._is_sealed = True
         connection.execute(f"SET allowed_paths = [{allowed}]")
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -101,7 +119,7 @@ class Duck:
     def table(self, sql: str, parameters: Mapping[str, Any], **tables: pa.Table | None) -> pa.Table:
         """The result of a statement. In batches: one that DuckDB holds whole counts against its memory limit."""
         with self.cursor(**tables) as cursor:
-            return cursor.execute(sql, dict(parameters)).to_arrow_reader(BATCH_ROWS).read_all()
+            return execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS).read_all()
 
     def close(self) -> None:
         with self._lock:
@@ -112,6 +130,18 @@ class Duck:
             if self._spill is not None:
                 self._spill.cleanup()
                 self._spill = None
+
+
+def execute(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+    """Run a statement. To bind a value, DuckDB imports pandas where that is installed, which takes longer than most
+    questions; a value that SQL can say is handed over that way."""
+    if "pandas" not in sys.modules and parameters:
+        literals = {name: quote_value(value) for name, value in parameters.items()}
+        if None not in literals.values():
+            cursor.execute(f"PREPARE asked AS {sql}")
+            given = ", ".join(f"{quote_name(name)} := {literal}" for name, literal in literals.items())
+            return cursor.execute(f"EXECUTE asked({given})")
+    return cursor.execute(sql, dict(parameters))
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

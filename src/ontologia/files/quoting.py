@@ -33,6 +33,23 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def quote_value(value: object) -> str | None:
+    """A value as a literal of DuckDB that has the type it would have as a parameter; None where there is none.
+
+    >>> quote_value(0.1), quote_value("it's"), quote_value(None)
+    ("CAST('0.1' AS DOUBLE)", "'it''s'", 'NULL')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "NULL", True: "true", False: "false"}[value]
+    if type(value) is int and -(2**63) < value < 2**63:
+        return str(value)
+    if type(value) is float:
+        return f"CAST('{value!r}' AS DOUBLE)"
+    if type(value) is str and "\0" not in value and not any("\ud800" <= mark <= "\udfff" for mark in value):
+        return quote_text(value)
+    return None
+
+
 def exact_path(path: str) -> str:
     """A path that means one file to DuckDB, which takes paths for patterns.
 

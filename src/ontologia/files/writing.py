@@ -11,14 +11,22 @@ import pyarrow.parquet as pq
 
 ROW_GROUP_ROWS = 131_072
 LOOKUP_GROUP_ROWS = 32_768
-"""In files where rows are looked up by their key: a row group is the least that can be read."""
+LOOKUP_PAGE_BYTES = 64 << 10
+"""In files where rows are looked up by their key: of the row group that has it the key is read whole, and of the other
+columns the page that the row is in."""
+PAGE_BYTES = 1 << 20
 ROW_GROUP_BYTES = 64 << 20
 SAMPLED_ROWS = 4096
 SAMPLED_RUNS = 64  # of rows that stand together: to pick rows one by one, Arrow would copy the whole column
 
 
 def parquet_writer(
-    sink: Any, schema: pa.Schema, *, compression: str = "zstd", dictionary: bool | list[str] = True
+    sink: Any,
+    schema: pa.Schema,
+    *,
+    compression: str = "zstd",
+    dictionary: bool | list[str] = True,
+    page_bytes: int = PAGE_BYTES,
 ) -> pq.ParquetWriter:
     """A writer with statistics on every column but floats, and with a dictionary for those columns that are named.
 
@@ -33,12 +41,18 @@ def parquet_writer(
         use_dictionary=dictionary,
         write_statistics=exact,
         write_page_checksum=True,
+        data_page_size=page_bytes,
     )
+
+
+def lookup_writer(sink: Any, schema: pa.Schema, first: pa.Table) -> pq.ParquetWriter:
+    """A writer of a file in which rows are looked up by their key; `first` are the first rows that go into it."""
+    return parquet_writer(sink, schema, dictionary=repeating_columns(first), page_bytes=LOOKUP_PAGE_BYTES)
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
     """The columns whose values come again, by a sample. A dictionary of values that do not is made in vain: it doubles
-    the time to write them, and the file gets no smaller."""
+    the time to write them, the file gets no smaller, and who looks for one value has to read them all."""
     if rows.num_rows <= SAMPLED_ROWS:
         return list(rows.column_names)
     run = SAMPLED_ROWS // SAMPLED_RUNS

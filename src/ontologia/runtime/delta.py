@@ -63,7 +63,11 @@ def _few(wanted: pa.Table, current: pa.Table, identity: Sequence[str]) -> pa.Tab
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+    """Rows to compare. Instants as numbers: to make an instant with a time zone, pyarrow imports pandas."""
+    import pyarrow as pa
+
+    columns = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns]
+    return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 def _is_same(left: Any, right: Any) -> bool:

@@ -28,7 +28,7 @@ from ontologia.files.identity import identity_key
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.files.reading import FileReader, reader_at, rows_between
 from ontologia.files.sorting import Sorter
-from ontologia.files.writing import LOOKUP_GROUP_ROWS, ROW_GROUP_ROWS, RowGroups, gather, parquet_writer, write_rows
+from ontologia.files.writing import LOOKUP_GROUP_ROWS, ROW_GROUP_ROWS, RowGroups, gather, lookup_writer, write_rows
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.objects import Location
 
@@ -218,5 +218,5 @@ class SnapshotFile:
 
     def _write(self, name: str, rows: pa.Table) -> None:
         if name not in self._writers:
-            self._writers[name] = parquet_writer(self._path(name), self._schema)
+            self._writers[name] = lookup_writer(self._path(name), self._schema, rows)
         write_rows(self._writers[name], rows, LOOKUP_GROUP_ROWS)

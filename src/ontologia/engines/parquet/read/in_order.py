@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
-from ontologia.files.arrays import numbers_of
+from ontologia.files.arrays import numbers_of, numpy_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import Duck
 from ontologia.files.footers import Footer
@@ -105,8 +105,7 @@ class InOrder:
         if not isinstance(self.rows, LayeredRows) or file.path not in self.rows.tail.superseded:
             return None
         table, _ = self.rows.tail.superseded[file.path]
-        places: npt.NDArray[np.int64] = self.duck.table(f"SELECT n FROM {table} ORDER BY n", {}).column(0).to_numpy()
-        return places
+        return numpy_of(self.duck.table(f"SELECT n FROM {table} ORDER BY n", {}).column(0))
 
     def _with_tail(self, rows: pa.Table, table: str, names: Sequence[str]) -> pa.Table:
         """Put the rows of small commits between the others."""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.read.wanted import PLACE, WantedKeys
+from ontologia.files.arrays import numpy_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, RowGroup
 from ontologia.files.identity import identity_key
@@ -67,4 +68,4 @@ def _within(parquet: pq.ParquetFile, group: RowGroup, wanted: WantedKeys) -> Fou
     if others:
         same = pc.is_in(identities, value_set=identity_key(likely.keys, wanted.identity))
         rows, identities = rows.filter(same), identities.filter(same)
-    return Found(rows.column(PLACE).to_numpy().astype(np.int64), identities) if rows.num_rows else None
+    return Found(numpy_of(rows.column(PLACE)), identities) if rows.num_rows else None
