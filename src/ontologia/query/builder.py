@@ -17,7 +17,7 @@ from ontologia.query.aggregates import max as max_of
 from ontologia.query.aggregates import min as min_of
 from ontologia.query.aggregates import sum as sum_of
 from ontologia.query.plan import Hop, Order, Plan, Search, Window, group_names
-from ontologia.query.results import Hydrator, Path, Result, attach_endpoints, place_ends
+from ontologia.query.results import Hydrator, Path, Result, attach_endpoints, collector_paused, place_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -419,15 +419,19 @@ class PathQuery(Query[Path]):
 
     def collect(self) -> Result[Path]:
         fetched = self._source.fetch(self._plan)
+        with collector_paused():
+            return self._paths(fetched)
+
+    def _paths(self, fetched: Fetched) -> Result[Path]:
         start: Hydrator[Any] = Hydrator.of(self._declaration.cls)
-        sources = start.objects(fetched.columns)
+        sources = start.shared(fetched.columns)
         position = start.end
         relations: list[list[Any]] = []
         entities: list[list[Any]] = []
         for step, there in self._steps:
             for declaration, found in ((step, relations), (there, entities)):
                 hydrator = Hydrator.of(declaration.cls, position)
-                found.append(hydrator.objects(fetched.columns))
+                found.append(hydrator.shared(fetched.columns))
                 position = hydrator.end
         before = sources
         for hop, over, to in zip(self._plan.hops, relations, entities, strict=True):
