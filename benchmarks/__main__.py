@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks import console, embedded, events, frames, graphs, growth, moving, objects, ordinary, page, spark
+from benchmarks import console, embedded, events, frames, graphs, growth, hops, moving, objects, ordinary, page, spark
 from benchmarks.growth import Growth
 from benchmarks.report import Case, Measured, facts, measure, save, show
 
@@ -17,6 +17,7 @@ Suite = Callable[[Path], Iterator[Case]]
 WHOLE: dict[str, Suite] = {
     "ordinary": partial(ordinary.questions, rows=3_000_000),
     "ordinary-commits": partial(ordinary.commits, rows=1_000_000),
+    **hops.SUITES,
     **objects.SUITES,
     **embedded.SUITES,
     **console.SUITES,
@@ -29,6 +30,7 @@ WHOLE: dict[str, Suite] = {
 QUICK: dict[str, Suite] = {
     "ordinary": partial(ordinary.questions, rows=200_000),
     "ordinary-commits": partial(ordinary.commits, rows=100_000),
+    **hops.SUITES,
 }
 BUDGET_S = {True: 300.0, False: 2_400.0}
 """How long a quick run and a whole one may take. What did not get its turn is named on the page."""

@@ -26,11 +26,14 @@ FLAT = 0.15
 RUNS = 15
 
 
+Takes = Literal["time", "requests", "files", "kB", "MiB"]
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """What one piece of work takes at several sizes, and the exponent it is to stay under.
 
-    It takes time, `requests` to the store or `MiB` of memory.
+    It takes time, `requests` to the store, `files` opened, `kB` written or `MiB` of memory.
     """
 
     name: str
@@ -39,7 +42,7 @@ class Growth:
     medians: list[float]
     spreads: list[tuple[float, float]]
     limit: float | None = FLAT
-    takes: Literal["time", "requests", "MiB"] = "time"
+    takes: Takes = "time"
 
     @property
     def exponent(self) -> float:
@@ -79,7 +82,7 @@ class Table:
         self,
         unit: str,
         limits: dict[str, float | None] | None = None,
-        takes: Literal["time", "requests", "MiB"] = "time",
+        takes: Takes = "time",
     ) -> None:
         self.unit = unit
         self.takes = takes
@@ -206,6 +209,44 @@ def commits_files(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
     yield from requests.growths()
 
 
+def commits_kept(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
+    """A store in files with the settings of everybody, which merges its small files itself.
+
+    The depths lie half-way between two merges: just after one, everything would look better than it mostly is.
+    """
+    table, files, written = Table("commits"), Table("commits", takes="files"), Table("commits", takes="kB")
+    row = next(iter(values(1)))
+    place = folder / "kept"
+    config = OntologiaConfig(cache_directory=str(folder / "cache"))
+    initialize_storage(storage_uri=place.as_uri(), config=config)
+    done = 0
+    for depth in depths:
+        with Ontology(storage_uri=place.as_uri(), config=config, entity_types=[Customer]) as onto:
+            for step in range(done, depth):
+                with onto.session() as session:
+                    session.ensure(Customer(**row | {"id": f"c{step * 7919 % 1_000_003:07d}", "balance": float(step)}))
+        done = depth
+
+        def first(ask: Callable[[Any], object]) -> None:
+            with Ontology(storage_uri=place.as_uri(), config=config, entity_types=[Customer]) as fresh:
+                ask(fresh.query().entities(Customer))
+
+        table.add("merged by itself: first count of a process", depth, timed(lambda: first(lambda q: q.count()), 3))
+        table.add(
+            "merged by itself: first key lookup of a process",
+            depth,
+            timed(lambda: first(lambda q: q.where(Customer.id == "c0007919").first()), 3),
+        )
+        index = place / "meta/indices/entities/Customer.json"
+        files.add("merged by itself: files", depth, [float(index.read_text().count('"path"'))])
+        last = next(place.glob(f"commits/{depth}-*"))
+        control = (index, place / "meta/head.json", *(file for file in last.rglob("*") if file.is_file()))
+        size = sum(file.stat().st_size for file in control)
+        written.add("merged by itself: written by one commit", depth, [size / 1_000])
+    for found in (table, files, written):
+        yield from found.growths()
+
+
 # --- memory ---
 
 
@@ -253,10 +294,12 @@ def _made(number: int) -> Any:
 def suites(folder: Path, *, quick: bool) -> Iterator[tuple[str, Callable[[], Iterator[Growth]]]]:
     """Every growth table, small or whole."""
     rows = (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000, 10_000_000)
-    commits = (10, 100, 300) if quick else (10, 100, 1_000, 10_000)
+    commits = (10, 100, 300) if quick else (10, 100, 1_000)
+    kept = (50, 350, 950) if quick else (50, 350, 950, 9_950)
     types = (1, 10, 30) if quick else (1, 10, 100)
     yield "growth-rows-sqlite", lambda: rows_sqlite(folder, rows)
     yield "growth-rows-files", lambda: rows_files(folder, rows)
     yield "growth-memory", lambda: memory_files(folder, rows)
     yield "growth-commits", lambda: commits_files(folder, commits)
+    yield "growth-commits-merged", lambda: commits_kept(folder, kept)
     yield "growth-types", lambda: types_files(folder, types)
