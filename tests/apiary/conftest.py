@@ -1,5 +1,5 @@
 """Apiaries for the tests of this folder. A test that looks at files asks for `root` and runs in a directory; every other
-one runs in a directory and on a real S3 server."""
+one runs in a directory and on a real S3 server. What says nothing about stores runs there with the slow ones."""
 
 import uuid
 
@@ -7,12 +7,16 @@ import pytest
 
 from support.frames import apiary, sensors
 
-STORES = [pytest.param("file", id="file"), pytest.param("s3", id="s3", marks=pytest.mark.s3)]
+FILE = pytest.param("file", id="file")
+ON_A_BUCKET = ("test_care", "test_faults", "test_ledger", "test_model", "test_queries", "test_registry", "test_s3")
 
 
 def pytest_generate_tests(metafunc):
-    if "store" in metafunc.fixturenames:
-        metafunc.parametrize("store", STORES[:1] if "root" in metafunc.fixturenames else STORES)
+    if "store" not in metafunc.fixturenames:
+        return
+    repeats = metafunc.module.__name__.rpartition(".")[2] not in ON_A_BUCKET
+    s3 = pytest.param("s3", id="s3", marks=[pytest.mark.s3] + [pytest.mark.slow] * repeats)
+    metafunc.parametrize("store", [FILE] if "root" in metafunc.fixturenames else [FILE, s3])
 
 
 @pytest.fixture

@@ -50,6 +50,14 @@ def test_a_temperature_has_a_word(temperature, word):
     assert regulation(temperature) == word
 
 
+def test_an_apiary_says_what_it_is(ap, root):
+    assert repr(ap).startswith(f"Apiary('test', '{ap.node.objects.uri}'), a node with 2 bees, ")
+    frame = sensors(ap)
+    ap.shutdown()
+    assert repr(ap).endswith("not started")
+    assert "is not started" in frame._repr_html_()
+
+
 def test_memory_is_measured_and_not_made_up(ap):
     total = psutil.virtual_memory().total
     measured = Capacity.measured()

@@ -120,7 +120,7 @@ def test_a_null_in_a_column_that_must_not_be_null_is_an_error(frame):
 
 
 def test_a_null_in_a_partition_column_is_an_error(frame, root):
-    with pytest.raises(FrameSchemaError, match="partitioned by 'region', and 1 rows have null"):
+    with pytest.raises(FrameSchemaError, match="partitioned by 'region', and 1 row has null"):
         frame.write(pa.table({"region": ["north", None], "id": [1, 2]}))
     assert (frame.version, list(root.rglob("*.parquet"))) == (0, [])
 

@@ -1,11 +1,28 @@
-"""Graphs on a directory, and on a real S3 server."""
+"""Graphs on a directory, and on a real S3 server; there, what says nothing about stores runs with the slow ones."""
 
 import pytest
 
 from support.graph_shop import new_graph
 
+REPEATED = (
+    "test_documents",
+    "test_loads",
+    "test_merges",
+    "test_omnigraph",
+    "test_schema",
+    "test_shares",
+    "test_unique",
+)
 
-@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.s3)])
+
+def pytest_generate_tests(metafunc):
+    if "root" in metafunc.fixturenames:
+        repeats = metafunc.module.__name__.rpartition(".")[2] in REPEATED
+        s3 = pytest.param("s3", marks=[pytest.mark.s3] + [pytest.mark.slow] * repeats)
+        metafunc.parametrize("root", ["file", s3], indirect=True)
+
+
+@pytest.fixture
 def root(request, tmp_path):
     """The URI of a place where there is no graph yet."""
     return f"file://{tmp_path}/graph" if request.param == "file" else request.getfixturevalue("s3_prefix")

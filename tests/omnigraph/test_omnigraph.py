@@ -344,6 +344,22 @@ def test_a_branch_that_went_since_is_said_to_be_gone(local):
         question.collect()
 
 
+def test_a_graph_shows_its_types_and_how_many_rows_they_have(local):
+    graph = Omnigraph.init(local, TYPES)
+    with graph.transaction() as tx:
+        tx.upsert([Person(name="a"), Person(name="b")])
+    assert repr(graph) == repr(graph.snapshot())
+    assert repr(graph).startswith(f"Graph {local}, branch main, commit {graph.commits()[0].graph_commit_id}\n")
+    assert "node:Person: 2 rows" in repr(graph)
+    assert "<td>node:Person</td><td>2</td>" in graph._repr_html_()
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(local):
+    graph = Omnigraph.init(local, TYPES)
+    with pytest.raises(ValidationError, match="no file /nowhere"):
+        graph.load("/nowhere/people.jsonl", "append")
+
+
 def changed():
     class Person(Entity):
         name: Field[str] = Field(primary_key=True)

@@ -117,6 +117,16 @@ class Apiary:
     def __exit__(self, *problem: object) -> None:
         self.shutdown()
 
+    def __repr__(self) -> str:
+        if self._node is None:
+            return f"Apiary({self.name!r}, {self.location.uri!r}), not started"
+        temperature = self._node.load().temperature
+        bees = self._node.capacity.cores
+        return (
+            f"Apiary({self.name!r}, {self._node.objects.uri!r}), a node with {bees} bees, "
+            f"{regulation(temperature)} at {temperature:.2f}"
+        )
+
     @property
     def node(self) -> Node:
         """This process as a node. Only while started."""

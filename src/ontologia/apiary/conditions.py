@@ -148,4 +148,5 @@ def declared_columns(tree: Expr, schema: FrameSchema) -> Expr:
 
 
 def _first_line(problem: Exception) -> str:
-    return str(problem).partition("\n")[0].split(". Line ")[0]
+    first = str(problem).partition("\n")[0].split(". Line ")[0]
+    return "something is missing at its end" if first.startswith("Required keyword") else first

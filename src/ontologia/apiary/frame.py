@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
 from ontologia.apiary import compaction, merging, rewriting, scan, vacuum, writing
@@ -174,7 +175,10 @@ class Frame:
             return f"Frame({str(self.name)!r}): {problem}"
 
     def _repr_html_(self) -> str:
-        return past.described_html(self._node, self.name, self._snapshot())
+        try:
+            return past.described_html(self._node, self.name, self._snapshot())
+        except OntologiaError:
+            return f"<div>{escape(repr(self))}</div>"
 
     def _snapshot(self, version: int | None = None) -> Snapshot:
         return self._node.ledger(self.name).snapshot(version)

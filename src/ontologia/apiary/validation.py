@@ -54,9 +54,10 @@ def conformed(table: pa.Table, schema: FrameSchema, partition_by: Sequence[str],
 def _check_nulls(table: pa.Table, schema: FrameSchema, partition_by: Sequence[str], frame: str) -> None:
     for name in partition_by:
         if table.column(name).null_count:
+            count = table.column(name).null_count
             raise FrameSchemaError(
-                f"{frame} is partitioned by {name!r}, and {table.column(name).null_count:,} rows have null there: "
-                "give them a value, such as 'unknown'"
+                f"{frame} is partitioned by {name!r}, and {count:,} {'row has' if count == 1 else 'rows have'} null "
+                "there: give a value, such as 'unknown'"
             )
     for field in schema.fields:
         if not field.nullable and table.column(field.name).null_count:

@@ -198,7 +198,8 @@ def show(run: Run, frame: FrameArgument, storage: Storage = None) -> None:
 
     def draw(face: Face) -> None:
         plain = {name: value for name, value in facts.items() if name not in ("columns", "history")}
-        face.pairs(plain | {"bytes": size(facts["bytes"])})
+        sizes = {name: size(facts[name]) for name in ("bytes", "smallest_cell", "largest_cell")}
+        face.pairs(plain | sizes | {"partition_by": ", ".join(facts["partition_by"]) or "(none)"})
         face.table(["column", "type", "null"], [[c["name"], c["type"], c["nullable"]] for c in facts["columns"]])
         _draw_changes(face, facts["history"])
 

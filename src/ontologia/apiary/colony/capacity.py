@@ -49,7 +49,7 @@ class Usage:
 
 
 class Gauge:
-    """Measures usage. The first reading of a processor is since the gauge was made."""
+    """Measures usage. The processor is measured since the last reading, and for a moment if that was just now."""
 
     def __init__(self, capacity: Capacity) -> None:
         import psutil
@@ -57,15 +57,19 @@ class Gauge:
         self.capacity = capacity
         self._process = psutil.Process()
         self._measured: tuple[float, float] | None = None
+        self._cpu_read_at = time.monotonic()
         psutil.cpu_percent(None)
 
     def read(self) -> Usage:
         import psutil
 
+        recent = time.monotonic() - self._cpu_read_at < MEASURED_EVERY_S
+        busy = psutil.cpu_percent(MEASURED_EVERY_S if recent else None)
+        self._cpu_read_at = time.monotonic()
         return Usage(
             memory_pressure=self.memory_pressure(),
             process_bytes=int(self._process.memory_info().rss),
-            machine_cpu=psutil.cpu_percent(None) / 100,
+            machine_cpu=busy / 100,
             load_average=os.getloadavg()[0],
         )
 

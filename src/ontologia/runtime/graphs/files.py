@@ -21,6 +21,8 @@ Types = Mapping[Any, Declaration]  #: by kind and name
 def read_lines(path: Path, types: Types) -> Iterator[Declared]:
     """The objects of a file. Every line that does not fit is named."""
     problems: list[str] = []
+    if not path.is_file():
+        raise ValidationError(f"there is no file {path}: a load takes a file of JSON lines, as export() writes them")
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

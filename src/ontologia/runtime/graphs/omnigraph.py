@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.omnigraph.engine import GraphEngine
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of
-from ontologia.errors import ValidationError
+from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, TypeRef
 from ontologia.objects import Location
 from ontologia.omnigraph import branches, cleanup, history, maintenance, merge
@@ -48,6 +49,22 @@ class GraphSnapshot:
         self.branch = manifest.branch
         self.version = manifest.version
         self.commit = manifest.head
+
+    def __repr__(self) -> str:
+        return "\n".join([self._heading, *(f"  {name}: {rows:,} rows" for name, rows in self._sizes)])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{rows:,}</td></tr>" for name, rows in self._sizes)
+        return f"<div>{escape(self._heading)}<table><tr><th>type</th><th>rows</th></tr>{rows}</table></div>"
+
+    @property
+    def _heading(self) -> str:
+        commit = "no commit" if self.commit is None else f"commit {self.commit.graph_commit_id}"
+        return f"Graph {self._graph.objects.uri}, branch {self.branch}, {commit}"
+
+    @property
+    def _sizes(self) -> list[tuple[str, int]]:
+        return [(key, pin.rows) for key, pin in sorted(self._manifest.pins.items())]
 
     @cached_property
     def _engine(self) -> GraphEngine:
@@ -107,6 +124,18 @@ class Omnigraph:
             if declaration is None:
                 raise TypeError(f"{cls!r} is not a class derived from Entity or Relation")
             self.declarations[declaration.ref] = declaration
+
+    def __repr__(self) -> str:
+        try:
+            return repr(self.snapshot())
+        except OntologiaError as problem:
+            return f"Graph {self._graph.objects.uri}: {problem}"
+
+    def _repr_html_(self) -> str:
+        try:
+            return self.snapshot()._repr_html_()
+        except OntologiaError:
+            return f"<div>{escape(repr(self))}</div>"
 
     @classmethod
     def init(
