@@ -54,6 +54,9 @@ def test_a_graph_is_made_and_looked_at(onto):
 
 
 def test_a_branch_is_made_changed_compared_merged_and_deleted(onto, filled):
+    assert onto("branch", "create", "review", "--dry-run") == {"branch": "review", "from": "main", "made": False}
+    assert [it["name"] for it in onto("branch", "list")["branches"]] == ["main"]
+    assert "no commit, branch or tag" in onto("branch", "create", "review", "--from", "x", "--dry-run", code=1)
     onto("branch", "create", "review")
     put(filled, {PERSON: people(a=5, c=3)}, {PERSON: ["b"]}, branch="review")
     assert onto("diff", "main", "review")["stats"] == {

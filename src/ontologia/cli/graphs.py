@@ -89,13 +89,16 @@ def create(
     source: Annotated[
         str, typer.Option("--from", metavar="REF", help="A branch, tag or commit; main by default.")
     ] = "main",
+    dry_run: DryRun = False,
 ) -> None:
     """Make a branch. Nothing is copied: tables fork when the branch first writes to them."""
-    from ontologia.omnigraph.branches import create_branch
+    from ontologia.omnigraph.branches import check_new_branch, create_branch
 
-    made = create_branch(_graph(run, writes=True), name, source)
-    facts = {"branch": made, "from": source}
-    run.output.show(facts, lambda face: face.line(f"made branch {made} from {source}", "good"))
+    graph = _graph(run, writes=not dry_run)
+    made = check_new_branch(graph, name, source)[0] if dry_run else create_branch(graph, name, source)
+    facts = {"branch": made, "from": source, "made": not dry_run}
+    said = f"{'would make' if dry_run else 'made'} branch {made} from {source}"
+    run.output.show(facts, lambda face: face.line(said, "good"))
 
 
 def list_(run: Run) -> None:

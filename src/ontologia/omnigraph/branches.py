@@ -25,7 +25,10 @@ from ontologia.omnigraph.names import (
 from ontologia.omnigraph.snapshots import resolve, tags_of
 
 if TYPE_CHECKING:
+    from lance import LanceDataset
+
     from ontologia.omnigraph.graph import Graph
+    from ontologia.omnigraph.manifest import Manifest
 
 TAG = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _log = logging.getLogger(__name__)
@@ -57,19 +60,27 @@ def list_branches(graph: Graph) -> list[Branch]:
     return found
 
 
+def check_new_branch(
+    graph: Graph, name: str, source: str = MAIN, main: LanceDataset | None = None
+) -> tuple[str, Manifest]:
+    """Refuse a name that is taken or cannot be one, and a source that is not there. The name, trimmed, and the state
+    that the branch starts from."""
+    known = graph.datasets.branch_names(MANIFEST)
+    name = check_branch_name(name, known)
+    if source == MAIN:
+        return name, graph.publisher.manifest_in(main or graph.datasets.open(MANIFEST), MAIN)
+    if source in known and source != SCHEMA_APPLY_LOCK:
+        return name, graph.publisher.manifest(source)
+    return name, resolve(graph, source)
+
+
 def create_branch(graph: Graph, name: str, source: str = MAIN) -> str:
     """Fork `__manifest` (the authority), then the commit graph. Nothing is copied, and no table is touched."""
     graph.check_writable()
     with graph.leases.hold(CONTROL):
         datasets = graph.datasets
         manifest = datasets.open(MANIFEST)
-        known = datasets.branch_names(MANIFEST)
-        name = check_branch_name(name, known)
-        is_branch = source == MAIN or (source in known and source != SCHEMA_APPLY_LOCK)
-        if source == MAIN:
-            origin = graph.publisher.manifest_in(manifest, MAIN)
-        else:
-            origin = graph.publisher.manifest(source) if is_branch else resolve(graph, source)
+        name, origin = check_new_branch(graph, name, source, manifest)
         parent = stored_branch(origin.branch)
         graph.step("branch manifest", name)
         datasets.make_branch(manifest, MANIFEST, name, parent, origin.version)
