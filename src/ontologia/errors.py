@@ -86,6 +86,22 @@ class DropRefusedError(OntologiaError):
     code = "drop_refused"
 
 
+class ErasureRefusedError(OntologiaError):
+    """An erasure that would leave relations to what is gone, or whose token is stale. Nothing was erased."""
+
+    code = "erasure_refused"
+
+
+class ErasureIncompleteError(OntologiaError):
+    """An erasure was done, and its verification found an erased identity all the same. `traces` says where."""
+
+    code = "erasure_incomplete"
+
+    def __init__(self, message: str, traces: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.traces = list(traces)
+
+
 class ImportConflictError(OntologiaError):
     """The store is not as the import demands: an identity exists, or is missing, or the head moved. Nothing written."""
 

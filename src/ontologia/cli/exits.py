@@ -24,6 +24,8 @@ BY_CODE = {
     "import_conflict": CONFLICT,
     "merge_conflict": CONFLICT,
     "drop_refused": REFUSED,
+    "erasure_refused": REFUSED,
+    "erasure_incomplete": STORAGE,
     "migration_discards": REFUSED,
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ontologia.engines.care import Workers
+    from ontologia.engines.erasure import Found, Trace, Wanted
     from ontologia.engines.history import Declared, History
     from ontologia.engines.shares import Share
     from ontologia.engines.staging import Staging
@@ -248,6 +249,34 @@ class Engine(ABC):
         raise ValidationError(
             f"{self.location.uri}: a graph numbers its commits by itself, so that they cannot be copied as they are; "
             "onto export and onto import move its state"
+        )
+
+    # --- erasure, where an engine can ---
+
+    def find_identities(self, wanted: Sequence[Wanted]) -> list[Found]:
+        """How much of each type is meant, in all commits."""
+        raise self._cannot_erase()
+
+    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+        """Take every version of these identities away, and note in a commit that it was done. Its number."""
+        raise self._cannot_erase()
+
+    def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
+        """Whether an erasure was cut off after its commit."""
+        raise self._cannot_erase()
+
+    def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
+        """Do what is left of one that was cut off, without another commit."""
+        raise self._cannot_erase()
+
+    def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
+        """Every place that still has one of these identities, by reading all there is."""
+        raise self._cannot_erase()
+
+    def _cannot_erase(self) -> ValidationError:
+        return ValidationError(
+            f"{self.location.uri}: only SQLite files and buckets of this release can erase; a graph keeps old versions "
+            "until onto cleanup, and a store of 0.3 is read-only"
         )
 
     @abstractmethod

@@ -130,6 +130,10 @@ class FileCache:
         """Whether a whole copy is here now. Planners ask this to send work where the files are."""
         return objects.local_path(key) is not None or self._find(_name(objects, key), None, touch=False) is not None
 
+    def files(self) -> list[Path]:
+        """All copies that are here, of any store."""
+        return sorted(entry.path for entry in self._entries())
+
     def used_bytes(self) -> int:
         return sum(entry.size for entry in self._entries())
 

@@ -9,10 +9,11 @@ from typing import Any, Self
 from ontologia.config import OntologiaConfig
 from ontologia.engines.catalog import user_metadata
 from ontologia.engines.repository import Repository
-from ontologia.model import Declaration, Entity, Relation, TypeRef, TypeSchema
+from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema
 from ontologia.query.builder import QueryRoot
-from ontologia.runtime import drop, migration
+from ontologia.runtime import drop, erasure, migration
 from ontologia.runtime.drop import DropPreview
+from ontologia.runtime.erasure import ErasurePreview, ErasureReport
 from ontologia.runtime.migration import MigrationCheck, MigrationPreview, MigrationResult
 from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
@@ -122,6 +123,23 @@ class Store:
             self.repository, entities, relations, cascade_relations=cascade_relations, purge_history=purge_history
         )
         return plan if dry_run else drop.apply(self.repository, plan, token)
+
+    def erase(
+        self,
+        type_name: str | type[Declared],
+        *keys: Any,
+        reason: str,
+        cascade: bool = False,
+        dry_run: bool = True,
+        token: str | None = None,
+    ) -> ErasurePreview | ErasureReport:
+        """Preview erasing identities with all their versions, or erase them with the preview's token.
+
+        A relation's key is a tuple of its ends and, where it has one, its instance key. Relations to an erased entity
+        must go as well: `cascade`.
+        """
+        plan = erasure.preview(self.engine, type_name, keys, reason=reason, cascade=cascade)
+        return plan if dry_run else erasure.apply(self.engine, plan, token)
 
     # --- life ---
 

@@ -18,8 +18,9 @@ from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, 
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry, changed_rows_sql
 from ontologia.engines.duck import DuckEngine
+from ontologia.engines.erasure import Found, Trace, Wanted
 from ontologia.engines.leased_locks import LeasedLocks
-from ontologia.engines.parquet import paths
+from ontologia.engines.parquet import erasure, paths
 from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
 from ontologia.engines.parquet.history import ParquetHistory
 from ontologia.engines.parquet.log.coverage import cover, entry_of
@@ -74,8 +75,8 @@ class ParquetEngine(DuckEngine):
         super().__init__(Location(objects.uri, config or OntologiaConfig()))
         self.objects = objects
         self.reader = FileReader(objects, self.duck, self.config)
-        self._forget()
-        self.log = Log(objects, self.reader.cache, self._forget, head_path)
+        self.forget_files()
+        self.log = Log(objects, self.reader.cache, self.forget_files, head_path)
         self.files = FilesOfTypes(self.log)
         self.lease = Lease(
             objects,
@@ -97,7 +98,7 @@ class ParquetEngine(DuckEngine):
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
         self.lease.likely_there = self.opened_at.commit_id > 0
 
-    def _forget(self) -> None:
+    def forget_files(self) -> None:
         """Begin without what was remembered of files: names of snapshots come again in a store laid out anew."""
         self.tails = Tails(self.duck, self.reader)
         self.lookup = Lookup(self.reader)
@@ -460,6 +461,24 @@ class ParquetEngine(DuckEngine):
     def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> VacuumReport:
         """Delete orphan attempts, replaced snapshots and expired locks. A preview unless `apply` is set."""
         return vacuum.vacuum(self, older_than_s, apply=apply)
+
+    # --- erasure ---
+
+    def find_identities(self, wanted: Sequence[Wanted]) -> list[Found]:
+        return erasure.find(self, wanted)
+
+    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+        return erasure.erase(self, wanted, metadata)
+
+    def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
+        return erasure.is_pending(self, wanted)
+
+    def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
+        with self.locked():
+            erasure.delete_unnamed(self, wanted)
+
+    def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
+        return erasure.traces(self, wanted)
 
     # --- about the store ---
 

@@ -21,7 +21,8 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import WRITE_LOCK, Engine, Transaction
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
-from ontologia.engines.sqlite import control
+from ontologia.engines.erasure import Found, Trace, Wanted
+from ontologia.engines.sqlite import control, erasure
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.history import SqliteHistory
@@ -168,6 +169,11 @@ class SqliteEngine(Engine):
     @abstractmethod
     def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         """The latest rows of a type, by the schema version they were written under."""
+
+    @abstractmethod
+    def places_of(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """The tables that have rows of a type, of any version: their names, and conditions with their values before
+        any others."""
 
     @abstractmethod
     def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None: ...
@@ -340,6 +346,23 @@ class SqliteEngine(Engine):
     def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
         with self.connections.use() as connection:
             return control.release_lock(connection, name, owner_id)
+
+    # --- erasure ---
+
+    def find_identities(self, wanted: Sequence[Wanted]) -> list[Found]:
+        return erasure.find(self, wanted)
+
+    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+        return erasure.erase(self, wanted, metadata)
+
+    def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
+        return erasure.is_pending(self)
+
+    def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
+        erasure.clean(self)
+
+    def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
+        return erasure.traces(self, wanted)
 
     def event_place(self) -> Connections:
         return self.connections

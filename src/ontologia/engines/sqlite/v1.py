@@ -134,6 +134,9 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
                 columns[column.physical] = pa.array(column_values, column.arrow_type)
             yield version, pa.table(columns)
 
+    def places_of(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        yield f"{ref.kind}_history", f"{ref.kind}_type = ? AND ", (ref.name,)
+
     def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None:
         if purge:
             connection.execute(f"DELETE FROM {ref.kind}_history WHERE {ref.kind}_type = ?", (ref.name,))

@@ -115,6 +115,10 @@ CREATE TABLE type_layout_catalog (
         plan = Plan(ref, {ref: layout.schema}, stored=True)
         yield layout.schema_version_id, self.table(plan)
 
+    def places_of(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        for table in self._tables_of(connection, ref):
+            yield quoted(table), "", ()
+
     def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None:
         names = self._tables_of(connection, ref)
         connection.execute(

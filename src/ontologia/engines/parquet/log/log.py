@@ -85,12 +85,16 @@ class Log:
 
     def _forget(self, store_id: str | None) -> None:
         """Somebody laid this prefix out anew: what was remembered is of a store that is gone."""
+        self.forget()
+        self._store_id = self.objects.store_id = store_id
+        self._on_new_store()
+
+    def forget(self) -> None:
+        """Read everything anew."""
         with self._lock:
             self._manifests.clear()
             self._catalogs = {}
             self.indices = {}
-            self._store_id = self.objects.store_id = store_id
-        self._on_new_store()
 
     def manifest(self, path: str) -> Manifest:
         with self._lock:

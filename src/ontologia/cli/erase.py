@@ -1,0 +1,110 @@
+"""`onto erase`: identities go, with every version of them, and the log says that they did."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import Apply, Token
+from ontologia.cli.output import Face, counted
+from ontologia.cli.run import Run, command
+
+if TYPE_CHECKING:
+    from ontologia.runtime.erasure import ErasurePreview, ErasureReport
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "erase", example="onto erase Customer c1 --reason 'article 17' --db onto.db")(erase)
+
+
+def erase(
+    run: Run,
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The type of what is to go.")],
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help='Its keys; of relations as JSON: \'["ann", "bob"]\'.')
+    ],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why. The log keeps it; name nobody.", show_default=False)
+    ],
+    cascade: Annotated[bool, typer.Option("--cascade", help="Relations to what is erased go as well.")] = False,
+    apply: Apply = False,
+    token: Token = None,
+) -> None:
+    """Erase identities with all their versions: rows, snapshots, free pages, caches. A preview with a token first."""
+    from ontologia.runtime import erasure
+
+    if apply and token is None:
+        raise UsageError("--apply needs --token: the preview, without --apply, prints it")
+    with run.store() as store:
+        known = {version.ref.kind for version in store.engine.schema_versions() if version.ref.name == type_name}
+        wanted = [_relation_key(key) for key in keys] if known == {"relation"} else list(keys)
+        with run.output.progress("searching"):
+            plan = erasure.preview(store.engine, type_name, wanted, reason=reason, cascade=cascade)
+        if not apply:
+            _show_preview(run, plan)
+            return
+        run.echo_target()
+        with run.output.progress("erasing"):
+            report = erasure.apply(store.engine, plan, token)
+    _show_report(run, report)
+
+
+def _relation_key(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UsageError(f'a relation is named by its ends as JSON, as in \'["ann", "bob"]\', not {text!r}') from None
+
+
+def _facts(found: Any) -> list[dict[str, Any]]:
+    return [
+        {"kind": item.ref.kind, "name": item.ref.name, "identities": item.identities, "rows": item.rows}
+        for item in found
+    ]
+
+
+def _draw_found(face: Face, found: Any) -> None:
+    rows = [[item.ref.name, item.ref.kind, item.identities, item.rows] for item in found if item.rows]
+    if rows:
+        face.table(["type", "kind", "identities", "versions"], rows)
+
+
+def _show_preview(run: Run, plan: ErasurePreview) -> None:
+    facts = {"applied": False, "types": _facts(plan.found), "rows": plan.rows, "pending": plan.pending}
+
+    def draw(face: Face) -> None:
+        _draw_found(face, plan.found)
+        face.line(f"{counted(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
+        if plan.pending:
+            face.line("an erasure was cut off: its rows are gone, bytes of them are left", "warning")
+        face.line(f"token: {plan.token}")
+
+    run.output.show({**facts, "token": plan.token}, draw)
+    run.output.say(f"to erase: the same command with --apply --token {plan.token}")
+
+
+def _show_report(run: Run, report: ErasureReport) -> None:
+    facts = {
+        "applied": True,
+        "types": _facts(report.found),
+        "rows": report.rows,
+        "commit_id": report.commit_id,
+        "receipt": report.receipt,
+        "mentions": [trace.place for trace in report.mentions],
+    }
+
+    def draw(face: Face) -> None:
+        _draw_found(face, report.found)
+        told = "" if report.commit_id is None else f", as commit {report.commit_id} says"
+        face.line(f"erased {counted(report.rows, 'version')}{told}; all that is left was read", "good")
+        for trace in report.mentions:
+            face.line(f"the key is still mentioned in {trace.place}", "warning")
+        if report.receipt is not None:
+            face.line(f"receipt: {report.receipt}")
+
+    run.output.show(facts, draw)
+    if report.receipt is not None:
+        run.output.say("keep the receipt: with the keys it proves what was erased, and it is stored nowhere")

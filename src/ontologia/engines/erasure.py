@@ -1,0 +1,101 @@
+"""Identities to be erased, and what is left of them: the words that the engines' erasures share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.model import TypeRef
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ERASURE = "erasure"
+"""The kind of the commit that says that one took place."""
+SHORTEST_SEARCHED = 5
+"""In bytes: shorter keys are found everywhere by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to go of one type: identities; of a relation also all rows with one of these ends."""
+
+    ref: TypeRef
+    identities: frozenset[tuple[str, ...]] = frozenset()
+    left: frozenset[str] = frozenset()
+    right: frozenset[str] = frozenset()
+
+    @property
+    def columns(self) -> list[tuple[str, frozenset[str]]]:
+        """Columns and values: a row that has one of them is meant. Single identities of relations are beside this."""
+        if self.ref.kind == "entity":
+            return [("entity_key", frozenset(key for (key,) in self.identities))]
+        return [("left_key", self.left), ("right_key", self.right)]
+
+    @property
+    def rows_by_identity(self) -> frozenset[tuple[str, ...]]:
+        """Single identities of relations."""
+        return self.identities if self.ref.kind == "relation" else frozenset()
+
+    def mask(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Which rows are meant. They have the columns of the identity."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found: Any = pa.chunked_array([pa.array([False] * rows.num_rows, pa.bool_())])
+        for name, values in self.columns:
+            found = pc.or_(found, pc.is_in(rows.column(name), pa.array(sorted(values), pa.string())))
+        if self.rows_by_identity:
+            texts = zip(*(rows.column(name).to_pylist() for name in self.ref.identity), strict=True)
+            exact = pa.array([identity in self.rows_by_identity for identity in texts], pa.bool_())
+            found = pc.or_(found, pa.chunked_array([exact]))
+        return found
+
+    @property
+    def needles(self) -> frozenset[str]:
+        """The keys by which what is left is found."""
+        keys = frozenset(key for (key,) in self.identities) if self.ref.kind == "entity" else frozenset()
+        return keys | self.left | self.right
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How much of one type is meant: identities, and versions of them in all commits."""
+
+    ref: TypeRef
+    identities: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A place where an erased key still is. A `row` must not be there; a `mention` is text that somebody wrote."""
+
+    kind: str
+    place: str
+
+
+def needles_of(wanted: Iterable[Wanted]) -> list[str]:
+    return sorted({key for item in wanted for key in item.needles})
+
+
+def as_bytes(needles: Sequence[str]) -> list[bytes]:
+    """What is searched for in raw bytes."""
+    return [data for data in (key.encode() for key in needles) if len(data) >= SHORTEST_SEARCHED]
+
+
+def is_in_file(path: Path, needles: Sequence[bytes], *, chunk: int = 1 << 20) -> bool:
+    """Whether a file has one of these texts in its bytes."""
+    if not needles:
+        return False
+    overlap = max(map(len, needles)) - 1
+    with path.open("rb") as file:
+        before = b""
+        while data := file.read(chunk):
+            window = before + data
+            if any(needle in window for needle in needles):
+                return True
+            before = window[-overlap:] if overlap else b""
+    return False

@@ -1,0 +1,393 @@
+"""Erasing identities from a bucket, whose files and manifests never change: what had them is replaced, and deleted.
+
+In this order, under the write lease, so that readers find the other rows at every point and a kill loses nothing:
+
+1. Every file that has the identities is written anew without them, under another name.
+2. Indices name the new files. From here on no reader, compaction or migration takes a row from the old ones.
+3. Manifests from the oldest commit concerned up to the head are written anew, each with its new parent, and after them
+   that of the commit that says that an erasure took place.
+4. The head is swapped; whoever prepared a commit on the old one has lost.
+5. What nothing names any more and has the identities is deleted, here and in the cache of this machine.
+
+Done again after it was cut off, it finds what is left by reading it, whatever step it came to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.engines.erasure import Found, Trace, Wanted, as_bytes, needles_of
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.log.log import HeadVersion
+from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, Manifest
+from ontologia.engines.parquet.write.accelerators import write_index
+from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.files.data_files import DataFile, KeySpan
+from ontologia.files.json_objects import encode, now
+from ontologia.files.spools import Spool
+from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
+from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.objects import Committed, ObjectNotFound, conditional_put
+
+if TYPE_CHECKING:
+    from ontologia.engines.parquet.engine import ParquetEngine
+
+Replaced = Mapping[str, DataFile | None]
+"""Files by their old path: what stands for them now, None where no row is left."""
+
+
+def find(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Found]:
+    """How much of each type is meant, in the files of commits and in snapshots."""
+    head = engine.log.head().head
+    found = []
+    for item in wanted:
+        versions: set[tuple[Any, ...]] = set()
+        for file in _files_of(engine, head, item.ref).values():
+            for rows in _meant(engine, file, item):
+                versions |= set(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        found.append(Found(item.ref, len({version[:-1] for version in versions}), len(versions)))
+    return found
+
+
+def _files_of(engine: ParquetEngine, head: Head, ref: TypeRef) -> dict[str, DataFile]:
+    """Every file that a commit or the index names for a type, by path."""
+    if ref in engine.log.schemas(head).purged:
+        return {}
+    found: dict[str, DataFile] = {}
+    for _, manifest in engine.log.chain(head):
+        file = manifest.file_of(ref)
+        if file is not None:
+            found |= {part.path: part for part in _data_files(file)}
+    for entry in engine.log.index(ref).index.entries:
+        found |= {part.path: part for part in entry.files}
+    # A vacuum may have taken files of commits whose rows are in a snapshot.
+    there = {info.key for folder in (paths.COMMITS, paths.SNAPSHOTS) for info in engine.objects.list(folder)}
+    return {path: file for path, file in found.items() if path in there}
+
+
+def _data_files(file: CommitFile) -> tuple[DataFile, ...]:
+    return file.parts or (DataFile(file.path, file.size, file.row_count, file.content_sha256, file.keys),)
+
+
+def _meant(engine: ParquetEngine, file: DataFile, wanted: Wanted) -> Iterator[pa.Table]:
+    """Identity and commit of the rows of a file that are meant."""
+    if file.keys is not None and not _may_have(file.keys, wanted):
+        return
+    names = [*wanted.ref.identity, COMMIT_ID]
+    with engine.reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+        for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=names, use_threads=False):
+            rows = pa.Table.from_batches([batch]).select(names)
+            meant = rows.filter(wanted.mask(rows))
+            if meant.num_rows:
+                yield meant
+
+
+def _may_have(span: KeySpan, wanted: Wanted) -> bool:
+    """Whether the first column of the identity, between these keys, may have one that is meant."""
+    if wanted.right:
+        return True
+    first = {key for name, keys in wanted.columns for key in keys if name != "right_key"}
+    first |= {identity[0] for identity in wanted.rows_by_identity}
+    return any(span.low <= key <= span.high for key in first)
+
+
+# --- taking away ---
+
+
+def erase(engine: ParquetEngine, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+    """All steps. Gives the commit that says so."""
+    _check_alone(engine)
+    with engine.locked() as lease:
+        found = engine.log.head()
+        replaced = _replace_files(engine, found.head, wanted)
+        _replace_in_indices(engine, found.head, wanted, replaced)
+        lease.guard()
+        head = _swap_chain(engine, found, replaced, metadata)
+        _forget(engine)
+        delete_unnamed(engine, wanted)
+    return head.commit_id
+
+
+def _check_alone(engine: ParquetEngine) -> None:
+    if engine.objects.exists(paths.COPY):
+        raise ValidationError(f"{engine.objects.uri} is on its way to v2: finish that first, with onto copy --in-place")
+
+
+def _replace_files(engine: ParquetEngine, head: Head, wanted: Sequence[Wanted]) -> dict[str, DataFile | None]:
+    """Step 1."""
+    attempt = secrets.token_hex(4)
+    replaced: dict[str, DataFile | None] = {}
+    for item in wanted:
+        for path, file in _files_of(engine, head, item.ref).items():
+            if next(_meant(engine, file, item), None) is not None:
+                replaced[path] = _written_anew(engine, file, _renamed(path, attempt), item)
+    return replaced
+
+
+def _renamed(path: str, attempt: str) -> str:
+    """Another name for an object, where its kind belongs."""
+    found = paths.attempt_of(path)
+    if found is None:
+        return paths.another(path, attempt)
+    commit_id, folder = found
+    return paths.attempt(commit_id, attempt) + path.removeprefix(folder)
+
+
+def _written_anew(engine: ParquetEngine, file: DataFile, path: str, wanted: Wanted) -> DataFile | None:
+    """A file without the rows that are meant; None where none is left."""
+    spool = Spool()
+    count = in_force = 0
+    span: KeySpan | None = None
+    key = wanted.ref.identity[0]
+    try:
+        with engine.reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+            settled = SUPERSEDED_BY in parquet.schema_arrow.names
+            with parquet_writer(pa.PythonFile(spool, mode="w"), parquet.schema_arrow) as writer:
+                for number in range(parquet.num_row_groups):
+                    rows = parquet.read_row_group(number, use_threads=False)
+                    rows = rows.filter(pc.invert(wanted.mask(rows)))
+                    if not rows.num_rows:
+                        continue
+                    write_rows(writer, rows, LOOKUP_GROUP_ROWS)
+                    count += rows.num_rows
+                    in_force += rows.column(SUPERSEDED_BY).null_count if settled else 0
+                    bounds = pc.min_max(rows.column(key)).as_py()
+                    span = KeySpan(bounds["min"], bounds["max"]).joined(span)
+        if not count:
+            return None
+        digest = spool.complete()
+        spool.put(engine.objects, path)
+        counted = in_force if file.rows_in_force is not None else None
+        return replace(
+            file,
+            path=path,
+            size=spool.size,
+            row_count=count,
+            content_sha256=digest,
+            keys=None if file.keys is None else span,
+            rows_in_force=counted,
+        )
+    finally:
+        spool.discard()
+
+
+def _replace_in_indices(engine: ParquetEngine, head: Head, wanted: Sequence[Wanted], replaced: Replaced) -> None:
+    """Step 2. An index is replaced in the version that was read, as by every writer."""
+    schemas = engine.log.schemas(head)
+    for item in wanted:
+        found = engine.log.index(item.ref)
+        entries = [new for entry in found.index.entries if (new := _entry_anew(entry, replaced)) is not None]
+        if found.etag is not None and entries != list(found.index.entries):
+            write_index(engine, item.ref, found, replace(found.index, entries=tuple(entries)), schemas)
+
+
+def _entry_anew(entry: IndexEntry, replaced: Replaced) -> IndexEntry | None:
+    if not any(file.path in replaced for file in entry.files):
+        return entry
+    files = _files_anew(entry.files, replaced)
+    if not files:
+        return None
+    if not entry.parts:
+        (file,) = files
+        return replace(
+            entry,
+            path=file.path,
+            size=file.size,
+            row_count=file.row_count,
+            content_sha256=file.content_sha256,
+            own_keys=file.keys,
+            rows_in_force=file.rows_in_force,
+        )
+    return replace(entry, parts=files, size=_total(files, "size"), row_count=_total(files, "row_count"))
+
+
+def _files_anew(files: Sequence[DataFile], replaced: Replaced) -> tuple[DataFile, ...]:
+    new = (replaced.get(file.path, file) for file in files)
+    return tuple(file for file in new if file is not None)
+
+
+def _total(files: Sequence[DataFile], name: str) -> int:
+    return sum(getattr(file, name) or 0 for file in files)
+
+
+def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, metadata: Mapping[str, Any]) -> Head:
+    """Steps 3 and 4."""
+    attempt = secrets.token_hex(4)
+    chain = list(engine.log.chain(found.head))
+    changed = [place for place, (_, manifest) in enumerate(chain) if _has_any(manifest, replaced)]
+    moved: dict[str, str] = {}
+    writes: dict[str, bytes | Spool] = {}
+    for path, manifest in reversed(chain[: changed[-1] + 1] if changed else []):
+        parent = manifest.parent_manifest_path
+        files = [new for file in manifest.files if (new := _commit_file_anew(file, replaced)) is not None]
+        anew = replace(manifest, files=files, parent_manifest_path=moved.get(parent or "", parent))
+        moved[path] = _renamed(path, attempt)
+        writes[moved[path]] = encode(anew.body())
+    before = replace(
+        found.head,
+        manifest_path=moved.get(found.head.manifest_path or "", found.head.manifest_path),
+        schema_manifest_path=moved.get(found.head.schema_manifest_path or "", found.head.schema_manifest_path),
+    )
+    commit_id = found.head.commit_id + 1
+    last = Manifest(commit_id, before.commit_id, before.manifest_path, now(), engine.runtime_id, metadata, [])
+    path = paths.manifest(paths.attempt(commit_id, attempt))
+    writes[path] = encode(last.body())
+    engine.put_all(writes)
+    engine.lease.guard()
+    head = replace(
+        before,
+        commit_id=commit_id,
+        manifest_path=path,
+        updated_at=now(),
+        runtime_id=engine.runtime_id,
+        commit_sha256=hashlib.sha256(encode(last.body())).hexdigest(),
+    )
+    outcome = conditional_put(
+        engine.objects,
+        paths.HEAD,
+        head.body(),
+        etag=found.etag,
+        buried=lambda winner: Head.read(winner).manifest_path == head.manifest_path,
+    )
+    if not isinstance(outcome, Committed):
+        raise ConcurrentWriteError(f"{engine.objects.uri}: somebody else committed meanwhile; preview and erase again")
+    schemas = engine.log.schemas(head)
+    engine.after_swap(before, head, last, schemas, schemas, {})
+    return head
+
+
+def _has_any(manifest: Manifest, replaced: Replaced) -> bool:
+    return any(part.path in replaced for file in manifest.files for part in _data_files(file))
+
+
+def _commit_file_anew(file: CommitFile, replaced: Replaced) -> CommitFile | None:
+    if not any(part.path in replaced for part in _data_files(file)):
+        return file
+    files = _files_anew(_data_files(file), replaced)
+    if not files:
+        return None
+    if file.parts:
+        return replace(file, parts=files, row_count=_total(files, "row_count"), size=_total(files, "size"))
+    (only,) = files
+    return replace(
+        file,
+        path=only.path,
+        row_count=only.row_count or 0,
+        size=only.size,
+        content_sha256=only.content_sha256 or "",
+        keys=only.keys,
+    )
+
+
+def _forget(engine: ParquetEngine) -> None:
+    """Nothing of what was read may be used again."""
+    engine.log.forget()
+    engine.forget_files()
+
+
+# --- what is left ---
+
+
+def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
+    """Step 5: objects that nothing names and that have the identities, and copies in the cache of this machine."""
+    head = engine.log.head().head
+    named = _named(engine, head)
+    gone = [info.key for info in engine.objects.list() if info.key not in named and _is_ours(info.key)]
+    engine.objects.delete_many([key for key in gone if _has_identity(engine.objects.get(key).data, key, wanted)])
+    for path in engine.reader.cache.files():
+        if _has_identity(path.read_bytes(), path.name, wanted):
+            path.unlink(missing_ok=True)
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith((paths.COMMITS, paths.SNAPSHOTS, paths.STAGING))
+
+
+def _named(engine: ParquetEngine, head: Head) -> set[str]:
+    """Every object that a reader can come to."""
+    found: set[str] = set()
+    for path, manifest in engine.log.chain(head):
+        found |= {path, *(part.path for file in manifest.files for part in _data_files(file))}
+    for ref in {version.ref for version in engine.log.schemas(head).versions}:
+        found |= {file.path for entry in engine.log.index(ref).index.entries for file in entry.files}
+    return found
+
+
+def _has_identity(data: bytes, name: str, wanted: Sequence[Wanted]) -> bool:
+    """Whether an object has one of the identities: in the columns of a data file, or as the bound of one in a manifest
+    or an index."""
+    if name.endswith(".parquet"):
+        return _has_rows(data, wanted)
+    if not name.endswith(".json"):
+        return False
+    try:
+        return _has_bound(json.loads(data), set(needles_of(wanted)))
+    except ValueError:
+        return False
+
+
+def _has_rows(data: bytes, wanted: Sequence[Wanted]) -> bool:
+    try:
+        parquet = pq.ParquetFile(io.BytesIO(data))
+    except pa.ArrowInvalid:  # cut short by who wrote it
+        return any(needle in data for needle in as_bytes(needles_of(wanted)))
+    names = set(parquet.schema_arrow.names)
+    for item in wanted:
+        if not names >= set(item.ref.identity):
+            continue
+        for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=list(item.ref.identity), use_threads=False):
+            rows = pa.Table.from_batches([batch])
+            if pc.any(item.mask(rows)).as_py():
+                return True
+    return False
+
+
+def _has_bound(body: Any, needles: set[str]) -> bool:
+    if isinstance(body, dict):
+        if body.get("min_key") in needles or body.get("max_key") in needles:
+            return True
+        return any(_has_bound(value, needles) for value in body.values())
+    return isinstance(body, list) and any(_has_bound(value, needles) for value in body)
+
+
+def is_pending(engine: ParquetEngine, wanted: Sequence[Wanted]) -> bool:
+    """Whether something that nothing names has the identities still."""
+    named = _named(engine, engine.log.head().head)
+    return any(
+        _has_identity(engine.objects.get(info.key).data, info.key, wanted)
+        for info in engine.objects.list()
+        if info.key not in named and _is_ours(info.key)
+    )
+
+
+def traces(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
+    """Every object of the prefix, and every file of the cache, that still has one of the keys."""
+    found = [Trace("row", str(item.ref)) for item in find(engine, wanted) if item.rows]
+    needles = needles_of(wanted)
+    tokens = [*as_bytes(needles), *(json.dumps(key, ensure_ascii=False).encode() for key in needles)]
+
+    def look(name: str, place: str, data: bytes) -> None:
+        if _has_identity(data, name, wanted):
+            found.append(Trace("row", place))
+        elif any(token in data for token in tokens):
+            found.append(Trace("mention", place))
+
+    for info in engine.objects.list():
+        try:
+            look(info.key, engine.objects.url(info.key), engine.objects.get(info.key).data)
+        except ObjectNotFound:
+            continue
+    for path in engine.reader.cache.files():
+        look(path.name, str(path), path.read_bytes())
+    return found

@@ -1,0 +1,142 @@
+"""Erasing identities from a SQLite file: rows, then every page that was ever written with them.
+
+`secure_delete` overwrites what a deletion frees, a checkpoint empties the log, and VACUUM writes the file anew without
+free pages. A note in the file says that this is still to be done, until it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.catalog import Commit
+from ontologia.engines.erasure import ERASURE, Found, Trace, Wanted, as_bytes, is_in_file, needles_of
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.control import quoted
+from ontologia.errors import StorageBackendError
+from ontologia.model import COMMIT_ID, instant_text
+
+if TYPE_CHECKING:
+    from ontologia.engines.sqlite.connections import Connection
+    from ontologia.engines.sqlite.engine import SqliteEngine
+
+KEYS_AT_ONCE = 500
+
+
+def find(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Found]:
+    """How much of each type is meant."""
+    with engine.connections.snapshot(), engine.connections.use() as connection:
+        return [_found(engine, connection, item) for item in wanted]
+
+
+def _found(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> Found:
+    versions: set[tuple[Any, ...]] = set()
+    names = ", ".join((*wanted.ref.identity, COMMIT_ID))
+    for table, where, values in _conditions(engine, connection, wanted):
+        versions |= set(connection.execute(f"SELECT {names} FROM {table} WHERE {where}", values))
+    return Found(wanted.ref, len({version[:-1] for version in versions}), len(versions))
+
+
+def _conditions(
+    engine: SqliteEngine, connection: Connection, wanted: Wanted
+) -> Iterator[tuple[str, str, Sequence[Any]]]:
+    """Where rows that are meant lie: tables, and what to ask of them, so many values at once."""
+    same = " AND ".join(f"{name} = ?" for name in wanted.ref.identity)
+    for table, of_type, fixed in engine.places_of(connection, wanted.ref):
+        for name, keys in wanted.columns:
+            ordered = sorted(keys)
+            for start in range(0, len(ordered), KEYS_AT_ONCE):
+                some = ordered[start : start + KEYS_AT_ONCE]
+                yield table, f"{of_type}{name} IN ({', '.join('?' for _ in some)})", (*fixed, *some)
+        for identity in sorted(wanted.rows_by_identity):
+            yield table, f"{of_type}{same}", (*fixed, *identity)
+
+
+def is_pending(engine: SqliteEngine) -> bool:
+    """Whether an erasure took rows away and was cut off before their bytes were gone."""
+    with engine.connections.use() as connection:
+        return control.noted(connection, ERASURE) is not None
+
+
+def erase(engine: SqliteEngine, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+    """Take the rows away and note it in the log; then the bytes. The commit it is noted in."""
+    with engine.connections.use() as connection:
+        connection.execute("PRAGMA secure_delete = ON")
+    with engine.change() as connection:
+        for item in wanted:
+            for table, where, values in list(_conditions(engine, connection, item)):
+                connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+        commit_id = control.head(connection) + 1
+        control.add_commit(connection, Commit(commit_id, instant_text(control.now()), engine.runtime_id, metadata))
+        control.note(connection, ERASURE, str(commit_id))
+    clean(engine)
+    return commit_id
+
+
+def clean(engine: SqliteEngine) -> None:
+    """Leave no page that had a row which is gone: in the log, among the free ones, or staged beside the file."""
+    engine.connections.let_go()
+    shutil.rmtree(Path(f"{engine.location.uri}.staging/spool"), ignore_errors=True)
+    with engine.connections.use() as connection:
+        try:
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("VACUUM")
+            _empty_log(connection, engine.path)
+            connection.execute("BEGIN IMMEDIATE")
+            control.note(connection, ERASURE, None)
+            connection.execute("COMMIT")
+            _empty_log(connection, engine.path)
+        except sqlite3.OperationalError as problem:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise _in_use(engine.path) from problem
+
+
+def _empty_log(connection: sqlite3.Connection, path: str) -> None:
+    busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise _in_use(path)
+
+
+def _in_use(path: str) -> StorageBackendError:
+    return StorageBackendError(
+        f"{path}: the rows are gone, but somebody reads the file, so that its log still has their bytes: erase again, "
+        "with a new preview, when nobody does",
+        context={"operation": "erase", "path": path},
+    )
+
+
+def traces(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Trace]:
+    """Every place in the file, its log and what is staged beside it that still has one of the keys."""
+    needles = needles_of(wanted)
+    found: list[Trace] = [Trace("row", str(item.ref)) for item in find(engine, wanted) if item.rows]
+    with engine.connections.use() as connection:
+        for table in sorted(_tables(connection)):
+            if _mentions(connection, table, needles):
+                found.append(Trace("mention", f"table {table}"))
+    raw = as_bytes(needles)
+    place = Path(engine.location.uri)
+    for path in (place, *(Path(f"{place}{suffix}") for suffix in ("-wal", "-journal"))):
+        if path.exists() and is_in_file(path, raw):
+            found.append(Trace("mention", str(path)))
+    staged = Path(f"{place}.staging")
+    beside = (path for path in sorted(staged.rglob("*")) if path.is_file())
+    return found + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+
+def _mentions(connection: sqlite3.Connection, table: str, needles: Sequence[str]) -> bool:
+    """Whether some value of a table is one of the keys, or has it as a value inside its JSON."""
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})")]
+    for key in needles:
+        same = " OR ".join(f"{quoted(name)} = :key OR instr({quoted(name)}, :token)" for name in columns)
+        values = {"key": key, "token": f'"{key}"'}
+        if connection.execute(f"SELECT 1 FROM {quoted(table)} WHERE {same} LIMIT 1", values).fetchone():
+            return True
+    return False

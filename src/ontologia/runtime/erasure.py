@@ -1,0 +1,175 @@
+"""Erasing identities: every version of them, wherever it lies; what privacy law asks for (`docs/erasure.md`).
+
+The log keeps that an erasure took place: who, when, why, and how many rows of which types. It has no key, and no hash
+of one that could be guessed: it has a hash over the identities and a secret that only the report tells, so that whoever
+has that receipt can prove what was erased, and nobody else can find out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import SchemaVersion
+from ontologia.engines.erasure import ERASURE, Found, Trace, Wanted
+from ontologia.errors import ErasureIncompleteError, ErasureRefusedError, ValidationError
+from ontologia.model import Declared, TypeRef, canonical_json, key_text
+
+
+@dataclass(frozen=True, slots=True)
+class ErasurePreview:
+    """What would be erased. The token binds it to this state of the store.
+
+    `pending` says that an erasure was cut off: its rows are gone, and bytes of them are not.
+    """
+
+    token: str
+    reason: str
+    found: list[Found]
+    pending: bool = False
+    wanted: list[Wanted] = field(default_factory=list, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport:
+    """What was erased, and what a reading of all that is left found.
+
+    `mentions` are places where the text of a key still is without being a row of it: notes of commits, events, fields
+    of others. `receipt` proves later, with the identities, that this commit erased them; it is stored nowhere.
+    """
+
+    commit_id: int | None
+    found: list[Found]
+    receipt: str | None
+    mentions: list[Trace] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.found)
+
+
+def preview(
+    engine: Engine, type_name: str | type[Declared], keys: Sequence[Any], *, reason: str, cascade: bool
+) -> ErasurePreview:
+    """Find what must go, or refuse."""
+    if not keys:
+        raise ValidationError("an erasure needs at least one key")
+    if not reason.strip():
+        raise ValidationError("an erasure needs a reason, which the log keeps")
+    versions = engine.schema_versions()
+    ref = _named(versions, type_name)
+    wanted = _wanted(engine, versions, ref, keys)
+    found = engine.find_identities(wanted)
+    touched = [item for item in found if item.ref.kind == "relation" and item.rows and item.ref != ref]
+    if touched and not cascade:
+        told = ", ".join(f"{item.ref.name} ({item.rows:,} versions)" for item in touched)
+        raise ErasureRefusedError(f"{told} have an end that would be erased: erase them as well, with cascade")
+    content = [engine.catalog().head, reason, [str(item) for item in found], sorted(map(_told, wanted))]
+    token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    return ErasurePreview(token, reason, found, engine.has_pending_erasure(wanted), wanted)
+
+
+def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureReport:
+    """Erase what was previewed, and read everything that is left."""
+    if token != plan.token:
+        raise ErasureRefusedError("the token does not belong to this erasure on this state: preview it again")
+    commit_id, receipt = None, None
+    if plan.rows:
+        receipt = secrets.token_hex(16)
+        commit_id = engine.erase(plan.wanted, _noted(plan, receipt))
+    elif plan.pending:
+        engine.finish_erasure(plan.wanted)
+    traces = engine.traces_of(plan.wanted)
+    left = [trace for trace in traces if trace.kind == "row"]
+    if left:
+        places = ", ".join(trace.place for trace in left[:5])
+        raise ErasureIncompleteError(f"rows of what was erased are still in {places}: preview and erase again", left)
+    return ErasureReport(commit_id, plan.found, receipt, traces)
+
+
+def proves(receipt: str, wanted: Sequence[Wanted], metadata: dict[str, Any]) -> bool:
+    """Whether a receipt belongs to an erasure of these identities, by the notes of its commit."""
+    return hmac.compare_digest(_sealed(receipt, wanted), str(metadata.get("receipt_sha256")))
+
+
+def _noted(plan: ErasurePreview, receipt: str) -> dict[str, Any]:
+    """What the commit says."""
+    return {
+        "kind": ERASURE,
+        "reason": plan.reason,
+        "erased": [
+            {"type_kind": item.ref.kind, "type_name": item.ref.name, "identities": item.identities, "rows": item.rows}
+            for item in plan.found
+            if item.rows
+        ],
+        "receipt_sha256": _sealed(receipt, plan.wanted),
+    }
+
+
+def _sealed(receipt: str, wanted: Sequence[Wanted]) -> str:
+    content = canonical_json(sorted(map(_told, wanted)))
+    return hmac.new(receipt.encode(), content.encode(), hashlib.sha256).hexdigest()
+
+
+def _told(wanted: Wanted) -> str:
+    parts = [sorted(map(list, wanted.identities)), sorted(wanted.left), sorted(wanted.right)]
+    return canonical_json([str(wanted.ref), *parts])
+
+
+def _named(versions: Sequence[SchemaVersion], type_name: str | type[Declared]) -> TypeRef:
+    """The type that is meant; one that was dropped without its history has rows, too."""
+    if not isinstance(type_name, str):
+        return type_name.__declaration__.ref
+    found = sorted({version.ref for version in versions if version.ref.name == type_name})
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValidationError(f"{type_name!r} is an entity and a relation here: name the class")
+    known = ", ".join(sorted({version.ref.name for version in versions})) or "no types yet"
+    raise ValidationError(f"{type_name} is not in this store; it has {known}")
+
+
+def _wanted(engine: Engine, versions: Sequence[SchemaVersion], ref: TypeRef, keys: Sequence[Any]) -> list[Wanted]:
+    """What must go: these identities, under all names the type has had, and relations to them."""
+    names = _earlier_names(engine, ref)
+    if ref.kind == "relation":
+        identities = frozenset(_relation_identity(key) for key in keys)
+        return [Wanted(TypeRef("relation", name), identities) for name in sorted(names)]
+    texts = frozenset(map(key_text, keys))
+    found = [Wanted(TypeRef("entity", name), frozenset((text,) for text in texts)) for name in sorted(names)]
+    ends: dict[TypeRef, tuple[bool, bool]] = {}
+    for version in versions:
+        left, right = version.schema.left in names, version.schema.right in names
+        if version.ref.kind == "relation" and (left or right):
+            before = ends.get(version.ref, (False, False))
+            ends[version.ref] = (left or before[0], right or before[1])
+    none: frozenset[str] = frozenset()
+    for relation, (left, right) in sorted(ends.items()):
+        found.append(Wanted(relation, left=texts if left else none, right=texts if right else none))
+    return found
+
+
+def _earlier_names(engine: Engine, ref: TypeRef) -> set[str]:
+    """What a type is called, and was before migrations that gave it another name."""
+    names = {ref.name}
+    for commit in engine.walk():
+        for item in commit.metadata.get("migrated_types") or ():
+            if item.get("type_kind") == ref.kind and item.get("type_name") in names and "renamed_from" in item:
+                names.add(item["renamed_from"])
+    return names
+
+
+def _relation_identity(key: Any) -> tuple[str, ...]:
+    if isinstance(key, str) or not isinstance(key, Sequence) or len(key) not in (2, 3):
+        raise ValidationError(f"a relation is named by its ends and instance key, as in ('ann', 'bob'), not {key!r}")
+    left, right, *instance = map(key_text, key)
+    return (left, right, instance[0] if instance else "")

@@ -1,0 +1,343 @@
+"""Erased identities are nowhere: not in rows, not in free pages, logs, snapshots, indices or caches."""
+
+import itertools
+import os
+import shutil
+import signal
+import zlib
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ontologia import (
+    Entity,
+    ErasureRefusedError,
+    Field,
+    OntologiaConfig,
+    Ontology,
+    Relation,
+    Session,
+    StorageBackendError,
+    ValidationError,
+    initialize_storage,
+)
+from ontologia.engines.parquet import paths
+from ontologia.engines.sqlite.connections import Connections
+from ontologia.objects import Location, requests
+from ontologia.runtime import erasure
+from ontologia.testing.stores import SimulatedCrash
+
+ENGINES = ["sqlite/v1", "sqlite/v2", "s3/v1", "s3/v2"]
+ANN = "ann-7f3a9c51e2"
+"""Who wants to be forgotten. Her values are as easy to find as she is."""
+SECRETS = [ANN, "Ann-Secretson-one", "Ann-Secretson-two"]
+
+
+class Person(Entity):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str] = Field(index=True)
+
+
+class PersonWithMail(Entity, name="Person"):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str] = Field(index=True)
+    mail: Field[str | None] = None
+
+
+class Knows(Relation[Person, Person]):
+    since: Field[int] = 0
+
+
+def target_of(name: str, folder: Path) -> str:
+    where = str(folder / "onto.db") if name.startswith("sqlite") else (folder / "store").as_uri()
+    initialize_storage(where, engine_version=name[-2:])
+    return where
+
+
+def filled(name: str, folder: Path, *, related: bool = False, config: OntologiaConfig | None = None) -> str:
+    """Ann and others in several commits and two schema versions; in a bucket compacted halfway."""
+    where = target_of(name, folder)
+    settings = config or OntologiaConfig(auto_compact="never")
+    with Session(where, entity_types=[Person], relation_types=[Knows], config=settings) as session:
+        session.ensure([Person(id=ANN, name="Ann-Secretson-one"), Person(id="bob", name="Bob")])
+        session.commit()
+        session.ensure([Person(id="zoe", name="Zoe"), Person(id="bob", name="Bobby")])
+        if related:
+            session.ensure([Knows(left_key=ANN, right_key="bob"), Knows(left_key="bob", right_key=ANN)])
+        session.ensure(Knows(left_key="bob", right_key="zoe", since=1))
+        session.commit()
+        if name.startswith("s3"):
+            session.repository.compact(apply=True)
+        session.ensure(Person(id=ANN, name="Ann-Secretson-two"))
+        session.commit()
+    with Ontology(where, entity_types=[PersonWithMail], config=settings) as onto:
+        onto.migrate(dry_run=False, force=True)
+    return where
+
+
+def erase(where: str, *, cascade: bool = False, config: OntologiaConfig | None = None, key: str = ANN):
+    with Ontology(where, config=config) as onto:
+        plan = onto.erase("Person", key, reason="article 17", cascade=cascade)
+        return onto.erase("Person", key, reason="article 17", cascade=cascade, dry_run=False, token=plan.token)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    """Every file, as it lies there, and what its columns say where it is Parquet."""
+    found = {}
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        if path.suffix == ".parquet":
+            columns = pq.read_table(path).to_pydict().values()
+            data += repr(list(columns)).encode() + str(pq.read_metadata(path).to_dict()).encode()
+        found[str(path)] = data
+    return found
+
+
+def places_with(folder: Path, *texts: str) -> list[str]:
+    return [place for place, data in bytes_of(folder).items() if any(text.encode() in data for text in texts)]
+
+
+def others(where: str) -> list:
+    """What every commit and every window says of everybody else."""
+    with Ontology(where, entity_types=[PersonWithMail], relation_types=[Knows]) as onto:
+        people = onto.query().entities(PersonWithMail)
+        head = onto.repository.get_head_commit_id()
+        windows = [people, people.with_history(), people.history_since(3), *(people.as_of(n) for n in range(1, 5))]
+        rows = [[(p.meta().commit_id, p.id, p.name) for p in window.collect() if p.id != ANN] for window in windows]
+        changes = [
+            [item for item in onto.list_commit_changes(number) if ANN not in item.values()]
+            for number in range(1, min(head, 4) + 1)
+        ]
+        table = onto.query().relations(Knows).with_history().to_arrow()
+        ends = list(zip(table["left_key"].to_pylist(), table["right_key"].to_pylist(), strict=True))
+        log = onto.list_commits(None)[-4:]
+        return [rows, changes, [pair for pair in ends if ANN not in pair], log]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_erased_identity_is_nowhere_and_everybody_else_is_as_before(name, tmp_path):
+    where = filled(name, tmp_path, related=True)
+    before = others(where)
+    assert places_with(tmp_path, *SECRETS)
+    with Ontology(where) as onto, pytest.raises(ErasureRefusedError, match=r"Knows \(2 versions\) have an end"):
+        onto.erase("Person", ANN, reason="article 17")
+    report = erase(where, cascade=True)
+    assert [(item.ref.name, item.identities, item.rows) for item in report.found] == [
+        ("Person", 1, 3),
+        ("Knows", 2, 2),
+    ]
+    assert report.mentions == []
+    assert places_with(tmp_path, *SECRETS) == []
+    assert others(where) == before
+    with Ontology(where) as onto:
+        commit = onto.get_commit(report.commit_id)
+        assert report.commit_id == 5
+        assert (commit["metadata"]["kind"], commit["metadata"]["reason"]) == ("erasure", "article 17")
+        assert erasure.proves(
+            report.receipt,
+            erasure.preview(onto.engine, "Person", [ANN], reason="again", cascade=True).wanted,
+            commit["metadata"],
+        )
+        assert onto.list_commit_changes(5) == []
+        if name.startswith("s3"):
+            assert onto.repository.index_verify().healthy
+    with Session(where, entity_types=[PersonWithMail]) as session:
+        session.ensure(PersonWithMail(id="new", name="New"))
+        assert session.commit() == 6
+    again = erase(where, cascade=True)
+    assert (again.rows, again.commit_id, again.mentions) == (0, None, [])
+
+
+@pytest.mark.s3
+def test_copies_in_the_cache_of_this_machine_go_too(s3_prefix, tmp_path):
+    config = OntologiaConfig(cache_directory=str(tmp_path / "cache"), auto_compact="never")
+    initialize_storage(s3_prefix, config=config)
+    with Session(s3_prefix, entity_types=[Person], config=config) as session:
+        session.ensure([Person(id=ANN, name="Ann-Secretson-one"), Person(id="bob", name="Bob")])
+        session.commit()
+        assert len(session.query().entities(Person).collect()) == 2
+    assert places_with(tmp_path / "cache", *SECRETS)
+    erase(s3_prefix, config=config)
+    assert places_with(tmp_path / "cache", *SECRETS) == []
+    for info in Location.of(s3_prefix).open_objects().list():
+        (tmp_path / "found").mkdir(exist_ok=True)
+        name = f"{zlib.crc32(info.key.encode())}{Path(info.key).suffix}"
+        (tmp_path / "found" / name).write_bytes(Location.of(s3_prefix).open_objects().get(info.key).data)
+    assert places_with(tmp_path / "found", *SECRETS) == []
+
+
+def test_notes_that_mention_the_key_are_told_and_stay(tmp_path):
+    where = target_of("sqlite/v2", tmp_path)
+    with Session(where, entity_types=[Person]) as session:
+        session.ensure(Person(id=ANN, name="x"))
+        session.commit(meta={"about": ANN})
+    report = erase(where)
+    assert {trace.place for trace in report.mentions} == {"table commits", where}
+
+
+def test_what_makes_no_sense_is_refused(tmp_path):
+    where = filled("sqlite/v2", tmp_path)
+    with Ontology(where) as onto:
+        for arguments, message in (
+            (("Person",), "at least one key"),
+            (("Nobody", "x"), "is not in this store"),
+            (("Knows", "x"), "named by its ends"),
+        ):
+            with pytest.raises(ValidationError, match=message):
+                onto.erase(*arguments, reason="because")
+        with pytest.raises(ValidationError, match="needs a reason"):
+            onto.erase("Person", "bob", reason=" ")
+        plan = onto.erase("Person", "nobody", reason="because")
+        assert plan.rows == 0
+        with pytest.raises(ErasureRefusedError, match="token"):
+            onto.erase("Person", ANN, reason="because", dry_run=False, token=plan.token)
+    graph = (tmp_path / "graph").as_uri()
+    initialize_storage(graph, engine="omnigraph")
+    with Ontology(graph) as onto, pytest.raises(ValidationError):
+        onto.erase("Person", "x", reason="because")
+
+
+def test_a_single_relation_is_erased_by_its_ends(tmp_path):
+    for name in ("sqlite/v2", "s3/v2"):
+        folder = tmp_path / name.replace("/", "-")
+        folder.mkdir()
+        where = filled(name, folder, related=True)
+        with Ontology(where, relation_types=[Knows]) as onto:
+            plan = onto.erase("Knows", (ANN, "bob"), reason="because")
+            assert plan.rows == 1
+            onto.erase("Knows", (ANN, "bob"), reason="because", dry_run=False, token=plan.token)
+            table = onto.query().relations(Knows).to_arrow()
+            left = set(zip(table["left_key"].to_pylist(), table["right_key"].to_pylist(), strict=True))
+        assert left == {("bob", ANN), ("bob", "zoe")}
+
+
+# --- cut off ---
+
+
+def small(name: str, folder: Path) -> str:
+    """Two people in two commits."""
+    folder.mkdir()
+    where = target_of(name, folder)
+    with Session(where, entity_types=[Person], config=OntologiaConfig(auto_compact="never")) as session:
+        for step in ("one", "two"):
+            session.ensure([Person(id=ANN, name=f"Ann-Secretson-{step}"), Person(id="bob", name=f"Bob {step}")])
+            session.commit()
+    return where
+
+
+def bob(where: str) -> list:
+    with Ontology(where, entity_types=[Person]) as onto:
+        rows = onto.query().entities(Person).with_history().collect()
+        return [[(row.meta().commit_id, row.name) for row in rows if row.id == "bob"], onto.list_commits(None)[-2:]]
+
+
+def lost_before(request, call):
+    raise TimeoutError(f"injected: {request} never arrived")
+
+
+def lost_after(request, call):
+    call()
+    raise TimeoutError(f"injected: the answer to {request} was lost")
+
+
+class Dying:
+    """A fault at one request; with `crash`, nothing gets through afterwards."""
+
+    def __init__(self, number: int, effect=lost_before, *, crash: bool = False) -> None:
+        self.number = number
+        self.effect = effect
+        self.crash = crash
+        self.seen = 0
+
+    def __call__(self, request, call):
+        self.seen += 1
+        if self.crash and self.seen > self.number > 0:
+            raise SimulatedCrash(str(request))
+        if self.seen != self.number:
+            return call()
+        if not self.crash:
+            return self.effect(request, call)
+        if self.effect is lost_after:
+            call()
+        raise SimulatedCrash(str(request))
+
+    def erase(self, where: str) -> None:
+        with Ontology(where) as onto:
+            plan = onto.erase("Person", ANN, reason="article 17")
+            requests.interceptors.append(self)
+            try:
+                onto.erase("Person", ANN, reason="article 17", dry_run=False, token=plan.token)
+            except (StorageBackendError, OSError, SimulatedCrash):
+                pass
+            finally:
+                requests.interceptors.remove(self)
+        Location.of(where).open_objects().delete(paths.lock())  # as time would have it
+
+
+def test_a_fault_at_any_request_leaves_everybody_else_and_the_erasure_can_be_finished(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    original = small("s3/v2", tmp_path / "original")
+    wanted = bob(original)
+    faults = itertools.cycle(itertools.product((lost_before, lost_after), (False, True)))
+
+    def attempt(fault: Dying) -> int:
+        folder = tmp_path / "attempt"
+        shutil.copytree(tmp_path / "original", folder)
+        where = (folder / "store").as_uri()
+        fault.erase(where)
+        assert bob(where) == wanted, (fault.number, fault.effect, fault.crash)
+        erase(where)
+        assert bob(where) == wanted
+        assert places_with(folder, *SECRETS) == [], (fault.number, fault.effect, fault.crash)
+        shutil.rmtree(folder)
+        return fault.seen
+
+    for number in range(1, attempt(Dying(0)) + 1):
+        effect, crash = next(faults)
+        attempt(Dying(number, effect, crash=crash))
+
+
+def test_an_erasure_killed_at_any_statement_is_finished_by_another(tmp_path):
+    small("sqlite/v2", tmp_path / "original")
+    wanted = bob(str(tmp_path / "original" / "onto.db"))
+    for statement in itertools.count(1):
+        folder = tmp_path / str(statement)
+        shutil.copytree(tmp_path / "original", folder)
+        where = str(folder / "onto.db")
+        with Ontology(where) as onto:
+            token = onto.erase("Person", ANN, reason="article 17").token
+        was_killed = killed_at(statement, where, token)
+        assert bob(where) == wanted
+        erase(where)
+        assert bob(where) == wanted
+        assert places_with(folder, *SECRETS) == [], statement
+        if not was_killed:
+            break
+    assert statement > 20
+
+
+def killed_at(statement: int, where: str, token: str) -> bool:
+    """Erase in a child process that is killed before its n-th statement; whether it was."""
+    child = os.fork()
+    if not child:
+        try:
+            seen = itertools.count(1)
+            configured = Connections._configured
+
+            def armed(self, address):
+                connection = configured(self, address)
+                connection.set_trace_callback(
+                    lambda _: os.kill(os.getpid(), signal.SIGKILL) if next(seen) == statement else None
+                )
+                return connection
+
+            Connections._configured = armed
+            with Ontology(where) as onto:
+                onto.erase("Person", ANN, reason="article 17", dry_run=False, token=token)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
