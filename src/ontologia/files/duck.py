@@ -57,10 +57,11 @@ class Duck:
             self._active.discard(cursor)
             cursor.close()
 
-    def _give(self, cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    def _give(self, cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
         """Give a table to a cursor. To read one of Arrow's, DuckDB imports `pyarrow.dataset`, and that pandas, which
         takes longer than most questions: a small table goes by way of a file, in no more time."""
-        if self._is_sealed or table.nbytes > SMALL_TABLE_BYTES or "pyarrow.dataset" in sys.modules:
+        small = isinstance(table, pa.Table) and table.nbytes <= SMALL_TABLE_BYTES  # what streams in may be any size
+        if self._is_sealed or not small or "pyarrow.dataset" in sys.modules:
             cursor.register(name, table)
             return
         assert self._spill is not None
