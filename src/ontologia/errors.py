@@ -54,6 +54,12 @@ class ValidationError(OntologiaError):
     code = "validation"
 
 
+class RemovalsUnsupportedError(ValidationError):
+    """The engine of this store keeps every row: nothing can be removed from it. Nothing was written."""
+
+    code = "removals_unsupported"
+
+
 class MetadataUnavailableError(OntologiaError):
     """`obj.meta()` was called on an object that did not come out of a store."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ontologia.engines.dispatch import initialize_storage
-from ontologia.testing.conformance import EngineCase, EngineConformance, RemovalConformance, graph
+from ontologia.testing.conformance import EngineCase, EngineConformance, graph
 
 pytestmark = pytest.mark.thorough  # of graphs, `make check` has the tests of their own
 BUCKET = "graph-conformance"
@@ -33,5 +33,5 @@ def engine(request: pytest.FixtureRequest) -> EngineCase:
     return case
 
 
-class TestGraph(RemovalConformance, EngineConformance):
+class TestGraph(EngineConformance):
     """The suite, on main of a graph in a directory and of one in a bucket."""

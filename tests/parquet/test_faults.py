@@ -30,6 +30,7 @@ from support.parquet_shop import (
     Customer,
     CustomerWithEmail,
     Product,
+    Rated,
     Shop,
     attempts,
     commit,
@@ -113,6 +114,20 @@ def leave_litter(shop: Shop) -> None:
     time.sleep(0.002)
 
 
+def remove(shop: Shop, repository: Repository) -> object:
+    """The first removals of a store, which also stamp it."""
+    session = shop.session(repository=repository)
+    session.remove(Customer, "c1")
+    session.remove(Rated, ("c1", "p1", "2024"))
+    session.ensure(Customer(id="c2", name="Bob", age=7))
+    return session.commit(meta={"who": "ours"})
+
+
+def removed(before: Latest) -> Latest:
+    rated = {key: fields for key, fields in before["Rated"].items() if key != "c1/p1/2024"}
+    return {**before, "Customer": {"c2": row(Customer(id="c2", name="Bob", age=7))}, "Rated": rated}
+
+
 later = [Customer(id="c1", name="Alice", tier="gold", age=32), Customer(id="c3", name="Carol")]
 several = [Customer(id="c3", name="Carol"), Product(sku="p2", price=2.5), Bought(left_key="c3", right_key="p2")]
 
@@ -131,6 +146,7 @@ OPERATIONS = [
             with_rows("Product", p2=row(several[1]))(with_rows("Customer", c3=row(several[0]))(before))
         ),
     ),
+    Operation("removals", remove, removed),
     Operation("a migration", migrate, migrated),
     Operation("a drop", drop(purge=False), dropped),
     Operation("a drop with its history", drop(purge=True), dropped),
@@ -248,6 +264,8 @@ def operation(request: pytest.FixtureRequest) -> Operation:
 
 @pytest.fixture
 def scene(operation: Operation, version: str, tmp_path: Path) -> Scene:
+    if operation.run is remove and version == "v1":
+        pytest.skip("engine v1 keeps every row")
     return Scene(operation, version, tmp_path)
 
 

@@ -94,6 +94,7 @@ def examine(
                 "name": name,
                 "inserted": counts[kind, name, "insert"],
                 "updated": counts[kind, name, "update_version"],
+                "removed": counts[kind, name, "remove"],
             }
             for kind, name in sorted({(kind, name) for kind, name, _ in counts})
         ],
@@ -104,7 +105,8 @@ def examine(
         face.line(f"commit {commit['id']}", "strong")
         face.pairs({"created": commit["created_at"], "runtime": commit["runtime_id"], **commit["metadata"]})
         for item in facts["summary"]:
-            face.line(f"{item['kind']} {item['name']}: {item['inserted']} inserted, {item['updated']} updated")
+            removed = f", {item['removed']} removed" if item["removed"] else ""
+            face.line(f"{item['kind']} {item['name']}: {item['inserted']} inserted, {item['updated']} updated{removed}")
         for change in shown:
             draw_row_change(face, change)
         if len(shown) < len(changes):
@@ -155,7 +157,7 @@ def _state(store: Store, ref: TypeRef, identities: list[tuple[str, ...]], commit
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
     if after is None:
-        return None
+        return None if before is None else {name: {"before": it, "after": None} for name, it in before.items()}
     old = before or {}
     return {
         name: {"before": old.get(name), "after": value}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ontologia.cli.output import Face, cell
 from ontologia.model import TypeRef, TypeSchema, TypeSchemaDiff
@@ -46,14 +46,14 @@ def draw_schema(face: Face, schema: TypeSchema) -> None:
 
 def draw_row_change(face: Face, change: Mapping[str, Any]) -> None:
     """One identity of a commit: what it was and what it became, field by field."""
-    is_new = change["operation"] == "insert"
+    operation = change["operation"]
+    sign: Literal["+", "-", "~"] = "+" if operation == "insert" else "-" if operation == "remove" else "~"
     identity = "/".join(str(change[key]) for key in ("key", "left_key", "right_key", "instance_key") if change.get(key))
-    face.change("+" if is_new else "~", f"{change['type_name']} {identity}", indent=0)
+    face.change(sign, f"{change['type_name']} {identity}", indent=0)
     for name, values in (change.get("fields") or {}).items():
-        if is_new:
-            face.change("+", f"{name}: {cell(values['after'])}")
-        else:
+        if sign != "+":
             face.change("-", f"{name}: {cell(values['before'])}")
+        if sign != "-":
             face.change("+", f"{name}: {cell(values['after'])}")
 
 

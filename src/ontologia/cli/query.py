@@ -183,6 +183,9 @@ def _rows(
             keys.insert(0, "commit_id")
         names = [column.name for column in plan.schema.columns]
         rows = [[*(row[key] for key in keys), *(row["fields"][name] for name in names)] for row in records]
+        if any("removed" in row for row in records):
+            names.append("")
+            rows = [[*row, "removed" if "removed" in it else ""] for row, it in zip(rows, records, strict=True)]
         face.table([*keys, *names], rows)
         face.line(counted(len(records), "row"), "dim")
 
@@ -299,12 +302,16 @@ class _Question:
         for ref in refs:
             schema = plan.schemas[ref]
             end = start + 1 + len(ref.identity) + len(schema.columns)
-            found.append(_records(schema, fetched.columns[start:end]))
+            removed = fetched.columns[end] if plan.shows_removals else None
+            found.append(_records(schema, fetched.columns[start:end], removed))
             start = end
         return found, list(fetched.diagnostics)
 
 
-def _records(schema: TypeSchema, columns: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+def _records(
+    schema: TypeSchema, columns: Sequence[Sequence[Any]], removed: Sequence[bool] | None = None
+) -> list[dict[str, Any]]:
+    """Rows in the shape that an export has; of versions, those that are removals say so."""
     commits, *rest = columns
     width = len(schema.ref.identity)
     keys = ["key"] if schema.ref.kind == "entity" else list(schema.ref.identity)
@@ -314,7 +321,11 @@ def _records(schema: TypeSchema, columns: Sequence[Sequence[Any]]) -> list[dict[
     ]
     names = [column.name for column in schema.columns]
     values = zip(*fields, strict=True) if fields else ((),) * len(commits)
-    return [
+    found = [
         {**dict(zip(keys, identity, strict=True)), "commit_id": commit, "fields": dict(zip(names, row, strict=True))}
         for commit, identity, row in zip(commits, zip(*rest[:width], strict=True), values, strict=True)
     ]
+    for record, is_removal in zip(found, removed or (), strict=False):
+        if is_removal:
+            record["removed"] = True
+    return found

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 from ontologia.config import new_runtime_id
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.diagnostics import plan_diagnostics
-from ontologia.errors import ValidationError
+from ontologia.errors import RemovalsUnsupportedError, ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.builder import Fetched
@@ -126,9 +126,12 @@ class Transaction(ABC):
     def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
         """Make what was written into `staging` rows of this commit."""
 
-    def remove(self, ref: TypeRef, keys: pa.Table) -> None:
-        """Take rows away by identity, in engines that can: the state has them no more, the history does."""
-        raise removals_refused(str(ref))
+    def remove(self, layout: TypeLayout, rows: pa.Table) -> None:
+        """Take rows in force away, in engines that can: the state has them no more, the history does.
+
+        They come as `current` gives them, and before the rows of their type that are appended.
+        """
+        raise removals_refused(str(layout.ref))
 
     @abstractmethod
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
@@ -137,10 +140,6 @@ class Transaction(ABC):
     @abstractmethod
     def publish(self, metadata: Mapping[str, Any]) -> int:
         """The commit point: all of it becomes visible, or none. Returns the commit id."""
-
-
-SUPERSEDED_BY = "superseded_by"
-"""In files that were merged, the commit that superseded a row; null for the rows in force."""
 
 
 class FilesInForce(Protocol):
@@ -161,6 +160,10 @@ class FilesInForce(Protocol):
     @property
     def tail_is_mixed(self) -> bool:
         """Whether the tail may have several rows of one identity."""
+
+    @property
+    def has_removals(self) -> bool:
+        """Whether rows of these files say that something was removed: those are superseded by their own commit."""
 
     @property
     def upper(self) -> int | None:
@@ -456,7 +459,10 @@ def output_schema(statement: Statement) -> pa.Schema:
 
 
 def removals_refused(what: str) -> ValidationError:
-    return ValidationError(f"{what} cannot be removed here: a graph can remove rows, the other engines keep them all")
+    return RemovalsUnsupportedError(
+        f"{what} cannot be removed here: engine v1 keeps every row. Move the data to a store of engine v2 with onto "
+        "export and onto import, or say in a field what is over"
+    )
 
 
 def unique_refused(schema: TypeSchema) -> ValidationError:

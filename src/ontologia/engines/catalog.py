@@ -35,6 +35,8 @@ class TypeLayout:
     schema_version_id: int
     activation_commit_id: int
     table_name: str = ""
+    has_removals: bool = False
+    """Whether removals are among the rows of its table."""
 
 
 @dataclass(frozen=True, slots=True)

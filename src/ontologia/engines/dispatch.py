@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
+from ontologia.engines.features import Stamp
 from ontologia.engines.history import COPYING
 from ontologia.errors import (
     EngineVersionError,
@@ -193,16 +194,19 @@ def _check_version(wanted: str | None) -> None:
 
 
 def _agreed(where: str, stored: str, wanted: str | None) -> str:
+    """The engine version of a stamp, if this release knows it and what the store uses besides."""
     if stored.startswith(COPYING):
         raise UnfinishedCopyError.at(where)
-    if stored not in KNOWN_VERSIONS:
+    stamp = Stamp.read(stored)
+    if stamp.version not in KNOWN_VERSIONS:
         raise EngineVersionError(
-            f"{where}: this store has engine version {stored!r}, and this release knows {', '.join(KNOWN_VERSIONS)}; "
-            "upgrade ontologia to open it"
+            f"{where}: this store has engine version {stamp.version!r}, and this release knows "
+            f"{', '.join(KNOWN_VERSIONS)}; upgrade ontologia to open it"
         )
-    if wanted is not None and wanted != stored:
-        raise EngineVersionError(f"{where}: this store has engine version {stored}, not {wanted}")
-    return stored
+    stamp.check(where)
+    if wanted is not None and wanted != stamp.version:
+        raise EngineVersionError(f"{where}: this store has engine version {stamp.version}, not {wanted}")
+    return stamp.version
 
 
 def _kept_for_03(where: str) -> ValidationError:

@@ -18,7 +18,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import WRITE_LOCK, Capabilities, Engine, Transaction
 from ontologia.engines.catalog import SchemaVersion, TypeLayout, user_metadata
 from ontologia.errors import LockContentionError, ValidationError
-from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json
+from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json, removed_column
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.plan import LATEST, Order, Plan, Window
 
@@ -361,6 +361,8 @@ class Repository:
         schema = plan.schema
         identity = plan.source.identity if plan.source.kind == "relation" else ()
         names = ["commit_id", *identity, *(column.name for column in schema.columns)]
+        if plan.shows_removals:
+            names.append(removed_column(schema))
         json_columns = {column.name for column in schema.columns if column.scalar is None}
         columns = [
             [None if text is None else json.loads(text) for text in values] if name in json_columns else values

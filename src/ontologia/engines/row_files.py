@@ -16,28 +16,36 @@ from ontologia.files.data_files import KeySpan
 from ontologia.files.identity import sort_by_identity
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, lookup_writer, write_rows
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeSchema, arrow_schema
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, TypeSchema, arrow_schema
 
 
 class RowFile:
-    """The rows of one type in one commit, as a Parquet file in the making."""
+    """The rows of one type in one commit, as a Parquet file in the making.
 
-    def __init__(self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | Spool) -> None:
+    With `removals`, it has the column that marks those; only files that need it do.
+    """
+
+    def __init__(
+        self, layout: TypeLayout, commit_id: int, *, document: bool, sink: Path | Spool, removals: bool = False
+    ) -> None:
         self.layout = layout
         self.count = 0
+        self.removals = 0
         self.keys: KeySpan | None = None
         self._commit_id = commit_id
         self._document = document
-        self._schema = file_schema(layout.schema, document=document)
+        self._schema = file_schema(layout.schema, document=document, settled=removals)
         self._sink = sink
         self._writer: pq.ParquetWriter | None = None
 
-    def add(self, rows: pa.Table) -> None:
-        complete = self._complete(rows)
+    def add(self, rows: pa.Table, *, removed: bool = False) -> None:
+        """Write rows; those that were `removed` with the values they had."""
+        complete = self._complete(rows, removed=removed)
         if self._writer is None:
             self._writer = self._begun(complete)
         write_rows(self._writer, complete, LOOKUP_GROUP_ROWS)
         self.count += rows.num_rows
+        self.removals += rows.num_rows if removed else 0
         self.keys = span_of(complete, self.layout.ref.identity[0], self.keys)
 
     def close(self) -> None:
@@ -47,7 +55,7 @@ class RowFile:
         where = pa.PythonFile(self._sink, mode="w") if isinstance(self._sink, Spool) else self._sink
         return lookup_writer(where, self._schema, first)
 
-    def _complete(self, rows: pa.Table) -> pa.Table:
+    def _complete(self, rows: pa.Table, *, removed: bool) -> pa.Table:
         """The rows with commit, version and, in v1, type and document; in the order of their identity."""
 
         ref = self.layout.ref
@@ -55,6 +63,9 @@ class RowFile:
         constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
         columns: dict[str, Any] = {name: _without_negative_zero(rows.column(name)) for name in rows.column_names}
         columns |= {name: pa.repeat(scalar_of(value, pa.int64()), rows.num_rows) for name, value in constant.items()}
+        if SUPERSEDED_BY in self._schema.names:
+            superseded_by = scalar_of(self._commit_id if removed else None, pa.int64())
+            columns[SUPERSEDED_BY] = pa.repeat(superseded_by, rows.num_rows)
         if self._document:
             columns[f"{ref.kind}_type"] = pa.repeat(scalar_of(ref.name, pa.string()), rows.num_rows)
             columns["fields_json"] = array_of(list(documents(self.layout.schema, rows)), pa.string())
@@ -75,10 +86,13 @@ def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(column, scalar_of(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
-def file_schema(schema: TypeSchema, *, document: bool) -> pa.Schema:
-    """The columns of a data file. v1 carries the type's name and the row as JSON besides (RFC 0004 §2.5)."""
+def file_schema(schema: TypeSchema, *, document: bool, settled: bool = False) -> pa.Schema:
+    """The columns of a data file. v1 carries the type's name and the row as JSON besides (RFC 0004 §2.5). Where it is
+    `settled`, rows know the commit that superseded them."""
 
     plain = arrow_schema(schema.ref.kind, schema.columns)
+    if settled:
+        return file_schema(schema, document=document).append(pa.field(SUPERSEDED_BY, pa.int64()))
     if not document:
         return plain
     kind = schema.ref.kind

@@ -44,12 +44,18 @@ class Staging:
 
 
 def put_part(
-    objects: Objects, folder: str, file: Path, rows: int, keys: KeySpan | None, rows_in_force: int | None = None
+    objects: Objects,
+    folder: str,
+    file: Path,
+    rows: int,
+    keys: KeySpan | None,
+    rows_in_force: int | None = None,
+    removals: int = 0,
 ) -> DataFile:
     """Put a local file into a folder of a store, under a name of its own."""
     path = f"{folder}part-{uuid.uuid4().hex}.parquet"
     objects.put_file(path, file)
-    return DataFile(path, file.stat().st_size, rows, hash_of_file(file), keys, rows_in_force)
+    return DataFile(path, file.stat().st_size, rows, hash_of_file(file), keys, rows_in_force, removals)
 
 
 def append_parts(transaction: Transaction, layout: TypeLayout, parts: Sequence[DataFile], objects: Objects) -> None:

@@ -42,7 +42,8 @@ class KeySpan:
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A Parquet file in a store: its path, and what somebody wrote down of it: its size, its rows, its hash, between
-    which keys the rows lie, and how many of them, in a snapshot, nothing superseded."""
+    which keys the rows lie, how many of them, in a snapshot, nothing superseded, and how many say that something was
+    removed."""
 
     path: str
     size: int | None = None
@@ -50,6 +51,7 @@ class DataFile:
     content_sha256: str | None = None
     keys: KeySpan | None = field(default=None, compare=False)
     rows_in_force: int | None = field(default=None, compare=False)
+    removals: int = field(default=0, compare=False)
 
 
 class SpansApart:

@@ -9,6 +9,7 @@ from ontologia.model.columns import (
     RELATION_IDENTITY,
     SCALARS,
     SCHEMA_VERSION_ID,
+    SUPERSEDED_BY,
     Column,
     arrow_schema,
     identity_of,
@@ -17,7 +18,7 @@ from ontologia.model.declarations import Declaration, Declared, Endpoint, Entity
 from ontologia.model.diff import FieldChange, TypeSchemaDiff, diff, widens
 from ontologia.model.expressions import Combination, Condition, FieldExpr, Negation, Predicate
 from ontologia.model.fields import Field, FieldOptions
-from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema, commit_column
+from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema, commit_column, removed_column
 from ontologia.model.typespec import TypeSpec, build_type_spec, canonical_json
 from ontologia.model.values import encode_json, instant_text, is_unicode, key_text, to_utc
 
@@ -27,6 +28,7 @@ __all__ = [
     "RELATION_IDENTITY",
     "SCALARS",
     "SCHEMA_VERSION_ID",
+    "SUPERSEDED_BY",
     "Column",
     "Combination",
     "Condition",
@@ -60,6 +62,7 @@ __all__ = [
     "key_text",
     "left",
     "meta",
+    "removed_column",
     "right",
     "to_utc",
     "widens",

@@ -18,6 +18,9 @@ ENTITY_IDENTITY = ("entity_key",)
 RELATION_IDENTITY = ("left_key", "right_key", "instance_key")
 COMMIT_ID = "commit_id"
 SCHEMA_VERSION_ID = "schema_version_id"
+SUPERSEDED_BY = "superseded_by"
+"""The commit that superseded a row, where a file or table says so; null for a row in force. A row that says that
+something was removed keeps the values it had, and is superseded by its own commit."""
 
 # Names a data table or file uses itself. A field of the same name is stored under another one (see `layout`).
 SYSTEM_COLUMNS = frozenset(
@@ -29,7 +32,7 @@ SYSTEM_COLUMNS = frozenset(
         "entity_type",
         "relation_type",
         "fields_json",
-        "superseded_by",
+        SUPERSEDED_BY,
         "rowid",
         "_rowid_",
         "oid",

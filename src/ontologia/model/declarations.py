@@ -28,7 +28,8 @@ UNIQUE_SCALARS = ("str", "int", "date", "datetime", "bytes")
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Where a hydrated object came from."""
+    """Where a hydrated object came from. `removed` is set on a version of history that says that something went: it has
+    the values that were there last."""
 
     commit_id: int
     type_name: str
@@ -36,6 +37,7 @@ class Meta:
     left_key: str | None = None
     right_key: str | None = None
     instance_key: str | None = None
+    removed: bool = False
 
 
 class _Attribute:
@@ -217,7 +219,7 @@ def _is_constrained(annotation: Any) -> bool:
 class Declared:
     """What entities and relations share: validated construction, value equality, and a way to expressions."""
 
-    __slots__ = ("__commit_id__", "__dict__", "__weakref__")
+    __slots__ = ("__commit_id__", "__dict__", "__removed__", "__weakref__")
 
     __declaration__: ClassVar[Declaration]
 
@@ -259,6 +261,9 @@ class Declared:
                 f"this {type(self).__name__} was not read from a store, so it has no commit: query it first"
             ) from None
 
+    def _is_removed(self) -> bool:
+        return getattr(self, "__removed__", False)
+
 
 class Entity(Declared):
     """A thing with identity. Subclass it and declare fields; exactly one is the primary key.
@@ -293,7 +298,7 @@ class Entity(Declared):
         """The commit this object was read at and its identity."""
         declaration = self.__declaration__
         key = key_text(self.__dict__[declaration.primary_key or ""])
-        return Meta(Declared._commit_id(self), declaration.ref.name, key=key)
+        return Meta(Declared._commit_id(self), declaration.ref.name, key=key, removed=Declared._is_removed(self))
 
 
 L = TypeVar("L", bound=Entity)
@@ -354,6 +359,7 @@ class Relation(Declared, Generic[L, R]):
             left_key=self.__dict__["left_key"],
             right_key=self.__dict__["right_key"],
             instance_key=self.instance_key if self.__declaration__.instance_key is not None else None,
+            removed=Declared._is_removed(self),
         )
 
 

@@ -159,3 +159,8 @@ def check_name(name: Any, what: str) -> None:
 def commit_column(schema: TypeSchema) -> str:
     """What the commit of a row is called beside its fields, in a table where rows are versions."""
     return f"__{COMMIT_ID}" if COMMIT_ID in schema.by_name else COMMIT_ID
+
+
+def removed_column(schema: TypeSchema) -> str:
+    """What says of a version, beside its fields, that it is a removal."""
+    return "__removed" if "removed" in schema.by_name else "removed"

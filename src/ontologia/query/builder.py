@@ -10,7 +10,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
-from ontologia.model import Declaration, Entity, FieldExpr, Predicate, Relation, TypeRef, TypeSchema, commit_column
+from ontologia.model import (
+    Declaration,
+    Entity,
+    FieldExpr,
+    Predicate,
+    Relation,
+    TypeRef,
+    TypeSchema,
+    commit_column,
+    removed_column,
+)
 from ontologia.query.aggregates import Aggregate, AggregateCondition, plain, single
 from ontologia.query.aggregates import avg as avg_of
 from ontologia.query.aggregates import max as max_of
@@ -155,12 +165,16 @@ class Query(Generic[T]):
         return found[0] if found else None
 
     def to_arrow(self) -> pa.Table:
-        """The result as an Arrow table: one column per field, and the commit where rows are versions."""
+        """The result as an Arrow table: one column per field; where rows are versions, the commit before them and after
+        them whether the version is a removal."""
         table = self._source.table(self._plan)
         # The commit comes first; it is left out or named by place, since a field may have its name.
         if self._plan.window.deduplicated:
             return table.select(range(1, table.num_columns))
-        return table.rename_columns([commit_column(self._plan.schema), *table.column_names[1:]])
+        names = [commit_column(self._plan.schema), *table.column_names[1:]]
+        if self._plan.shows_removals:
+            names[-1] = removed_column(self._plan.schema)
+        return table.rename_columns(names)
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_arrow().to_pandas()
@@ -339,7 +353,8 @@ class EntityQuery(AggregatingQuery[E]):
     def collect(self) -> Result[E]:
         fetched = self._source.fetch(self._plan)
         hydrator: Hydrator[E] = Hydrator.of(cast("type[E]", self._declaration.cls))
-        return Result(hydrator.objects(fetched.columns), fetched.diagnostics)
+        found = hydrator.objects(fetched.columns, removals=self._plan.shows_removals)
+        return Result(found, fetched.diagnostics)
 
     def via(self, relation: type[Relation[Any, Any]], *, reverse: bool = False) -> PathQuery:
         """Follow a relation to the entities at its other end.
@@ -359,7 +374,7 @@ class RelationQuery(AggregatingQuery[R]):
         with self._source.snapshot():  # endpoints of the same state as their relations
             fetched = self._source.fetch(self._plan)
             hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
-            relations = hydrator.objects(fetched.columns)
+            relations = hydrator.objects(fetched.columns, removals=self._plan.shows_removals)
             said = attach_endpoints(self._source, self._declaration, relations, self._plan.window)
         known = list(fetched.diagnostics)
         return Result(relations, known + [item for item in said if item not in known])

@@ -19,7 +19,9 @@ from ontologia.query.conditions import Binding, Conditions
 from ontologia.query.dialects import Dialect, Node, parameter
 from ontologia.query.plan import Plan, group_names
 from ontologia.query.sources import Sources
-from ontologia.query.stored_rows import StoredRows
+from ontologia.query.stored_rows import StoredRows, is_removal
+
+REMOVED = "removed?"  # the last column where rows are versions: whether one says that something was removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class _Compilation:
             for output, node in self.row_of(alias):
                 selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
                 outputs.append(output)
+        if self.plan.shows_removals and self.wants(REMOVED):
+            removed = is_removal("s") if self.sources.relations[self.plan.source].has_removals else exp.false()
+            selected.append(exp.alias_(removed, f"c{len(outputs)}", quoted=True))
+            outputs.append(Output(REMOVED, "bool", nullable=False))
         if self.plan.ends_only:
             return self.each_end_once(selected, order), tuple(outputs)
         return exp.select(*selected), tuple(outputs)

@@ -108,6 +108,11 @@ class Plan:
                 yield from aggregate.where.conditions()
 
     @property
+    def shows_removals(self) -> bool:
+        """Whether removals are among its rows: where rows are versions of one type. A path leads over none."""
+        return not (self.window.deduplicated or self.hops)
+
+    @property
     def takes_all(self) -> bool:
         """Whether it asks for all rows as they are, in the order of their identity."""
         asked = (self.where, self.order, self.limit, self.offset, self.aggregates, self.hops, self.search, self.only)

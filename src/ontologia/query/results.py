@@ -107,11 +107,18 @@ class Hydrator(Generic[T]):
         objects = self.objects(distinct)
         return [objects[number] for number in places]
 
-    def objects(self, columns: Sequence[Sequence[Any]]) -> list[T]:
+    def objects(self, columns: Sequence[Sequence[Any]], *, removals: bool = False) -> list[T]:
+        """The objects of a result; with `removals`, its column after theirs says which of them are removals."""
         if not columns:
             return []
         with collector_paused():
-            return self._objects(columns)
+            found = self._objects(columns)
+        if removals and any(columns[self.end]):
+            set_removed = Declared.__dict__["__removed__"].__set__
+            for obj, removed in zip(found, columns[self.end], strict=True):
+                if removed:
+                    set_removed(obj, True)
+        return found
 
     def _objects(self, columns: Sequence[Sequence[Any]]) -> list[T]:
         values = [
@@ -209,7 +216,8 @@ def attach_endpoints(
                 place(relation, known[-1])
             else:
                 before = bisect_right(known, relation.__commit_id__, key=Declared._commit_id)
-                place(relation, known[before - 1] if before else None)
+                end = known[before - 1] if before else None
+                place(relation, None if end is None or Declared._is_removed(end) else end)
     return said
 
 
@@ -223,7 +231,7 @@ def _versions(
     wanted = pa.table({"entity_key": pa.array(sorted(keys), pa.string())})
     versions: dict[str, list[Entity]] = {}
     fetched = source.fetch(plan, wanted)
-    for entity in Hydrator.of(cls).objects(fetched.columns):
+    for entity in Hydrator.of(cls).objects(fetched.columns, removals=plan.shows_removals):
         key = key_text(entity.__dict__[declaration.primary_key or ""])
         versions.setdefault(key, []).append(entity)
     said = [_of_another_type(item, declaration.ref) for item in fetched.diagnostics]

@@ -95,7 +95,8 @@ class Sources:
     def rows(self, alias: str, *, probe: bool) -> exp.Subquery:
         columns = list(self.used[alias].values())
         relation = self.relations[self.refs[alias]]
-        return relation.rows(self.plan.window, columns, probe=probe).subquery(alias)
+        removals = alias == "s" and self.plan.shows_removals
+        return relation.rows(self.plan.window, columns, probe=probe, removals=removals).subquery(alias)
 
     def _probes(self) -> bool:
         """Whether to look for a newer version row by row: after a filter, or when rows are wanted in key order."""

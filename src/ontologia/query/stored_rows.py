@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.model import COMMIT_ID, Column, TypeRef
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
 from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
@@ -24,10 +24,14 @@ class StoredRows(ABC):
     key: Hashable
     document: str | None = None
     """The column that holds a whole row as JSON, for engines whose rows are read back from that."""
+    has_removals: bool = False
+    """Whether some of the stored rows say that something was removed; those have `superseded_by`."""
 
     @abstractmethod
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         """Select identity, `commit_id`, and the columns as `shown` names them.
+
+        Removals are left out, unless rows are versions and `removals` asks for them, with `superseded_by`.
 
         The bound of `as_of` and `since` is the parameter `:window`. `probe` advises to look for newer versions
         row by row rather than in one pass over all: filters leave few rows, or the result is wanted in key order.
@@ -54,6 +58,14 @@ class StoredRows(ABC):
     def encode(self, column: Column, value: Any) -> Any:
         """A value of a field as this storage compares it."""
         return value
+
+
+def is_removal(table: str) -> exp.Expression:
+    """Whether a row, which has `superseded_by`, says that something was removed."""
+    from sqlglot import exp
+
+    superseded, commit = (exp.column(name, table=table, quoted=True) for name in (SUPERSEDED_BY, COMMIT_ID))
+    return exp.NullSafeEQ(this=superseded, expression=commit)
 
 
 def keep_newest(rows: exp.Select, identity: Sequence[str]) -> exp.Select:
@@ -88,7 +100,7 @@ class EmptyRows(StoredRows):
         self.ref = ref
         self.key = ("empty", ref)
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         from sqlglot import exp
 
         types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}

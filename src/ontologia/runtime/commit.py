@@ -55,26 +55,25 @@ def _publish(
     within: Callable[[], None] | None,
 ) -> int | None:
     changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
-    gone = {ref: _stored(transaction, want) for ref, want in removed.items() if ref in transaction.catalog.layouts}
-    rows = sum(change.num_rows for change in [*changes.values(), *gone.values()])
-    if rows > limit:
-        raise BatchSizeExceededError(rows, limit)
-    if rows == 0:
+    gone = {
+        ref: transaction.current(want.schema, want.rows)  # what is not there needs no removal
+        for ref, want in removed.items()
+        if ref in transaction.catalog.layouts
+    }
+    count = sum(change.num_rows for change in [*changes.values(), *gone.values()])
+    if count > limit:
+        raise BatchSizeExceededError(count, limit)
+    if count == 0:
         return None
+    for ref, rows in gone.items():
+        if rows.num_rows:
+            transaction.remove(transaction.catalog.layouts[ref], rows)
     for ref, change in changes.items():
         if change.num_rows:
             transaction.append(transaction.layout_for(wanted[ref].schema), change.drop_columns([OPERATION]))
-    for ref, keys in gone.items():
-        if keys.num_rows:
-            transaction.remove(ref, keys)
     if within is not None:
         within()
     return transaction.publish(metadata)
-
-
-def _stored(transaction: Transaction, want: WantedState) -> pa.Table:
-    """Those of these identities that the store has: what is not there needs no removal."""
-    return transaction.current(want.schema, want.rows).select(list(want.schema.ref.identity))
 
 
 def _changes(transaction: Transaction, want: WantedState) -> pa.Table:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ontologia.engines.changes import INSERT as INSERT
+from ontologia.engines.changes import UPDATE as UPDATE
 from ontologia.files.identity import identity_key as identity_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-INSERT, UPDATE = "insert", "update_version"
 FEW = 64
 OPERATION = "operation?"
 """The column that says which of the two a row is; no field can be called so."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, TypeSchema, commit_column
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema, commit_column, removed_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +29,8 @@ def spark_type(name: str) -> DataType:
 
 
 def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
-    """Rows as files have them: identity, commit, fields under their stored names; `settled` for snapshots."""
+    """Rows as files have them: identity, commit, fields under their stored names; with what superseded them where that
+    is `settled`, and where rows are versions, which may be removals."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     fields = [StructField(name, StringType()) for name in schema.ref.identity]
@@ -42,7 +42,8 @@ def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
 
 
 def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
-    """Rows as callers see them: a relation's keys, fields under their own names, the commit where rows are versions.
+    """Rows as callers see them: a relation's keys, fields under their own names; where rows are versions, the commit
+    before them and after them whether the version is a removal.
 
     What cannot be None is said not to be.
     """
@@ -52,6 +53,8 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
     if schema.ref.kind == "relation":
         fields += [StructField(name, StringType(), False) for name in schema.ref.identity]
     fields += [StructField(column.name, spark_type(column.spark_type), column.nullable) for column in schema.columns]
+    if versions:
+        fields.append(StructField(removed_column(schema), spark_type("boolean"), False))
     return StructType(fields)
 
 

@@ -39,20 +39,30 @@ class Message:
         return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
 
 
-PART = {"path": "string", "size": "bigint", "rows": "bigint", "content_sha256": "string"}
+PART = {"path": "string", "size": "bigint", "rows": "bigint", "content_sha256": "string", "removals": "bigint"}
 
 
 def part_messages(parts: Iterable[DataFile]) -> list[dict[str, Any]]:
     """Parts as rows of a message."""
     return [
-        {"path": part.path, "size": part.size, "rows": part.row_count, "content_sha256": part.content_sha256}
+        {
+            "path": part.path,
+            "size": part.size,
+            "rows": part.row_count,
+            "content_sha256": part.content_sha256,
+            "removals": part.removals,
+        }
         for part in parts
     ]
 
 
 def parts_of(messages: Iterable[Any]) -> list[DataFile]:
     """The parts that messages tell of."""
-    return [DataFile(row.path, row["size"], row.rows, row.content_sha256) for row in messages if row.path is not None]
+    return [
+        DataFile(row.path, row["size"], row.rows, row.content_sha256, removals=row.removals or 0)
+        for row in messages
+        if row.path is not None
+    ]
 
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"

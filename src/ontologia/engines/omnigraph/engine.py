@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
-from ontologia.engines.changes import change_entry
+from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.omnigraph.reading import (
@@ -273,11 +273,11 @@ class GraphEngine(DuckEngine):
         found = compare(None if rewritten else old, new)
         known = set() if old is None else set(old.to_table(columns=["id"]).column("id").to_pylist())
         changes = []
-        for rows, operation in ((found.written, None), (found.deleted, "delete")):
+        for rows, removed in ((found.written, False), (found.deleted, True)):
             identities = type.from_graph(rows).select(list(ref.identity)).to_pylist()
             for row, name in zip(identities, rows.column("id").to_pylist(), strict=True):
-                entry = change_entry(ref, [row[part] for part in ref.identity], name in known)
-                changes.append(entry if operation is None else {**entry, "operation": operation})
+                operation = REMOVE if removed else UPDATE if name in known else INSERT
+                changes.append(change_entry(ref, [row[part] for part in ref.identity], operation))
         return sorted(changes, key=lambda entry: [str(value) for value in entry.values()][2:-1])
 
     def storage_info(self) -> dict[str, Any]:

@@ -262,7 +262,7 @@ class GraphRows(StoredRows):
         self.key = ("graph", ref)
         self.name = f"rows of {ref}"
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         from sqlglot import exp
 
         chosen: list[Any] = [_named(name) for name in (*self.ref.identity, COMMIT_ID)]

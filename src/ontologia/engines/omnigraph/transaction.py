@@ -156,12 +156,10 @@ class GraphTransaction(Transaction):
             with suppress(OntologiaError):
                 objects.delete_many([*unused, *(info.key for info in objects.list(self._folder))])
 
-    def remove(self, ref: TypeRef, keys: pa.Table) -> None:
+    def remove(self, layout: TypeLayout, rows: pa.Table) -> None:
         """Delete rows by identity."""
-        layout = self.catalog.layouts.get(ref)
-        if layout is not None:
-            self._layouts.setdefault(ref, layout)
-            self._removed.setdefault(ref, []).extend(GraphType(layout.schema).ids_of(keys))
+        self._layouts.setdefault(layout.ref, layout)
+        self._removed.setdefault(layout.ref, []).extend(GraphType(layout.schema).ids_of(rows))
 
     def drop(self, ref: TypeRef, *, purge: bool) -> None:
         self._dropped[ref] = purge

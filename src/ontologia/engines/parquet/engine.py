@@ -16,7 +16,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
-from ontologia.engines.changes import change_entry, changed_rows_sql
+from ontologia.engines.changes import VersionRows, change_entry, changed_rows_sql
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.erasure import Found, Trace, Wanted
 from ontologia.engines.leased_locks import LeasedLocks
@@ -391,20 +391,22 @@ class ParquetEngine(DuckEngine):
             covered = cover(self.log, head, file.ref, self.log.index(file.ref).index)
             earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
             own = entry_of(commit_id, file)
-            for identity, existed in self._changed(file.ref, own, earlier):
-                changes.append(change_entry(file.ref, identity, existed))
+            for identity, operation in self._changed(file.ref, own, earlier):
+                changes.append(change_entry(file.ref, identity, operation))
         return changes
 
     def _changed(
         self, ref: TypeRef, own: IndexEntry, earlier: Sequence[IndexEntry]
-    ) -> list[tuple[tuple[str, ...], bool]]:
+    ) -> list[tuple[tuple[str, ...], str]]:
         before = [file for entry in earlier for file in entry.files]
         with self.reader.places([*own.files, *before]) as places, self.duck.cursor() as cursor:
             values: dict[str, Any] = {"own": [places[file.path] for file in own.files], "commit": own.min_commit_id}
             if before:
                 values["earlier"] = [places[file.path] for file in before]
             source, known = (f"read_parquet(${name}, {AS_STORED})" for name in ("own", "earlier"))
-            sql = changed_rows_sql(ref.identity, source, [known] if before else [], "$commit")
+            written = VersionRows(source, own.removals > 0)
+            stored = [VersionRows(known, any(entry.removals for entry in earlier))] if before else []
+            sql = changed_rows_sql(ref.identity, written, stored, "$commit")
             rows = cursor.execute(sql, values).fetchall()
         return [(tuple(row[:-1]), row[-1]) for row in rows]
 

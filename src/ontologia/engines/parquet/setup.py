@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 
+from ontologia.engines.features import Stamp
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.log.schemas import KnownTypes
@@ -39,6 +40,22 @@ def stored_version(objects: Objects) -> str:
         return str(body["engine_version"])
 
     return parse(blob.data, objects.url(paths.ENGINE), read)
+
+
+def use_feature(objects: Objects, feature: str) -> None:
+    """Stamp a store with what it is about to use, before anything of it can be seen."""
+    while True:
+        blob = objects.get(paths.ENGINE)
+        body = parse(blob.data, objects.url(paths.ENGINE), dict)
+        stamp = Stamp.read(str(body["engine_version"]))
+        if feature in stamp.features:
+            return
+        try:
+            objects.put_if_match(
+                paths.ENGINE, encode({**body, "engine_version": str(stamp.using([feature]))}), blob.etag
+            )
+        except ConditionFailed:
+            continue  # somebody else stamped it, or laid it out anew
 
 
 def planned_objects(engine_version: str) -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from ontologia.engines.catalog import Commit, SchemaVersion
+from ontologia.engines.features import Stamp
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
 LARGEST = 2**63 - 1  # a number SQLite can compare with; no commit has it
@@ -76,12 +77,20 @@ def drop_everything(connection: sqlite3.Connection) -> None:
         connection.execute(f"DROP {kind} {quoted(name)}")
 
 
-def engine_version(connection: sqlite3.Connection) -> str | None:
+def stamp(connection: sqlite3.Connection) -> Stamp | None:
     """What the store is stamped with; None for files older than stamps."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'storage_meta'").fetchone() is None:
         return None
     row = connection.execute("SELECT value FROM storage_meta WHERE key = 'engine_version'").fetchone()
-    return None if row is None else str(row[0])
+    return None if row is None else Stamp.read(str(row[0]))
+
+
+def use_feature(connection: sqlite3.Connection, feature: str) -> None:
+    """Stamp the store with what it is about to use. Called inside a transaction."""
+    found = stamp(connection)
+    if found is not None and feature not in found.features:
+        text = str(found.using([feature]))
+        connection.execute("UPDATE storage_meta SET value = ? WHERE key = 'engine_version'", (text,))
 
 
 def noted(connection: sqlite3.Connection, key: str) -> str | None:

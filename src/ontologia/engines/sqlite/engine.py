@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Engine, Transaction
+from ontologia.engines.base import WRITE_LOCK, Engine, Transaction, removals_refused
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
 from ontologia.engines.erasure import Found, Trace, Wanted
@@ -166,6 +166,12 @@ class SqliteEngine(Engine):
     def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
         """Append rows."""
 
+    def insert_removals(
+        self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table
+    ) -> None:
+        """Append rows that say that something went, with the values it had."""
+        raise removals_refused(str(layout.ref))
+
     @abstractmethod
     def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         """The latest rows of a type, by the schema version they were written under."""
@@ -181,8 +187,8 @@ class SqliteEngine(Engine):
     @abstractmethod
     def changed_rows(
         self, connection: sqlite3.Connection, commit_id: int
-    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
-        """Every row of a commit: its type, its identity, and whether an older version of it exists."""
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], str]]:
+        """Every row of a commit: its type, its identity, and the operation."""
 
     # --- reading ---
 
@@ -203,12 +209,14 @@ class SqliteEngine(Engine):
         return self._read_catalog(connection, version)
 
     def _read_catalog(self, connection: Connection, version: Any) -> Catalog:
-        stamped = control.engine_version(connection)
-        if stamped not in (None, self.engine_version):
-            raise EngineVersionError(
-                f"{self.path}: this store was laid out anew with engine version {stamped} since it was opened, "
-                f"with {self.engine_version}: open it again"
-            )
+        stamped = control.stamp(connection)
+        if stamped is not None:
+            if stamped.version != self.engine_version:
+                raise EngineVersionError(
+                    f"{self.path}: this store was laid out anew with engine version {stamped.version} since it was "
+                    f"opened, with {self.engine_version}: open it again"
+                )
+            stamped.check(self.path)
         catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
         connection.catalog = catalog
         return catalog
@@ -401,8 +409,8 @@ class AwaitedLayout:
         found = tables(connection)
         if not found:
             return False
-        stamp = control.engine_version(connection) if "storage_meta" in found else None
-        if stamp != self._engine_version:
+        stamp = control.stamp(connection) if "storage_meta" in found else None
+        if stamp is None or stamp.version != self._engine_version:
             raise EngineVersionError(
                 f"{path} was made by somebody else meanwhile, as another kind of store: open it again"
             )
@@ -458,6 +466,11 @@ class SqliteTransaction(Transaction):
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         if rows.num_rows:
             self._engine.insert(self._connection, layout, self.commit_id, rows)
+
+    def remove(self, layout: TypeLayout, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._keeps_layouts = self._keeps_layouts and layout.has_removals
+            self._engine.insert_removals(self._connection, layout, self.commit_id, rows)
 
     def staging(self, layout: TypeLayout) -> Staging:
         from ontologia.engines.staging import Staging

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from ontologia.engines.base import Capabilities, output_schema
 from ontologia.engines.catalog import TypeLayout
-from ontologia.engines.changes import changed_rows_sql
+from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.documents import documents, taken_apart
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
@@ -143,12 +143,12 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
 
     def changed_rows(
         self, connection: sqlite3.Connection, commit_id: int
-    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], str]]:
         for kind in ("entity", "relation"):
-            names, table = (f"{kind}_type", *identity_of(kind)), f"{kind}_history"
+            names, table = (f"{kind}_type", *identity_of(kind)), VersionRows(f"{kind}_history")
             rows = connection.execute(changed_rows_sql(names, table, [table], ":commit"), {"commit": commit_id})
-            for name, *identity, existed in rows:
-                yield TypeRef(kind, name), tuple(identity), bool(existed)
+            for name, *identity, operation in rows:
+                yield TypeRef(kind, name), tuple(identity), operation
 
 
 class DocumentRows(SqliteRows):

@@ -11,7 +11,8 @@ from sqlglot import exp
 
 from ontologia.engines.base import Capabilities
 from ontologia.engines.catalog import TypeLayout, summarized_layouts
-from ontologia.engines.changes import changed_rows_sql
+from ontologia.engines.changes import VersionRows, changed_rows_sql
+from ontologia.engines.features import REMOVALS
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
@@ -19,7 +20,7 @@ from ontologia.engines.sqlite.control import quoted
 from ontologia.engines.sqlite.engine import SqliteEngine, tables
 from ontologia.engines.sqlite.history import TableHistory
 from ontologia.engines.sqlite.windows import SqliteRows, Versions
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows
 
@@ -32,7 +33,7 @@ class SqliteEngineV2(SqliteEngine):
 
     engine_version = "v2"
     past_of = TableHistory
-    capabilities = Capabilities(typed_columns=True)
+    capabilities = Capabilities(typed_columns=True, removals=True)
     data_tables = """
 CREATE TABLE type_layout_catalog (
     type_kind             TEXT NOT NULL,  -- 'entity' or 'relation'
@@ -55,10 +56,11 @@ CREATE TABLE type_layout_catalog (
             "SELECT type_kind, type_name, schema_version_id, activation_commit_id, table_name "
             "FROM type_layout_catalog WHERE is_current = 1"
         )
-        found = {}
+        found, removing = {}, _tables_with_removals(connection)
         for kind, name, version, activation, table_name in rows:
             ref = TypeRef(kind, name)
-            found[ref] = TypeLayout(ref, schemas[ref, version], version, activation, table_name)
+            has_removals = table_name in removing
+            found[ref] = TypeLayout(ref, schemas[ref, version], version, activation, table_name, has_removals)
         return found
 
     def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
@@ -97,16 +99,17 @@ CREATE TABLE type_layout_catalog (
             _create_index(connection, layout.table_name, column.physical)
 
     def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
-        names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
-        # In key order, so that the tree grows at its edge and is not split at random.
-        ordered = rows.select(names).sort_by([(name, "ascending") for name in layout.ref.identity])
-        columns = ", ".join(quoted(name) for name in (*names, COMMIT_ID, SCHEMA_VERSION_ID))
-        marks = ", ".join("?" for _ in names)
-        connection.executemany(
-            f"INSERT INTO {quoted(layout.table_name)} ({columns}) "
-            f"VALUES ({marks}, {int(commit_id)}, {int(layout.schema_version_id)})",
-            zip(*(encoded(column) for column in ordered.columns), strict=True),
-        )
+        _insert(connection, layout, rows, {COMMIT_ID: commit_id, SCHEMA_VERSION_ID: layout.schema_version_id})
+
+    def insert_removals(
+        self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table
+    ) -> None:
+        """A table has the column that marks them from its first removal on."""
+        if layout.table_name not in _tables_with_removals(connection):
+            connection.execute(f"ALTER TABLE {quoted(layout.table_name)} ADD COLUMN {SUPERSEDED_BY} INTEGER")
+            control.use_feature(connection, REMOVALS)
+        system = {COMMIT_ID: commit_id, SCHEMA_VERSION_ID: layout.schema_version_id, SUPERSEDED_BY: commit_id}
+        _insert(connection, layout, rows, system)
 
     def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self._catalog(connection).layouts.get(ref)
@@ -141,13 +144,16 @@ CREATE TABLE type_layout_catalog (
 
     def changed_rows(
         self, connection: sqlite3.Connection, commit_id: int
-    ) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
+    ) -> Iterator[tuple[TypeRef, tuple[str, ...], str]]:
+        removing = _tables_with_removals(connection)
         types = connection.execute("SELECT DISTINCT type_kind, type_name FROM type_layout_catalog ORDER BY 1, 2")
         for kind, name in types.fetchall():
             ref = TypeRef(kind, name)
-            names = self._tables_of(connection, ref)
-            for table in names:
-                yield from _changes(connection, ref, table, names, commit_id)
+            versions = [VersionRows(quoted(table), table in removing) for table in self._tables_of(connection, ref)]
+            for own in versions:
+                sql = changed_rows_sql(ref.identity, own, versions, ":commit")
+                for *identity, operation in connection.execute(sql, {"commit": commit_id}):
+                    yield ref, tuple(identity), operation
 
     def storage_info(self) -> dict[str, Any]:
         with self.reading() as connection:
@@ -164,7 +170,8 @@ class TableRows(SqliteRows):
     def __init__(self, layout: TypeLayout) -> None:
         self.ref = layout.ref
         self.table = layout.table_name
-        self.key = (layout.table_name,)
+        self.has_removals = layout.has_removals
+        self.key = (layout.table_name, layout.has_removals)
 
     def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         fields = {self.shown(column): exp.column(column.physical, table="t", quoted=True) for column in columns}
@@ -190,9 +197,25 @@ def _create_index(connection: sqlite3.Connection, table: str, column: str) -> No
     control.create_index(connection, f"index_{table}_{column}", f"ON {quoted(table)} ({quoted(column)})")
 
 
-def _changes(
-    connection: sqlite3.Connection, ref: TypeRef, table: str, versions: Sequence[str], commit_id: int
-) -> Iterator[tuple[TypeRef, tuple[str, ...], bool]]:
-    sql = changed_rows_sql(ref.identity, quoted(table), list(map(quoted, versions)), ":commit")
-    for *identity, existed in connection.execute(sql, {"commit": commit_id}):
-        yield ref, tuple(identity), bool(existed)
+def _insert(connection: sqlite3.Connection, layout: TypeLayout, rows: pa.Table, system: Mapping[str, int]) -> None:
+    names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
+    # In key order, so that the tree grows at its edge and is not split at random.
+    ordered = rows.select(names).sort_by([(name, "ascending") for name in layout.ref.identity])
+    columns = ", ".join(quoted(name) for name in (*names, *system))
+    values = ", ".join((*("?" for _ in names), *(str(int(value)) for value in system.values())))
+    connection.executemany(
+        f"INSERT INTO {quoted(layout.table_name)} ({columns}) VALUES ({values})",
+        zip(*(encoded(column) for column in ordered.columns), strict=True),
+    )
+
+
+def _tables_with_removals(connection: sqlite3.Connection) -> set[str]:
+    """The tables that have a column for them. Looked for where the stamp says that there may be some."""
+    stamp = control.stamp(connection)
+    if stamp is None or REMOVALS not in stamp.features:
+        return set()
+    rows = connection.execute(
+        "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table' AND c.name = ?",
+        (SUPERSEDED_BY,),
+    )
+    return {name for (name,) in rows}

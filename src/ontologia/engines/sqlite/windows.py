@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from ontologia.model import COMMIT_ID, Column
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column
 from ontologia.query.dialects import equal
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
@@ -30,8 +30,15 @@ class SqliteRows(StoredRows):
     def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         """Where the rows that a window chooses from are."""
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
-        return windowed(self.versions(window, columns), self.ref.identity, window, probe=probe)
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
+        select = windowed(self.versions(window, columns), self.ref.identity, window, probe=probe)
+        if not self.has_removals:
+            return select
+        if removals:
+            return select.select(_column(SUPERSEDED_BY, "t"), copy=False)
+        # Of a group, SQLite looks at the row of the largest commit, as for the other columns.
+        in_force = _column(SUPERSEDED_BY, "t").is_(exp.null())
+        return select.having(in_force, copy=False) if select.args.get("group") else select.where(in_force, copy=False)
 
     def rows_of_keys(
         self, keys: str, window: Window, columns: Sequence[Column]
@@ -44,7 +51,10 @@ class SqliteRows(StoredRows):
         same = [equal(_column(name, "n"), _column(name, keys)) for name in self.ref.identity]
         newest = exp.select(exp.Max(this=_column(COMMIT_ID, "n"))).from_(_table(versions.table, "n"))
         newest = newest.where(*same, *_tests(versions, window, "n"))
-        return _selected(versions, self.ref.identity, window), equal(_column(COMMIT_ID, "s"), newest.subquery())
+        rows = _selected(versions, self.ref.identity, window)
+        if self.has_removals:
+            rows = rows.where(_column(SUPERSEDED_BY, "t").is_(exp.null()), copy=False)
+        return rows, equal(_column(COMMIT_ID, "s"), newest.subquery())
 
     def shown(self, column: Column) -> str:
         """SQLite forgets that a column of a subquery is called `true` or `false`, whatever its case and quotes."""

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.history import History, Past, past_commits
-from ontologia.model import TypeRef, canonical_json, encode_json
+from ontologia.model import SUPERSEDED_BY, TypeRef, canonical_json, encode_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,22 +1,24 @@
 """What happened between two commits: every row that was written, with its commit and its operation.
 
-A row is an `insert` when nothing of its identity was stored before it, else an `update_version`, as in the list of a
-commit's changes.
+A row is a `remove` when it says that something went, an `insert` when nothing of its identity was there before it, and
+else an `update_version`, as in the list of a commit's changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
+from ontologia.engines.changes import INSERT, REMOVE, UPDATE
 from ontologia.engines.shares import range_predicates
 from ontologia.errors import ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window
-from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
+from ontologia.runtime.delta import OPERATION, identity_key
 from ontologia.spark.types import result_struct
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def change_struct(schema: TypeSchema) -> StructType:
     """Changes as callers see them: commit, operation, then keys and fields."""
     from pyspark.sql.types import StringType, StructField, StructType
 
-    commit, *rest = result_struct(schema, versions=True).fields
+    commit, *rest, _ = result_struct(schema, versions=True).fields
     return StructType([commit, StructField(operation_column(schema), StringType(), False), *rest])
 
 
@@ -45,8 +47,8 @@ def change_rows(engine: Engine, schema: TypeSchema, keys: KeyRange, after: int, 
     rows = up_to(engine.table(plan, catalog=catalog), upto)
     identity = schema.ref.identity
     rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
-    existed = _existed(engine, catalog, schema, rows, after)
-    return rows.append_column(OPERATION, existed)
+    operations = _operations(engine, catalog, schema, rows, after)
+    return rows.drop_columns([REMOVED]).append_column(OPERATION, operations)
 
 
 def check_one_version(engine: Engine, schema: TypeSchema, after: int) -> None:
@@ -81,29 +83,25 @@ def up_to(table: pa.Table, commit_id: int) -> pa.Table:
     return table.filter(pc.less_equal(table.column(COMMIT_ID), commit_id))
 
 
-def _existed(engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.Table, after: int) -> pa.ChunkedArray:
+def _operations(engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.Table, after: int) -> pa.Array:
     """The operation of each row. Rows come in the order of commits."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     identity = schema.ref.identity
-    keys = identity_key(rows, identity)
-    first = pc.equal(_first_rows(keys), pa.array(range(rows.num_rows), pa.int64()))
-    before = pc.is_in(keys, value_set=_known(engine, schema, rows.select(list(identity)), after))
-    new = pc.and_(first, pc.invert(before))
+    there = set(_known(engine, schema, rows.select(list(identity)), after).to_pylist())
     layout = catalog.layouts.get(schema.ref)
-    if layout is not None and layout.schema_version_id > 1:
-        # A migration writes the rows that were there before again, under the new schema.
-        new = pc.and_(new, pc.not_equal(rows.column(COMMIT_ID), layout.activation_commit_id))
-    return pc.if_else(new, INSERT, UPDATE)
-
-
-def _first_rows(keys: pa.ChunkedArray) -> Any:
-    """For every row, the place of the first row with the same key."""
-    import pyarrow as pa
-
-    seen: dict[Any, int] = {}
-    return pa.array([seen.setdefault(key, place) for place, key in enumerate(keys.to_pylist())], pa.int64())
+    # A migration writes the rows that were there before again, under the new schema.
+    migrated = layout.activation_commit_id if layout is not None and layout.schema_version_id > 1 else None
+    operations = []
+    columns = (identity_key(rows, identity), rows.column(COMMIT_ID), rows.column(REMOVED))
+    for key, commit, removed in zip(*(column.to_pylist() for column in columns), strict=True):
+        if removed:
+            there.discard(key)
+            operations.append(REMOVE)
+        else:
+            operations.append(UPDATE if key in there or commit == migrated else INSERT)
+            there.add(key)
+    return pa.array(operations, pa.string())
 
 
 def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int) -> pa.Array:

@@ -14,13 +14,13 @@ from ontologia.engines.base import Engine, output_schema
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
-from ontologia.model import COMMIT_ID, SCALARS, Column, TypeRef, commit_column
+from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, TypeRef, commit_column, removed_column
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
 from ontologia.query.sources import KEYS
-from ontologia.query.stored_rows import StoredRows
+from ontologia.query.stored_rows import StoredRows, is_removal
 from ontologia.spark.failures import explained
 from ontologia.spark.reading.rows import stored_rows
 from ontologia.spark.types import spark_type
@@ -34,16 +34,19 @@ _naming = threading.Lock()
 
 
 class ViewRows(StoredRows):
-    """The rows of a type as a view that is cut to the window already."""
+    """The rows of a type as a view that is cut to the window already; where they are versions, with removals."""
 
-    def __init__(self, ref: TypeRef, view: str) -> None:
+    def __init__(self, ref: TypeRef, view: str, *, versions: bool) -> None:
         self.ref = ref
         self.view = view
         self.key = view
+        self.has_removals = versions
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
-        return exp.select(*(exp.column(name, quoted=True) for name in names)).from_(exp.to_table(self.view))
+        names += [SUPERSEDED_BY] if removals else []
+        select = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(exp.to_table(self.view))
+        return select.where(exp.not_(is_removal(""))) if self.has_removals and not removals else select
 
 
 class SparkSource:
@@ -84,7 +87,7 @@ class SparkSource:
             view = f"ontologia_{uuid.uuid4().hex}"
             where = plan.where if len(plan.schemas) == 1 and not plan.hops else ()  # else its rows have other uses
             views[view] = stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where)
-            relations[ref] = ViewRows(ref, view)
+            relations[ref] = ViewRows(ref, view, versions=not plan.window.deduplicated)
         if keys is not None:
             views[KEYS] = self.spark.createDataFrame(keys)
         statement = compile(plan, relations, SPARK)
@@ -120,6 +123,8 @@ def to_spark(spark: SparkSession, engine: Any, plan: Plan) -> DataFrame:
     if plan.aggregates:
         return found.toDF(*names)
     names[0] = commit_column(plan.schema)  # the commit comes first, and is shown only where rows are versions
+    if plan.shows_removals:
+        names[-1] = removed_column(plan.schema)
     shown = found.toDF(*(f"c{place}" for place in range(len(names))))
     first = 1 if plan.window.deduplicated else 0
     return shown.select(*(shown[f"c{place}"].alias(names[place]) for place in range(first, len(names))))

@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 
 from ontologia.engines.base import Engine
 from ontologia.engines.shares import Share
-from ontologia.model import COMMIT_ID, Predicate, TypeSchema, commit_column
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Predicate, TypeSchema, commit_column, removed_column
 from ontologia.objects import Location
+from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark.reading.changes import change_rows, change_struct, check_one_version, operation_column, up_to
@@ -41,7 +42,7 @@ class ReadPlan:
     @property
     def struct(self) -> StructType:
         if self.stored:
-            return stored_struct(self.schema)
+            return stored_struct(self.schema, settled=not self.window.deduplicated)
         if self.changes:
             return change_struct(self.schema)
         return result_struct(self.schema, versions=not self.window.deduplicated)
@@ -50,8 +51,10 @@ class ReadPlan:
         """The stored name of a column of the result."""
         if self.stored:
             return name
-        if name == commit_column(self.schema) and not self.window.deduplicated:
+        if not self.window.deduplicated and name == commit_column(self.schema):
             return COMMIT_ID
+        if not (self.window.deduplicated or self.changes) and name == removed_column(self.schema):
+            return REMOVED
         if self.changes and name == operation_column(self.schema):
             return OPERATION
         column = self.schema.by_name.get(name)
@@ -105,14 +108,24 @@ class OntologiaReader(DataSourceReader):
         schema, window = self.wanted.schema, self.wanted.window
         only = tuple(map(self.wanted.physical, self.nullable))
         if not window.deduplicated:
-            only += (COMMIT_ID,)
+            only += (COMMIT_ID, REMOVED)
         return Plan(schema.ref, {schema.ref: schema}, window, self.wanted.where, stored=True, only=only, unordered=True)
+
+
+def _superseded(versions: pa.Table) -> pa.ChunkedArray:
+    """What superseded versions, as far as a reader of them asks: removals have their own commit."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(versions.column(REMOVED), versions.column(COMMIT_ID), pa.scalar(None, pa.int64()))
 
 
 def to_batches(wanted: ReadPlan, table: pa.Table, nullable: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:
     """Stored rows under the names and in the order that Spark was promised, and with None where it was told of it."""
     import pyarrow as pa
 
+    if REMOVED in table.column_names:
+        table = table.append_column(SUPERSEDED_BY, _superseded(table))
     columns = {name: table.column(wanted.physical(name)) for name in nullable}
     fields = [pa.field(name, column.type, nullable[name]) for name, column in columns.items()]
     yield from pa.table(list(columns.values()), schema=pa.schema(fields)).to_batches(max_chunksize=131_072)

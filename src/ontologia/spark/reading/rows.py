@@ -12,12 +12,22 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import SUPERSEDED_BY, Engine, FilesInForce
+from ontologia.engines.base import Engine, FilesInForce
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.dispatch import open_engine, parse_storage_target
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
-from ontologia.model import COMMIT_ID, Declaration, Kind, Predicate, TypeRef, TypeSchema, commit_column
+from ontologia.model import (
+    COMMIT_ID,
+    SUPERSEDED_BY,
+    Declaration,
+    Kind,
+    Predicate,
+    TypeRef,
+    TypeSchema,
+    commit_column,
+    removed_column,
+)
 from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.spark import s3a
@@ -26,7 +36,7 @@ from ontologia.spark.reading.nested import Nested, structured
 from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 FORMAT = "ontologia"
@@ -112,7 +122,9 @@ def _wanted_names(schema: TypeSchema, window: Window, columns: Sequence[str] | N
 def _stored_names(schema: TypeSchema, window: Window) -> dict[str, str]:
     """What is stored under which name, by the names callers know."""
     found = {name: name for name in schema.ref.identity} | {column.name: column.physical for column in schema.columns}
-    return found if window.deduplicated else {**found, commit_column(schema): COMMIT_ID}
+    if window.deduplicated:
+        return found
+    return {**found, commit_column(schema): COMMIT_ID, removed_column(schema): SUPERSEDED_BY}
 
 
 def read_stream(
@@ -187,18 +199,20 @@ def stored_rows(
     where: Sequence[Predicate] = (),
     only: frozenset[str] | None = None,
 ) -> DataFrame:
-    """The rows of a window at a head, under their stored names: identity, commit, fields.
+    """The rows of a window at a head, under their stored names: identity, commit, fields; where they are versions, with
+    what superseded them, by which removals are known.
 
     `where` may leave out rows, and `only` columns; Spark's own reader is told neither, it sees them in the plan.
     """
     ref = schema.ref
     layout = catalog.layouts.get(ref)
+    struct = stored_struct(schema, settled=not window.deduplicated)
     if layout is None:
-        return spark.createDataFrame([], stored_struct(schema))
+        return spark.createDataFrame([], struct)
     files = engine.files_in_force(ref, window, catalog)
     if files is not None:
         if not files.base and not files.tail:
-            return spark.createDataFrame([], stored_struct(schema))
+            return spark.createDataFrame([], struct)
         paths = native_paths(spark, engine, [*files.base, *files.tail_files])
         if paths is not None:
             return _native(spark, schema, files, paths, window)
@@ -208,7 +222,7 @@ def stored_rows(
     if where and is_of_one_type(where):
         reader = reader.option("where", to_text(where))
     if only:
-        reader = reader.schema(narrowed(stored_struct(schema), only))
+        reader = reader.schema(narrowed(struct, only if window.deduplicated else only | {COMMIT_ID}))
     return reader.load(request.location.uri)
 
 
@@ -246,9 +260,13 @@ def _native(
         return found if files.upper is None else found.where(sql.col(COMMIT_ID) <= files.upper)
 
     if not window.deduplicated:
-        found = rows([*files.base, *files.tail_files])
+        found = rows([*files.base, *files.tail_files], settled=True)
         return found.where(sql.col(COMMIT_ID) > (window.commit or 0)) if window.mode == "since" else found
-    tail = _newest(rows(files.tail_files), identity, mixed=files.tail_is_mixed) if files.tail else None
+    tail = None
+    if files.tail:
+        tail = _newest(rows(files.tail_files, settled=files.has_removals), identity, mixed=files.tail_is_mixed)
+        if files.has_removals:
+            tail = tail.where(~_is_removal()).select(*_quoted(names))
     if not files.base:
         assert tail is not None
         return tail
@@ -276,11 +294,21 @@ def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
     return ranked.where("__rank = 1").drop("__rank")
 
 
+def _is_removal() -> Column:
+    """Whether a row, which knows what superseded it, says that something was removed."""
+    from pyspark.sql import functions as sql
+
+    return sql.col(SUPERSEDED_BY).eqNullSafe(sql.col(COMMIT_ID))
+
+
 def _shown(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> DataFrame:
     """Rows under the names callers know."""
     from pyspark.sql import functions as sql
 
-    return rows.select(*(sql.col(quoted(stored[name])).alias(name) for name in names))
+    def column(name: str) -> Column:
+        return _is_removal() if stored[name] == SUPERSEDED_BY else sql.col(quoted(stored[name]))
+
+    return rows.select(*(column(name).alias(name) for name in names))
 
 
 def _quoted(names: Sequence[str]) -> list[str]:

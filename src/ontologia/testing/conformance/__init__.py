@@ -29,7 +29,7 @@ from ontologia.testing.conformance.renames import RenameConformance
 from ontologia.testing.conformance.sharing import SharingConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
-__all__ = ["EngineCase", "EngineConformance", "RemovalConformance", "StoreUnderTest", "directory", "graph", "sqlite"]
+__all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "directory", "graph", "sqlite"]
 
 
 class EngineConformance(
@@ -45,7 +45,8 @@ class EngineConformance(
     DropConformance,
     FrameConformance,
     SharingConformance,
+    RemovalConformance,
     PropertyConformance,
 ):
-    """Everything an engine promises. Subclass it in a test module that has an `engine` fixture; with
-    `RemovalConformance` for one that can remove rows."""
+    """Everything an engine promises. Subclass it in a test module that has an `engine` fixture. What an engine says it
+    cannot do is skipped."""

@@ -1,4 +1,5 @@
-"""The life of a store as a state machine: commits, questions, reopening, migrations and drops, beside the reference."""
+"""The life of a store as a state machine: commits, removals, questions, reopening, compaction, migrations and drops,
+beside the reference."""
 
 from __future__ import annotations
 
@@ -59,6 +60,7 @@ class Link(Relation[Other, Other]):
     n: Field[int] = Field(default=0)
 
 
+LINK = Link.__declaration__.ref
 SHAPES: tuple[type[Any], ...] = (Counted, Noted, Worded)
 
 
@@ -115,6 +117,33 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(rows=st.lists(st.tuples(KEYS, KEYS, st.integers(0, 1)), min_size=1, max_size=3))
     def commit_links(self, rows: list[tuple[str, str, int]]) -> None:
         self._commit([Link(left_key=one, right_key=other, slot="s", n=n) for one, other, n in rows])
+
+    @precondition(lambda self: self.session.engine.capabilities.removals)
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=2, unique=True), kept=KEYS, others=st.booleans())
+    def remove(self, keys: list[str], kept: str, others: bool) -> None:
+        """Entities go, and in the same commit one comes or stays."""
+        cls: type[Any] = Other if others else self.shape
+        ref = cls.__declaration__.ref
+        if ref in self.reference.dropped:
+            return
+        stays = cls(id=kept, n="7" if cls is Worded else 7)
+        self.session.remove(cls, *keys)
+        self.session.ensure(stays)
+        gone = [(ref, (key,)) for key in keys if key != kept]
+        assert self.session.commit() == self.reference.commit([stays], gone)
+
+    @precondition(lambda self: self.session.engine.capabilities.removals)
+    @rule(ends=st.lists(st.tuples(KEYS, KEYS), min_size=1, max_size=4, unique=True))
+    def remove_links(self, ends: list[tuple[str, str]]) -> None:
+        if LINK in self.reference.dropped:
+            return
+        self.session.remove(Link, *((*pair, "s") for pair in ends))
+        assert self.session.commit() == self.reference.commit([], [(LINK, (*pair, "s")) for pair in ends])
+
+    @precondition(lambda self: self.session.engine.capabilities.object_storage)
+    @rule()
+    def compact(self) -> None:
+        self.session.repository.compact(apply=True)
 
     @rule()
     def reopen(self) -> None:

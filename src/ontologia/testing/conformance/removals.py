@@ -32,6 +32,8 @@ class RemovalConformance(ConformanceSuite):
 
     def removing(self, store: StoreUnderTest) -> Session:
         session = store.session(Lamp, Lights)
+        if not session.engine.capabilities.removals:
+            pytest.skip("this engine keeps every row")
         commit(session, Lamp(id=1), Lamp(id=2), Lamp(id=3))
         return session
 
@@ -41,7 +43,7 @@ class RemovalConformance(ConformanceSuite):
         assert (session.commit(), lamps(session)) == (2, [2])
         assert session.query().entities(Lamp).as_of(1).count() == 3
         assert session.list_commit_changes(2) == [
-            {"kind": "entity", "type_name": "Lamp", "key": key, "operation": "delete"} for key in ("1", "3")
+            {"kind": "entity", "type_name": "Lamp", "key": key, "operation": "remove"} for key in ("1", "3")
         ]
 
     def test_an_object_that_was_read_can_be_removed(self, store: StoreUnderTest) -> None:

@@ -20,7 +20,7 @@ from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
 from ontologia.testing.differential.making import make_question
 from ontologia.testing.differential.oracle import Oracle, Row, sizes
 from ontologia.testing.differential.questions import Question, ask
-from ontologia.testing.differential.worlds import World, make_world
+from ontologia.testing.differential.worlds import World, make_world, with_removals
 
 LARGEST_EXACT_SUM = 2**62
 
@@ -40,16 +40,21 @@ class Told:
 
 @contextmanager
 def told(case: EngineCase, seed: int) -> Iterator[Told]:
-    """A random history in a new store; where there is compaction, half of the histories are compacted on the way."""
+    """A random history in a new store; half of the histories have removals, and half are compacted on the way, where
+    there is such a thing."""
     rng = Random(f"world {seed}")
     world = make_world(rng)
-    oracle = Oracle(world)
     with case.create_store() as store:
+        if store.capabilities.removals and seed % 2:
+            world = with_removals(Random(f"removals {seed}"), world)
+        oracle = Oracle(world)
         session = store.session(*(subject.cls for subject in world.subjects))
         compacted_at = rng.randrange(len(world.commits) * 2) if _compacts(store) else -1
         written = 0
         for number, objects in enumerate(world.commits):
             session.ensure(objects)
+            for obj in world.removed[number] if world.removed else ():
+                session.remove(obj)
             written = session.commit() or written
             if number == compacted_at:
                 session.repository.compact(apply=True)
@@ -133,7 +138,8 @@ def shown(answer: Any) -> Any:
     """Rows, objects, paths, groups and numbers in one form. Scalars carry their type: `True == 1 == 1.0` hides much."""
     match answer:
         case Row():
-            return (answer.type_name.partition(" ")[2], answer.commit, answer.identity, shown(answer.values))
+            name = answer.type_name.partition(" ")[2]
+            return (name, answer.commit, answer.identity, answer.removed, shown(answer.values))
         case Path():
             steps = zip(answer.relations, answer.entities, strict=True)
             return [shown(answer.source), *(shown(item) for step in steps for item in step)]
@@ -155,7 +161,7 @@ def shown(answer: Any) -> Any:
 def _object(obj: Declared) -> Any:
     found = meta(obj)  # type: ignore[arg-type]
     identity = (found.key,) if found.key is not None else (found.left_key, found.right_key, found.instance_key or "")
-    return (found.type_name, found.commit_id, identity, shown(obj.__dict__))
+    return (found.type_name, found.commit_id, identity, found.removed, shown(obj.__dict__))
 
 
 def alike(found: Any, expected: Any, tolerance: float) -> bool:

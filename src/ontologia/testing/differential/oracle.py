@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from math import fsum, isinf, isnan
@@ -29,6 +29,7 @@ class Row:
     identity: tuple[str, ...]
     commit: int
     values: dict[str, Any]
+    removed: bool = False
 
 
 class Oracle:
@@ -37,19 +38,26 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self.history: list[Row] = []
         self.head = 0
-        for objects in world.commits:
-            self._commit(objects)
+        for number, objects in enumerate(world.commits):
+            self._commit(objects, world.removed[number] if world.removed else ())
 
-    def _commit(self, objects: Iterable[Any]) -> None:
-        """The last word on a thing in a commit counts; what is as it was is not written."""
+    def _commit(self, objects: Iterable[Any], removed: Iterable[Any]) -> None:
+        """The last word on a thing in a commit counts; what is as it was is not written, and what is not there does
+        not go. Removals come after all else, and keep the values that were there."""
         wanted: dict[tuple[str, tuple[str, ...]], Row] = {}
         for obj in objects:
             row = _row_of(obj, self.head + 1)
             wanted[row.type_name, row.identity] = row
+        for obj in removed:
+            row = _row_of(obj, self.head + 1)
+            wanted[row.type_name, row.identity] = replace(row, removed=True)
         changed = []
         for row in wanted.values():
             same = [old for old in self.history if (old.type_name, old.identity) == (row.type_name, row.identity)]
-            if not same or not _equal(same[-1].values, row.values):
+            before = None if not same or same[-1].removed else same[-1]
+            if row.removed and before is not None:
+                changed.append(replace(before, commit=row.commit, removed=True))
+            elif not row.removed and (before is None or not _equal(before.values, row.values)):
                 changed.append(row)
         if changed:
             self.head += 1
@@ -68,13 +76,17 @@ class Oracle:
         for row in found:
             if mode == "latest" or row.commit <= commit:
                 newest[row.identity] = row
-        return list(newest.values())
+        return [row for row in newest.values() if not row.removed]
+
+    def there(self, subject: Subject, window: tuple[str, int]) -> list[Row]:
+        """The rows that say that a thing is there: paths lead over those, and ends are among them."""
+        return [row for row in self.rows(subject, window) if not row.removed]
 
     def answer(self, question: Question) -> Any:
         """Rows, paths, a number, or groups, in the form that `shown` gives to the engine's answers."""
         found = [
             row
-            for row in self.rows(question.subject, question.window)
+            for row in (self.there if question.hops else self.rows)(question.subject, question.window)
             if all(self.holds(part, row, question.subject, question.window) for part in question.where)
         ]
         if question.groups:
@@ -89,7 +101,7 @@ class Oracle:
         return ordered[start : None if question.limit is None else start + question.limit]
 
     def _followed(self, hop: Hop, paths: Sequence[tuple[Row, ...]], window: tuple[str, int]) -> list[Any]:
-        relations, reached = self.rows(hop.relation, window), self.rows(hop.reached, window)
+        relations, reached = self.there(hop.relation, window), self.there(hop.reached, window)
         if hop.where is not None and hop.about_relation:
             relations = [row for row in relations if self.holds(hop.where, row, hop.relation, window)]
         elif hop.where is not None:
@@ -123,7 +135,7 @@ class Oracle:
     def _versions_of_end(self, operand: Operand, row: Row, subject: Subject, window: tuple[str, int]) -> list[Row]:
         assert subject.ends is not None
         number = 0 if operand.side == "left" else 1
-        return [end for end in self.rows(subject.ends[number], window) if end.identity[0] == row.identity[number]]
+        return [end for end in self.there(subject.ends[number], window) if end.identity[0] == row.identity[number]]
 
     # --- order ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from math import inf, nan
 from random import Random
@@ -150,6 +150,8 @@ class World:
     entities: list[Subject]
     relations: list[Subject]
     commits: list[list[Declared]] = field(repr=False)
+    removed: list[list[Declared]] = field(default_factory=list, repr=False)
+    """What goes with each commit, after all else in it; nothing at all where it is empty."""
 
     @property
     def subjects(self) -> list[Subject]:
@@ -250,6 +252,16 @@ def make_world(rng: Random) -> World:
     for _ in range(rng.randrange(1, 7)):
         commits.append([_row(rng, rng.choice(subjects)) for _ in range(rng.randrange(1, 9))])
     return World(entities, relations, commits)
+
+
+def with_removals(rng: Random, world: World) -> World:
+    """The same history, in which things that were written go again: at once, later, or to come back."""
+    written: list[Declared] = []
+    removed: list[list[Declared]] = []
+    for objects in world.commits:
+        removed.append([rng.choice(written) for _ in range(rng.randrange(4))] if written else [])
+        written += objects
+    return replace(world, removed=removed)
 
 
 def _fields(rng: Random, most: int, taken: tuple[str, ...] = ()) -> dict[str, Kind]:

@@ -28,6 +28,7 @@ class Version:
     commit_id: int
     schema_version_id: int
     values: Mapping[str, Any]
+    removed: bool = False
 
     def value(self, operand: FieldExpr[Any]) -> Any:
         """A scalar field or a key."""

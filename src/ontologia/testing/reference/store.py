@@ -15,17 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.changes import change_entry
+from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import Fetched, QueryRoot
+from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window, group_names
 from ontologia.runtime.rows import identity_of
 from ontologia.testing.reference.filters import (
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Joined = tuple[Version, ...]
-Change = tuple[TypeRef, tuple[str, ...], bool]
+Change = tuple[TypeRef, tuple[str, ...], str]
+Identity = tuple[TypeRef, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,11 @@ class ReferenceStore:
 
     # --- what happens to a store ---
 
-    def commit(self, objects: Iterable[Declared]) -> int | None:
-        """The delta rule: the last word on an identity wins, and what is unchanged writes nothing."""
+    def commit(self, objects: Iterable[Declared], removed: Iterable[Identity] = ()) -> int | None:
+        """The delta rule: the last word on an identity wins, and what is unchanged writes nothing.
+
+        `removed` are identities that shall not be there; what is not there needs no removal.
+        """
         wanted: dict[TypeRef, dict[tuple[str, ...], Declared]] = {}
         for obj in objects:
             wanted.setdefault(obj.__declaration__.ref, {})[identity_of(obj)] = obj
@@ -83,9 +88,13 @@ class ReferenceStore:
                 known = latest.get(identity)
                 if known is None or not _is_unchanged(known.values, values_of(obj), obj.__declaration__.schema):
                     changed.append(obj)
-        if not changed:
+        gone = [row for ref, identity in removed for row in self.window(ref, Window()) if row.identity == identity]
+        if not changed and not gone:
             return None
         self.head += 1
+        for row in gone:
+            self.rows[row.ref].append(replace(row, commit_id=self.head, removed=True))
+            self.changes.setdefault(self.head, []).append((row.ref, row.identity, REMOVE))
         for obj in changed:
             declaration = obj.__declaration__
             self.layouts.setdefault(declaration.ref, Layout(declaration.schema, 1, self.head))
@@ -137,9 +146,10 @@ class ReferenceStore:
     def _append(self, obj: Declared) -> None:
         ref, identity = obj.__declaration__.ref, identity_of(obj)
         history = self.rows.setdefault(ref, [])
-        existed = any(row.identity == identity for row in history)
+        before = [row for row in history if row.identity == identity]
+        operation = UPDATE if before and not before[-1].removed else INSERT
         history.append(Version(ref, identity, self.head, self.layouts[ref].version, values_of(obj)))
-        self.changes.setdefault(self.head, []).append((ref, identity, existed))
+        self.changes.setdefault(self.head, []).append((ref, identity, operation))
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         """What a commit wrote, by type and identity."""
@@ -148,7 +158,8 @@ class ReferenceStore:
     # --- windows of time ---
 
     def window(self, ref: TypeRef, window: Window) -> list[Version]:
-        """The rows of the current schema version in a window, one per identity where that is asked for."""
+        """The rows of the current schema version in a window: one per identity where that is asked for, unless it was
+        removed; else all versions, removals among them."""
         if ref not in self.layouts:
             return []
         version = self.layouts[ref].version
@@ -159,7 +170,12 @@ class ReferenceStore:
             return rows
         if window.mode == "as_of":
             rows = [row for row in rows if row.commit_id <= (window.commit or 0)]
-        return list({row.identity: row for row in sorted(rows, key=lambda row: row.commit_id)}.values())
+        newest = {row.identity: row for row in sorted(rows, key=lambda row: row.commit_id)}
+        return [row for row in newest.values() if not row.removed]
+
+    def there(self, ref: TypeRef, window: Window) -> list[Version]:
+        """The rows of a window that say that something is there: what paths lead over, and ends are found among."""
+        return [row for row in self.window(ref, window) if not row.removed]
 
     # --- answers ---
 
@@ -199,11 +215,11 @@ class ReferenceStore:
         return found
 
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
-        return all(passes(predicate, row, lambda ref: self.window(ref, plan.window)) for predicate in predicates)
+        return all(passes(predicate, row, lambda ref: self.there(ref, plan.window)) for predicate in predicates)
 
     def find(self, plan: Plan, keys: pa.Table | None = None) -> list[Version]:
         """The rows of the queried type that pass its filters, in no particular order."""
-        rows = self.window(plan.source, plan.window)
+        rows = (self.window if plan.shows_removals else self.there)(plan.source, plan.window)
         if keys is not None:
             wanted = set(zip(*(keys.column(name).to_pylist() for name in plan.source.identity), strict=True))
             rows = [row for row in rows if row.identity in wanted]
@@ -226,8 +242,8 @@ class ReferenceStore:
             owners = {condition.operand.owner for condition in predicate.conditions()}
             (about_relation if owners == {hop.relation} else about_entity).append(predicate)
         near, far = (0, 1) if hop.forward else (1, 0)
-        relations = [r for r in self.window(hop.relation, plan.window) if self._passes(plan, about_relation, r)]
-        entities = [e for e in self.window(hop.entity, plan.window) if self._passes(plan, about_entity, e)]
+        relations = [r for r in self.there(hop.relation, plan.window) if self._passes(plan, about_relation, r)]
+        entities = [e for e in self.there(hop.entity, plan.window) if self._passes(plan, about_entity, e)]
         return [
             (*path, relation, entity)
             for path in joined
@@ -261,7 +277,7 @@ class ReferenceStore:
 
     def _end(self, plan: Plan, row: Version, operand: FieldExpr[Any]) -> Version:
         key = row.identity[0 if operand.side == "left" else 1]
-        ends = (end for end in self.window(operand.owner, plan.window) if end.identity[0] == key)
+        ends = (end for end in self.there(operand.owner, plan.window) if end.identity[0] == key)
         return next(ends, Nobody(operand.owner))
 
     def _aggregate(self, plan: Plan, aggregate: Aggregate, rows: Sequence[Version]) -> Any:
@@ -372,7 +388,7 @@ def _columns_of(plan: Plan, path: Joined) -> tuple[Any, ...]:
         for column in plan.schemas[row.ref].columns:
             value = row.values[column.name]
             columns.append(encode_json(value) if column.scalar is None and value is not None else value)
-    return tuple(columns)
+    return (*columns, path[0].removed) if plan.shows_removals else tuple(columns)
 
 
 def _output_fields(plan: Plan) -> list[pa.Field]:
@@ -393,7 +409,7 @@ def _output_fields(plan: Plan) -> list[pa.Field]:
         if ref.kind == "relation":
             fields += [pa.field(name, pa.string()) for name in ref.identity]
         fields += [pa.field(column.name, column.arrow_type) for column in plan.schemas[ref].columns]
-    return fields
+    return [*fields, pa.field(REMOVED, pa.bool_())] if plan.shows_removals else fields
 
 
 def values_of(obj: Declared) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.care import CompactionReport, TypeCompaction, Workers
 from ontologia.engines.catalog import TypeLayout
@@ -20,6 +20,7 @@ from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import Head, IndexEntry
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.files.data_files import DataFile
 from ontologia.objects import ConditionFailed
 
 if TYPE_CHECKING:
@@ -119,8 +120,13 @@ def _write(engine: ParquetEngine, job: Job, summary: TypeCompaction, workers: Wo
         sum(file.size or 0 for file in written),
         sum(file.row_count or 0 for file in written),
         parts,
-        *((written[0].content_sha256, written[0].keys, written[0].rows_in_force) if workers is None else ()),
+        *_written_down(written[0] if workers is None else None),
     )
+
+
+def _written_down(file: DataFile | None) -> tuple[Any, ...]:
+    """What an entry says of its one file; parts say it themselves."""
+    return () if file is None else (file.content_sha256, file.keys, file.rows_in_force, file.removals)
 
 
 def _named(engine: ParquetEngine, summary: TypeCompaction) -> TypeCompaction:

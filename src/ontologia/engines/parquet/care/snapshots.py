@@ -8,8 +8,8 @@ write ranges of keys side by side.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ontologia.engines import shares
-from ontologia.engines.base import SUPERSEDED_BY
+from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.read.shares import cuts_of_files, is_small
 from ontologia.engines.row_files import file_schema, span_of
 from ontologia.engines.staging import PART_BYTES, put_part
@@ -29,7 +29,7 @@ from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.files.reading import FileReader, reader_at, rows_between
 from ontologia.files.sorting import Sorter
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, ROW_GROUP_ROWS, RowGroups, gather, lookup_writer, write_rows
-from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
 from ontologia.objects import Location
 
 FILES_AT_ONCE = 32
@@ -58,13 +58,13 @@ class SnapshotTask:
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """The columns of a commit's file."""
-        return file_schema(self.schema, document=self.document)
+        """The columns of the files to merge: where removals are among the rows, with what marks them."""
+        return file_schema(self.schema, document=self.document, settled=any(file.removals for file in self.files))
 
     @property
     def file_schema(self) -> pa.Schema:
         """The columns of a snapshot's file."""
-        return self.stored_schema.append(pa.field(SUPERSEDED_BY, pa.int64()))
+        return file_schema(self.schema, document=self.document, settled=True)
 
     def open_reader(self) -> FileReader:
         """How a process that works for others reads the store."""
@@ -83,15 +83,24 @@ class SnapshotTask:
 
     def some_rows(self, number: int, groups: int) -> Iterator[pa.Table]:
         """The rows of one of so many groups of files."""
-        return replace(self, files=self.files[number::groups]).rows(self.open_reader())
+        return self._rows_in(self.open_reader(), self.files[number::groups], EVERYTHING)
 
     def rows(self, reader: FileReader, keys: KeyRange = EVERYTHING) -> Iterator[pa.Table]:
-        """The rows of a range in all files, some files at a time, since a store answers several requests at once."""
-        names, first = self.stored_schema.names, self.identity[0]
-        for start in range(0, len(self.files), FILES_AT_ONCE):
-            files = self.files[start : start + FILES_AT_ONCE]
-            for tables in reader.objects.map(lambda file: list(rows_between(reader, file, names, keys, first)), files):
+        """The rows of a range in all files."""
+        return self._rows_in(reader, self.files, keys)
+
+    def _rows_in(self, reader: FileReader, files: Sequence[DataFile], keys: KeyRange) -> Iterator[pa.Table]:
+        """The rows of some files, several files at a time, since a store answers several requests at once."""
+        for start in range(0, len(files), FILES_AT_ONCE):
+            some = files[start : start + FILES_AT_ONCE]
+            for tables in reader.objects.map(lambda file: list(self._rows_of(reader, file, keys)), some):
                 yield from tables
+
+    def _rows_of(self, reader: FileReader, file: DataFile, keys: KeyRange) -> Iterator[pa.Table]:
+        names = self.stored_schema.names
+        unmarked = SUPERSEDED_BY in names and not file.removals
+        for rows in rows_between(reader, file, names[:-1] if unmarked else names, keys, self.identity[0]):
+            yield rows.append_column(SUPERSEDED_BY, pa.nulls(rows.num_rows, pa.int64())) if unmarked else rows
 
     def write_file(self, reader: FileReader) -> DataFile:
         """Write the whole snapshot as one file."""
@@ -104,7 +113,7 @@ class SnapshotTask:
             path = file.complete()
             reader.objects.put_file(self.path, path)
             size, digest = path.stat().st_size, hash_of_file(path)
-            return DataFile(self.path, size, file.rows, digest, file.keys, file.rows_in_force)
+            return DataFile(self.path, size, file.rows, digest, file.keys, file.rows_in_force, file.removals)
 
     def write_range(self, keys: KeyRange) -> list[DataFile]:
         """Write one range of keys, read from all files, as parts."""
@@ -131,7 +140,7 @@ class SnapshotTask:
     def _put(self, file: SnapshotFile) -> DataFile:
         path = file.complete()
         objects = self.open_reader().objects
-        return put_part(objects, f"{self.path}/", path, file.rows, file.keys, file.rows_in_force)
+        return put_part(objects, f"{self.path}/", path, file.rows, file.keys, file.rows_in_force, file.removals)
 
 
 def _cut(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -141,7 +150,8 @@ def _cut(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def add_superseding(tables: Iterable[pa.Table], identity: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Sorted rows with the commit that superseded each: that of the next row, where it has the same identity."""
+    """Sorted rows with the commit that superseded each: that of the next row, where it has the same identity; of a row
+    that says that something was removed, its own."""
     last: pa.Table | None = None
     for table in tables:
         rows = table if last is None else pa.concat_tables([last, table])
@@ -151,9 +161,17 @@ def add_superseding(tables: Iterable[pa.Table], identity: tuple[str, ...]) -> It
         commits = pa.chunked_array(
             [*rows.column(COMMIT_ID).slice(1).chunks, *last.column(COMMIT_ID).chunks], pa.int64()
         )
-        yield rows.append_column(SUPERSEDED_BY, pc.if_else(same, commits, pa.scalar(None, pa.int64())))
+        yield _superseded(rows, pc.if_else(same, commits, pa.scalar(None, pa.int64())))
     if last is not None:
-        yield last.append_column(SUPERSEDED_BY, pa.nulls(1, pa.int64()))
+        yield _superseded(last, pa.nulls(1, pa.int64()))
+
+
+def _superseded(rows: pa.Table, by: pa.ChunkedArray) -> pa.Table:
+    """Rows with the commits that superseded them, unless they were superseded by their own."""
+    if SUPERSEDED_BY not in rows.column_names:
+        return rows.append_column(SUPERSEDED_BY, by)
+    kept = pc.if_else(are_removals(rows), rows.column(COMMIT_ID), by)
+    return rows.set_column(rows.column_names.index(SUPERSEDED_BY), SUPERSEDED_BY, kept)
 
 
 class SnapshotFile:
@@ -182,7 +200,7 @@ class SnapshotFile:
         return sum(self._path(name).stat().st_size for name in self._writers)
 
     def _begin(self) -> None:
-        self.rows = self.rows_in_force = 0
+        self.rows = self.rows_in_force = self.removals = 0
         self.keys: KeySpan | None = None
         self.is_complete = True
 
@@ -196,6 +214,7 @@ class SnapshotFile:
         self._groups["superseded"].add(rows.filter(old))
         self.rows += rows.num_rows
         self.rows_in_force += current.num_rows
+        self.removals += pc.sum(are_removals(rows)).as_py() or 0
         self.keys = span_of(rows, self._key, self.keys)
         self.is_complete = self.is_complete and not rows.num_rows
 

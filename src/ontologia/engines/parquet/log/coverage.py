@@ -81,6 +81,7 @@ def entry_of(commit_id: int, file: CommitFile) -> IndexEntry:
         file.parts,
         digest,
         file.keys,
+        own_removals=file.own_removals,
     )
 
 

@@ -17,6 +17,7 @@ from ontologia.model import TypeRef
 
 CONTENT_SHA256 = "content_sha256"
 ROWS_IN_FORCE = "rows_in_force"
+REMOVALS = "removals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,15 @@ def _keys_body(keys: KeySpan | None) -> dict[str, Any]:
     return {} if keys is None or not keys.is_short else {"min_key": keys.low, "max_key": keys.high}
 
 
+def _read_removals(body: Mapping[str, Any]) -> int:
+    """How many rows say that something was removed; it stands where there are any."""
+    return whole(body, REMOVALS) if REMOVALS in body else 0
+
+
+def _removals_body(removals: int) -> dict[str, Any]:
+    return {REMOVALS: removals} if removals else {}
+
+
 def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
     return tuple(
         DataFile(
@@ -86,6 +96,7 @@ def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
             optional_text(item, CONTENT_SHA256),
             _read_keys(item),
             item.get(ROWS_IN_FORCE),
+            _read_removals(item),
         )
         for item in body.get("parts", ())
     )
@@ -106,6 +117,7 @@ def _part_body(part: DataFile) -> dict[str, Any]:
         "row_count": part.row_count,
         **_keys_body(part.keys),
         **{name: value for name, value in optional.items() if value is not None},
+        **_removals_body(part.removals),
     }
 
 
@@ -121,6 +133,8 @@ class CommitFile:
     size: int | None = None
     parts: tuple[DataFile, ...] = ()
     keys: KeySpan | None = None
+    own_removals: int = 0
+    """How many rows of one file say that something was removed; parts have theirs."""
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
@@ -133,6 +147,7 @@ class CommitFile:
             body.get("size"),
             _read_parts(body),
             _read_keys(body),
+            _read_removals(body),
         )
 
     def body(self) -> dict[str, Any]:
@@ -145,6 +160,7 @@ class CommitFile:
             "content_sha256": self.content_sha256,
             "size": self.size,
             **_keys_body(self.keys),
+            **_removals_body(self.own_removals),
             **_parts_body(self.parts),
         }
 
@@ -216,6 +232,8 @@ class IndexEntry:
     """Between which keys the rows of one file lie; parts have theirs."""
     rows_in_force: int | None = field(default=None, compare=False)
     """How many rows of a snapshot were not superseded when it was made."""
+    own_removals: int = field(default=0, compare=False)
+    """How many rows of one file say that something was removed; parts have theirs."""
     other: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -233,7 +251,8 @@ class IndexEntry:
             digest,
             _read_keys(body),
             body.get(ROWS_IN_FORCE),
-            rest(body, *names, CONTENT_SHA256, "min_key", "max_key", ROWS_IN_FORCE),
+            _read_removals(body),
+            rest(body, *names, CONTENT_SHA256, "min_key", "max_key", ROWS_IN_FORCE, REMOVALS),
         )
         if entry.min_commit_id > entry.max_commit_id:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
@@ -243,7 +262,15 @@ class IndexEntry:
     def files(self) -> tuple[DataFile, ...]:
         """The Parquet files to read."""
         return self.parts or (
-            DataFile(self.path, self.size, self.row_count, self.content_sha256, self.own_keys, self.rows_in_force),
+            DataFile(
+                self.path,
+                self.size,
+                self.row_count,
+                self.content_sha256,
+                self.own_keys,
+                self.rows_in_force,
+                self.own_removals,
+            ),
         )
 
     @property
@@ -253,16 +280,27 @@ class IndexEntry:
 
     @property
     def current_row_count(self) -> int | None:
-        """How many identities have a row here, where it was written down."""
+        """How many identities have a row in force here, where it was written down."""
         if not self.is_snapshot:
-            return self.row_count
+            return None if self.row_count is None else self.row_count - self.removals
         counts = [file.rows_in_force for file in self.files]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
 
     @property
+    def removals(self) -> int:
+        """How many rows say that something was removed."""
+        return sum(part.removals for part in self.parts) if self.parts else self.own_removals
+
+    @property
     def is_snapshot(self) -> bool:
         return self.path.startswith("snapshots/")
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its rows know the commit that superseded them: those of a snapshot, and those of a commit that
+        removes some, which are superseded by itself."""
+        return self.is_snapshot or self.removals > 0
 
     def covers(self, commit_id: int) -> bool:
         return self.min_commit_id <= commit_id <= self.max_commit_id
@@ -282,6 +320,7 @@ class IndexEntry:
             "path": self.path,
             **{name: value for name, value in optional.items() if value is not None},
             **_keys_body(self.own_keys),
+            **_removals_body(self.own_removals),
             **_parts_body(self.parts),
         }
 

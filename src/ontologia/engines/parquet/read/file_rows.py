@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.layers import Layers
 from ontologia.engines.parquet.read.scan import Scan
@@ -20,9 +19,9 @@ from ontologia.engines.parquet.read.tails import Tail
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import READ_OPTIONS
 from ontologia.files.names import encode_name
-from ontologia.model import COMMIT_ID, Column, TypeRef
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
 from ontologia.query.plan import Window
-from ontologia.query.stored_rows import StoredRows, keep_newest
+from ontologia.query.stored_rows import StoredRows, is_removal, keep_newest
 
 ROW_NUMBER = "file_row_number"
 
@@ -34,20 +33,30 @@ class FileRows(StoredRows):
         self.ref = ref
         self.scan = scan
         self.places = places
-        entries = tuple((entry.is_snapshot, *self._places(entry.files)) for entry in scan.entries)
-        self.key: Hashable = (ref, scan.upper, len(scan.apart), entries)
+        self.has_removals = scan.has_removals
+        entries = tuple((entry.is_settled, *self._places(entry.files)) for entry in scan.entries)
+        self.key: Hashable = (ref, scan.upper, len(scan.apart), self.has_removals, entries)
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         if not window.deduplicated:
-            since = [exp.GT(this=_column(COMMIT_ID), expression=_bound())] if window.mode == "since" else []
-            return self.select(names, self.scan.files).where(*since, *self._upper())
+            return self._versions(names, window, removals=removals)
         base = self._apart(names)
         if not self.scan.tail:
             return together(names, base)
         later = self.select(self.ref.identity, self.scan.tail_files).where(*self._upper())
         base = [without(part, later, self.ref.identity) for part in base]
         return together(names, [*base, self._newest(names)])
+
+    def _versions(self, names: list[str], window: Window, *, removals: bool) -> exp.Select:
+        tests = self._upper()
+        if window.mode == "since":
+            tests.append(exp.GT(this=_column(COMMIT_ID), expression=_bound()))
+        if self.has_removals and removals:
+            names = [*names, SUPERSEDED_BY]
+        elif self.has_removals:
+            tests.append(_is_no_removal("t"))
+        return self.select(names, self.scan.files).where(*tests)
 
     @property
     def count(self) -> int | None:
@@ -63,21 +72,27 @@ class FileRows(StoredRows):
     def _apart(self, names: Sequence[str]) -> list[exp.Select]:
         """The rows that need no care, as they were at the end of the window."""
         parts = []
-        commits = [file for entry in self.scan.apart if not entry.is_snapshot for file in entry.files]
-        snapshots = [file for entry in self.scan.apart if entry.is_snapshot for file in entry.files]
-        if commits:
-            parts.append(self.select(names, commits).where(*self._upper()))
-        if snapshots:
+        plain = [file for entry in self.scan.apart if not entry.is_settled for file in entry.files]
+        settled = [file for entry in self.scan.apart if entry.is_settled for file in entry.files]
+        if plain:
+            parts.append(self.select(names, plain).where(*self._upper()))
+        if settled:
             current: exp.Expr = _column(SUPERSEDED_BY).is_(exp.null())
             if self.scan.inside_snapshot:
                 current = exp.or_(current, exp.GT(this=_column(SUPERSEDED_BY), expression=self._end()))
-            parts.append(self.select(names, snapshots).where(current, *self._upper()))
+            parts.append(self.select(names, settled).where(current, *self._upper()))
         return parts
 
     def _newest(self, names: Sequence[str]) -> exp.Select:
-        """The last row of each identity in the tail."""
-        select = self.select(names, self.scan.tail_files).where(*self._upper())
-        return keep_newest(select, self.ref.identity) if self.scan.tail_is_mixed else select
+        """The last row of each identity in the tail, unless that says that it was removed."""
+        removing = any(entry.removals for entry in self.scan.tail)
+        select = self.select([*names, SUPERSEDED_BY] if removing else names, self.scan.tail_files)
+        select = select.where(*self._upper())
+        if self.scan.tail_is_mixed:
+            select = keep_newest(select, self.ref.identity)
+        if not removing:
+            return select
+        return exp.select(*map(_column, names)).from_(select.subquery("newest")).where(_is_no_removal("newest"))
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:
@@ -105,7 +120,7 @@ class _Part:
     """Files that one SELECT reads: those with rows that were superseded are read one by one."""
 
     files: tuple[DataFile, ...]
-    is_snapshot: bool
+    is_settled: bool
     later: tuple[IndexEntry, ...]
     superseded: bool
 
@@ -125,7 +140,7 @@ class LayeredRows(FileRows):
         self._parts = self._divided()
         parts = tuple(
             (
-                part.is_snapshot,
+                part.is_settled,
                 part.superseded,
                 tuple(self._places(part.files)),
                 *(tuple(self._places(entry.files)) for entry in part.later),
@@ -134,7 +149,7 @@ class LayeredRows(FileRows):
         )
         self.key = (ref, "layered", parts)
 
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool) -> exp.Select:
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
         small = exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
@@ -161,15 +176,15 @@ class LayeredRows(FileRows):
         for entry, later in zip(self.layers.large, self.layers.later, strict=True):
             for file in entry.files:
                 if file.path in self.tail.superseded:
-                    found.append(_Part((file,), entry.is_snapshot, later, True))
+                    found.append(_Part((file,), entry.is_settled, later, True))
                 else:
-                    alike.setdefault((entry.is_snapshot, later), []).append(file)
-        whole = [_Part(tuple(files), is_snapshot, later, False) for (is_snapshot, later), files in alike.items()]
+                    alike.setdefault((entry.is_settled, later), []).append(file)
+        whole = [_Part(tuple(files), is_settled, later, False) for (is_settled, later), files in alike.items()]
         return [*whole, *found]
 
     def _large(self, names: Sequence[str], part: _Part) -> exp.Select:
         select = self.select(names, part.files, numbered=part.superseded)
-        if part.is_snapshot:
+        if part.is_settled:
             select = select.where(_column(SUPERSEDED_BY).is_(exp.null()))
         if part.superseded:
             table = exp.to_table("x", alias="gone")
@@ -214,6 +229,10 @@ def without(rows: exp.Select, later: exp.Select, identity: Sequence[str]) -> exp
         for name in identity
     ]
     return rows.join(later.copy().subquery("later"), on=exp.and_(*same), join_type="anti")
+
+
+def _is_no_removal(table: str) -> exp.Expression:
+    return exp.not_(is_removal(table))
 
 
 def _column(name: str) -> exp.Column:

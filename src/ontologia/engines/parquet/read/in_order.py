@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
 from ontologia.files.arrays import numbers_of, numpy_of
@@ -27,7 +27,7 @@ from ontologia.files.footers import Footer
 from ontologia.files.identity import is_ordered
 from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
-from ontologia.model import COMMIT_ID
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY
 from ontologia.query.compiler import Statement
 from ontologia.query.plan import Plan
 
@@ -90,7 +90,7 @@ class InOrder:
             if not {*names} <= {*parquet.schema_arrow.names}:
                 return None
             if not entry.is_snapshot:
-                rows = parquet.read(list(names))
+                rows = parquet.read([*names, SUPERSEDED_BY] if entry.is_settled else list(names))
             else:
                 groups = Footer.of(parquet.metadata, SUPERSEDED_BY).groups
                 current = [group.number for group in groups if group.ranges[SUPERSEDED_BY].null_count == group.rows]
@@ -99,7 +99,10 @@ class InOrder:
                     return None
                 rows = parquet.read_row_groups(current, list(names))
         places = self._superseded(file)
-        return rows if places is None else _without(rows, places)
+        rows = rows if places is None else _without(rows, places)
+        if entry.is_settled and not entry.is_snapshot:  # only now, since places count the removals
+            rows = rows.filter(pc.is_null(rows.column(SUPERSEDED_BY))).drop_columns([SUPERSEDED_BY])
+        return rows
 
     def _superseded(self, file: DataFile) -> npt.NDArray[np.int64] | None:
         if not isinstance(self.rows, LayeredRows) or file.path not in self.rows.tail.superseded:

@@ -15,15 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.read.scan import Scan
-from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names
+from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names, without_removals
 from ontologia.engines.parquet.read.wanted import WantedKeys, touched_groups
 from ontologia.files.arrays import empty_table
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, Kept
 from ontologia.files.reading import FileReader
-from ontologia.model import TypeSchema
+from ontologia.model import SUPERSEDED_BY, TypeSchema
 
 SMALL_FILE_BYTES = 1 << 20
 HELD_BYTES = 64 << 20
@@ -37,25 +36,26 @@ class Lookup:
     def __init__(self, reader: FileReader) -> None:
         self._reader = reader
         self._footers: Kept[str, Footer] = Kept(FOOTER_BYTES)
-        self._held: Kept[tuple[str, str], pa.Table] = Kept(HELD_BYTES)
+        self._held: Kept[tuple[str, str, bool], pa.Table] = Kept(HELD_BYTES)
 
     def rows(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> pa.Table:
-        """The last row of each of these identities in the scan: commit, identity and fields."""
+        """The last row of each of these identities in the scan, unless it was removed: commit, identity and fields."""
 
         wanted = WantedKeys.of(schema.ref.identity, keys)
-        found = [empty_table(row_shape(schema))]
+        found = [empty_table(row_shape(schema, removals=scan.has_removals))]
         room = max(SMALL_FILE_BYTES, wanted.keys.nbytes)  # many identities are matched with many rows at once
         for files in _batches(self._touched(schema, scan, wanted), room):
             if not wanted.keys.num_rows:
                 break
             if _is_small(files[0]):
-                candidates = self._small(schema, files)
+                candidates = self._small(schema, files, removals=scan.has_removals)
             else:
                 candidates = list(self._large(schema, files[0], wanted, scan))
             if candidates:
                 newest, wanted = wanted.newest(pa.concat_tables(candidates), scan.upper)
                 found.append(newest)
-        return pa.concat_tables(found)
+        rows = pa.concat_tables(found)
+        return without_removals(rows) if scan.has_removals else rows
 
     def _touched(self, schema: TypeSchema, scan: Scan, wanted: WantedKeys) -> list[DataFile]:
         """The files that may have a wanted row, newest first. Footers that are not known come side by side."""
@@ -67,7 +67,11 @@ class Lookup:
         read = self._reader.objects.map(lambda file: self._footer(schema, file), missing)
         for file, fresh in zip(missing, read, strict=True):
             known[file.path] = self._footers.put(file.path, fresh, fresh.metadata.serialized_size)
-        touched = {path for path, found in known.items() if found and touched_groups(found, wanted, scan.upper)}
+        touched = {
+            file.path
+            for file in files
+            if (footer := known[file.path]) and touched_groups(footer, wanted, scan.upper, removals=file.removals > 0)
+        }
         return [file for file in reversed(likely) if file.path in sure or file.path in touched]
 
     def _footer(self, schema: TypeSchema, file: DataFile) -> Footer:
@@ -75,38 +79,40 @@ class Lookup:
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
             return Footer.of(parquet.metadata, schema.ref.identity[0], SUPERSEDED_BY)
 
-    def _small(self, schema: TypeSchema, files: Sequence[DataFile]) -> list[pa.Table]:
+    def _small(self, schema: TypeSchema, files: Sequence[DataFile], *, removals: bool) -> list[pa.Table]:
         """All rows of small files. What is not in memory is read side by side."""
-        known = {file.path: self._held.get((file.path, schema.fingerprint)) for file in files}
+        known = {file.path: self._held.get((file.path, schema.fingerprint, removals)) for file in files}
         missing = [file for file in files if known[file.path] is None]
-        read = self._reader.objects.map(lambda file: self._whole(schema, file), missing)
+        read = self._reader.objects.map(lambda file: self._whole(schema, file, removals=removals), missing)
         for file, rows in zip(missing, read, strict=True):
-            known[file.path] = self._held.put((file.path, schema.fingerprint), rows, rows.nbytes)
+            known[file.path] = self._held.put((file.path, schema.fingerprint, removals), rows, rows.nbytes)
         return [rows for rows in known.values() if rows is not None]
 
-    def _whole(self, schema: TypeSchema, file: DataFile) -> pa.Table:
+    def _whole(self, schema: TypeSchema, file: DataFile, *, removals: bool) -> pa.Table:
 
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
-            return shaped(schema, parquet.read(stored_names(schema, parquet.metadata)))
+            names = stored_names(schema, parquet.metadata, removals=removals)
+            return shaped(schema, parquet.read(names), removals=removals)
 
     def _large(self, schema: TypeSchema, file: DataFile, wanted: WantedKeys, scan: Scan) -> Iterator[pa.Table]:
         """The rows of a large file that are likely wanted, by row group."""
 
         footer = self._footers.get(file.path) or self._footer(schema, file)
         first = schema.ref.identity[0]
-        others = [name for name in stored_names(schema, footer.metadata) if name != first]
+        removals = scan.has_removals
+        others = [name for name in stored_names(schema, footer.metadata, removals=removals) if name != first]
         with (
             self._reader.opened(file) as source,
             pq.ParquetFile(
                 source, metadata=footer.metadata, pre_buffer=True, page_checksum_verification=True
             ) as parquet,
         ):
-            for number, likely in touched_groups(footer, wanted, scan.upper):
+            for number, likely in touched_groups(footer, wanted, scan.upper, removals=file.removals > 0):
                 column = parquet.read_row_group(number, [first]).column(0)
                 places = likely.places_in(column)
                 if len(places):
                     rows = parquet.read_row_group(number, others).append_column(first, column)
-                    yield shaped(schema, rows.take(places))
+                    yield shaped(schema, rows.take(places), removals=removals)
 
 
 def _is_small(file: DataFile) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.log.records import Head, IndexEntry
 from ontologia.engines.parquet.read.wanted import Spans
 from ontologia.files.data_files import DataFile, SpansApart
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader, rows_between
+from ontologia.model import SUPERSEDED_BY
 from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ class Scan:
     superseded them, and no two of these entries have an identity in common. `tail` is what came after them, oldest
     first: of each identity its last row counts, and supersedes the row that `apart` has. `upper` bounds the commits
     that count, where files may hold later ones.
+
+    A row that says that something was removed is superseded by its own commit, so that it is never in force; in the
+    tail it supersedes what was there all the same.
     """
 
     apart: tuple[IndexEntry, ...]
@@ -58,6 +61,11 @@ class Scan:
     def tail_is_mixed(self) -> bool:
         """Whether the tail may have several rows of one identity: one commit has each once, a snapshot has not."""
         return len(self.tail) > 1 or any(entry.is_snapshot for entry in self.tail)
+
+    @cached_property
+    def has_removals(self) -> bool:
+        """Whether some of the rows say that something was removed."""
+        return any(entry.removals for entry in self.entries)
 
     @cached_property
     def spans(self) -> Spans:
@@ -103,7 +111,5 @@ def rows_in_force(
         rows
         for entry in scan.apart
         for file in entry.files
-        for rows in rows_between(
-            reader, file, names, keys, key, where_null=SUPERSEDED_BY if entry.is_snapshot else None
-        )
+        for rows in rows_between(reader, file, names, keys, key, where_null=SUPERSEDED_BY if entry.is_settled else None)
     )

@@ -1,30 +1,45 @@
-"""The shape of a row that was taken out of a file: commit, identity and fields, whatever the file has."""
+"""The shape of a row that was taken out of a file: commit, identity and fields, whatever the file has.
+
+Where removals are among the rows, `superseded_by` stands behind the fields, so that they are known for what they are.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
 
 
-def row_shape(schema: TypeSchema) -> pa.Schema:
+def row_shape(schema: TypeSchema, *, removals: bool = False) -> pa.Schema:
     """Commit, identity and fields."""
     fields = [(COMMIT_ID, pa.int64()), *((name, pa.string()) for name in schema.ref.identity)]
-    return pa.schema([*fields, *((column.physical, column.arrow_type) for column in schema.columns)])
+    fields += [(column.physical, column.arrow_type) for column in schema.columns]
+    return pa.schema([*fields, (SUPERSEDED_BY, pa.int64())] if removals else fields)
 
 
-def stored_names(schema: TypeSchema, metadata: pq.FileMetaData) -> list[str]:
+def stored_names(schema: TypeSchema, metadata: pq.FileMetaData, *, removals: bool = False) -> list[str]:
     """The columns of a row that a file has."""
     there = set(metadata.schema.names)
-    return [name for name in row_shape(schema).names if name in there]
+    return [name for name in row_shape(schema, removals=removals).names if name in there]
 
 
-def shaped(schema: TypeSchema, rows: pa.Table) -> pa.Table:
+def shaped(schema: TypeSchema, rows: pa.Table, *, removals: bool = False) -> pa.Table:
     """Rows of a file in their shape; what the file has no column for is null."""
-    shape = row_shape(schema)
+    shape = row_shape(schema, removals=removals)
     columns = [
         rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in shape
     ]
     return pa.table(columns, names=shape.names).cast(shape)
+
+
+def are_removals(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows, of those that have `superseded_by`, say that something was removed."""
+    return pc.fill_null(pc.equal(rows.column(SUPERSEDED_BY), rows.column(COMMIT_ID)), False)
+
+
+def without_removals(rows: pa.Table) -> pa.Table:
+    """The rows that say that something is there, in the plain shape."""
+    return rows.filter(pc.invert(are_removals(rows))).drop_columns([SUPERSEDED_BY])

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.parquet.read.wanted import PLACE, WantedKeys
 from ontologia.files.arrays import numpy_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, RowGroup
 from ontologia.files.identity import identity_key
 from ontologia.files.reading import FileReader
+from ontologia.model import SUPERSEDED_BY
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +28,35 @@ class Found:
     identities: pa.ChunkedArray
 
 
-def find(reader: FileReader, file: DataFile, wanted: WantedKeys) -> list[Found]:
-    """The rows of a file that have a wanted identity; of a snapshot, those in force."""
+def find(reader: FileReader, file: DataFile, wanted: WantedKeys, *, in_force: bool = True) -> list[Found]:
+    """The rows of a file that have a wanted identity: those in force, or all."""
     if file.keys is not None:
         wanted = wanted.between(file.keys.low.encode(), file.keys.high.encode())
-    return list(_find(reader, file, wanted)) if wanted.keys.num_rows else []
+    return list(_find(reader, file, wanted, in_force=in_force)) if wanted.keys.num_rows else []
 
 
-def _find(reader: FileReader, file: DataFile, wanted: WantedKeys) -> Iterator[Found]:
+def _find(reader: FileReader, file: DataFile, wanted: WantedKeys, *, in_force: bool) -> Iterator[Found]:
     with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
         start = 0
         for group in Footer.of(parquet.metadata, wanted.identity[0], SUPERSEDED_BY).groups:
-            found = _within(parquet, group, wanted)
+            found = _within(parquet, group, wanted, in_force=in_force)
             if found is not None:
                 yield Found(found.places + start, found.identities)
             start += group.rows
 
 
-def _within(parquet: pq.ParquetFile, group: RowGroup, wanted: WantedKeys) -> Found | None:
+def _within(parquet: pq.ParquetFile, group: RowGroup, wanted: WantedKeys, *, in_force: bool) -> Found | None:
     """The wanted rows of one row group, by their number in it."""
     first, *others = wanted.identity
     keys, superseded = group.ranges[first], group.ranges[SUPERSEDED_BY].null_count
     likely = wanted.between(keys.low, keys.high)
-    if superseded == 0 or not likely.keys.num_rows:
+    if (in_force and superseded == 0) or not likely.keys.num_rows:
         return None
     column = parquet.read_row_group(group.number, [first]).column(0)
     places = likely.places_in(column)
     if not len(places):
         return None
-    mixed = [SUPERSEDED_BY] if superseded not in (None, group.rows) else []
+    mixed = [SUPERSEDED_BY] if in_force and superseded not in (None, group.rows) else []
     rows = pa.table({first: column.take(places), PLACE: places})
     if others or mixed:
         more = parquet.read_row_group(group.number, [*others, *mixed]).take(places)

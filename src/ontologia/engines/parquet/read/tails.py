@@ -33,7 +33,7 @@ from ontologia.files.duck import Duck
 from ontologia.files.identity import identity_key
 from ontologia.files.quoting import quote_name, quote_names
 from ontologia.files.reading import FileReader
-from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 
 TABLES_KEPT = 12
 
@@ -176,7 +176,12 @@ class Tails:
         """Without the rows of commits before a large one that have an identity of it."""
         is_before = pc.less(rows.column(COMMIT_ID), scalar_of(large.min_commit_id, pa.int64()))
         wanted = WantedKeys.of(schema.ref.identity, rows.filter(is_before))
-        found = [item.identities for file in large.files for item in find(self._reader, file, wanted)]
+        # Of a file with removals all rows count: what was removed there has no row in force.
+        found = [
+            item.identities
+            for file in large.files
+            for item in find(self._reader, file, wanted, in_force=not file.removals)
+        ]
         if not found:
             return rows
         known = pa.chunked_array([chunk for column in found for chunk in column.chunks])
@@ -184,13 +189,16 @@ class Tails:
         return rows.filter(pc.invert(gone))
 
     def _read(self, schema: TypeSchema, files: Sequence[DataFile]) -> pa.Table:
-        """The rows of small files, read side by side."""
+        """The rows of small files, read side by side; with `superseded_by` where there are removals."""
+        removals = any(file.removals for file in files)
 
         def read(file: DataFile) -> pa.Table:
             with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
-                return shaped(schema, parquet.read(stored_names(schema, parquet.metadata), use_threads=False))
+                names = stored_names(schema, parquet.metadata, removals=removals)
+                return shaped(schema, parquet.read(names, use_threads=False), removals=removals)
 
-        return pa.concat_tables([empty_table(row_shape(schema)), *self._reader.objects.map(read, files)])
+        nothing = empty_table(row_shape(schema, removals=removals))
+        return pa.concat_tables([nothing, *self._reader.objects.map(read, files)])
 
     def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
         """Put rows into the table of a tail, in place of older ones of the same identity."""
@@ -198,6 +206,9 @@ class Tails:
         newest = (
             f"SELECT * FROM fresh QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
         )
+        if SUPERSEDED_BY in rows.column_names:
+            no_removal = f"{SUPERSEDED_BY} IS DISTINCT FROM {COMMIT_ID}"
+            newest = f"SELECT * EXCLUDE ({SUPERSEDED_BY}) FROM ({newest}) WHERE {no_removal}"
         with self._duck.cursor(fresh=rows) as cursor:
             if grown_from is None:
                 cursor.execute(f"CREATE TABLE {kept.table} AS {newest}")

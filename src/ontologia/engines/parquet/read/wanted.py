@@ -12,12 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.files.arrays import numbers_of, scalar_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer
 from ontologia.files.identity import identity_key
-from ontologia.model import COMMIT_ID
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY
 
 PLACE = "place"
 
@@ -101,13 +100,16 @@ class WantedKeys:
         return rows.take(slim.column(PLACE).take(found.drop_null())), missing
 
 
-def touched_groups(footer: Footer, wanted: WantedKeys, upper: int | None) -> list[tuple[int, WantedKeys]]:
-    """The row groups that may have wanted rows, and those; superseded ones only for a state of the past."""
+def touched_groups(
+    footer: Footer, wanted: WantedKeys, upper: int | None, *, removals: bool
+) -> list[tuple[int, WantedKeys]]:
+    """The row groups that may have wanted rows, and those; superseded ones only for a state of the past, and in a file
+    that has removals: what such a row says of an identity counts more than what older files say."""
     found = []
     for group in footer.groups:
         keys = group.ranges[wanted.identity[0]]
         superseded = group.ranges[SUPERSEDED_BY].null_count == 0
-        if superseded and upper is None:
+        if superseded and upper is None and not removals:
             continue
         likely = wanted.between(keys.low, keys.high)
         if likely.keys.num_rows:

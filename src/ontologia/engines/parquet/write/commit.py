@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Transaction
+from ontologia.engines.base import Transaction, removals_refused
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
+from ontologia.engines.features import REMOVALS
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
 from ontologia.engines.parquet.log.schemas import KnownTypes, registry_body
+from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
 from ontologia.errors import (
@@ -113,11 +115,23 @@ class ParquetTransaction(Transaction):
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
+        self._file(layout, removals=False).add(rows)
+
+    def remove(self, layout: TypeLayout, rows: pa.Table) -> None:
+        if not self._engine.capabilities.removals:
+            raise removals_refused(str(layout.ref))
+        if rows.num_rows:
+            names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
+            self._file(layout, removals=True).add(rows.select(names), removed=True)
+
+    def _file(self, layout: TypeLayout, *, removals: bool) -> RowFile:
+        """Where rows of a type go; whether it takes removals is decided by what comes first."""
         if layout.ref not in self._rows:
             spool = Spool()
-            file = RowFile(layout, self.commit_id, document=self._engine.has_document, sink=spool)
+            document = self._engine.has_document
+            file = RowFile(layout, self.commit_id, document=document, sink=spool, removals=removals)
             self._rows[layout.ref] = file, spool
-        self._rows[layout.ref][0].add(rows)
+        return self._rows[layout.ref][0]
 
     def staging(self, layout: TypeLayout) -> Staging:
         """Parts are written where they will stay."""
@@ -157,6 +171,8 @@ class ParquetTransaction(Transaction):
             paths.manifest(folder): body,
             **self._schema_objects(),
         }
+        if any(file.own_removals or any(part.removals for part in file.parts) for file in files):
+            use_feature(self._engine.objects, REMOVALS)  # a reader that does not know them stays out from here on
         self._engine.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
         self._guard(folder, writes)  # step 6
         self._swap(head, folder, writes)  # step 7
@@ -176,8 +192,19 @@ class ParquetTransaction(Transaction):
             version = rows.layout.schema_version_id
             path = self._engine.data_path(folder, ref, version)
             rows.close()
-            file = CommitFile(ref, path, rows.count, version, spool.complete(), spool.size, keys=rows.keys)
-            found[path] = file, spool
+            found[path] = (
+                CommitFile(
+                    ref,
+                    path,
+                    rows.count,
+                    version,
+                    spool.complete(),
+                    spool.size,
+                    keys=rows.keys,
+                    own_removals=rows.removals,
+                ),
+                spool,
+            )
         return found
 
     def _manifest(self, made: Commit, files: list[CommitFile]) -> Manifest:
