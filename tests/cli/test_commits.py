@@ -29,7 +29,7 @@ def test_the_log_can_be_narrowed(onto, shop, more, expected):
 
 def test_examine_gives_changes_with_fields_before_and_after(onto, shop):
     facts = onto("commits", "examine", "--id", "2", *shop.flags, "--json").valid("commit")
-    assert facts["summary"] == [{"kind": "entity", "name": "Customer", "inserted": 0, "updated": 1}]
+    assert facts["summary"] == [{"kind": "entity", "name": "Customer", "inserted": 0, "updated": 1, "removed": 0}]
     (change,) = facts["changes"]
     assert (change["key"], change["operation"]) == ("c1", "update_version")
     assert change["fields"]["age"] == {"before": 21, "after": 77}

@@ -12,7 +12,7 @@ from ontologia.cli.exits import UsageError
 from ontologia.errors import ValidationError
 from ontologia.model import FieldExpr, Predicate, TypeRef, TypeSchema
 
-OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "is_null")
+OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "is_null", "is_missing")
 _COMPARE: dict[str, Callable[[FieldExpr[Any], Any], Any]] = {
     "eq": lambda field, value: field == value,
     "ne": lambda field, value: field != value,
@@ -61,6 +61,8 @@ def predicate(schemas: Schemas, ref: TypeRef, path: str, op: str, text: str) -> 
         hint = f"; for the text {text} write '{json.dumps(text)}'" if '"' not in text else ""
         raise UsageError(f"{said}: the value is not JSON{hint}") from None
     try:
+        if op == "is_missing":
+            return _missing(schemas, ref, path, value)
         return _compare(field(schemas, ref, path), op, value)
     except (TypeError, ValueError) as problem:
         raise UsageError(f"{said}: {problem}") from None
@@ -76,6 +78,13 @@ def field(schemas: Schemas, ref: TypeRef, path: str) -> FieldExpr[Any]:
         end = TypeRef("entity", str(schema.left if steps[0] == "left" else schema.right))
         return replace(_own(schemas(end), steps[1:]), side=steps[0])  # type: ignore[arg-type]
     return _own(schemas(ref), steps)
+
+
+def _missing(schemas: Schemas, ref: TypeRef, path: str, value: Any) -> Predicate:
+    """Whether an end of a relation is not there: of what is, the key has a value."""
+    if ref.kind != "relation" or path not in ("$.left", "$.right"):
+        raise ValueError("is_missing is about an end of a relation, $.left or $.right")
+    return _compare(field(schemas, ref, f"{path}.entity_key"), "is_null", value)
 
 
 def _own(schema: TypeSchema, steps: list[str]) -> FieldExpr[Any]:
@@ -94,7 +103,7 @@ def _own(schema: TypeSchema, steps: list[str]) -> FieldExpr[Any]:
 def _compare(place: FieldExpr[Any], op: str, value: Any) -> Predicate:
     if op == "is_null":
         if not isinstance(value, bool):
-            raise ValueError("is_null takes true or false")
+            raise ValueError("is_null and is_missing take true or false")
         return place.is_null() if value else place.is_not_null()
     if op == "in":
         if not isinstance(value, list):

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
 from ontologia.errors import MetadataUnavailableError
-from ontologia.model.expressions import FieldExpr, Side
+from ontologia.model.expressions import FieldExpr, Predicate, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import EarlierNames, FieldSchema, TypeRef, TypeSchema, check_name
 from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
@@ -390,10 +390,17 @@ class Endpoint:
         self._side: Side = side
         self._declaration: Declaration = declaration.endpoints[side == "right"].__declaration__
 
-    def __getattr__(self, name: str) -> FieldExpr[Any]:
-        if name not in self._declaration.options:
-            raise AttributeError(f"{self._declaration.cls.__name__} has no field {name!r}")
-        return self._declaration.expression(name, self._side)
+    if TYPE_CHECKING:
+
+        def is_missing(self) -> Predicate:
+            """There is no such entity: it was removed, or never was. `left(Sub).is_missing()` finds what dangles."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._declaration.options:
+            return self._declaration.expression(name, self._side)
+        if name == "is_missing":  # a field of that name comes first
+            return self._declaration.expression(self._declaration.primary_key or "", self._side).is_null
+        raise AttributeError(f"{self._declaration.cls.__name__} has no field {name!r}")
 
 
 _RESERVED = {"relation": {"left_key", "right_key", "left", "right", "instance_key"}, "entity": set[str]()}

@@ -90,17 +90,29 @@ def written_since(old: LanceDataset | None, new: LanceDataset, *, descends: bool
     are, or where the versions are not of one line, both sides are compared.
     """
     if old is not None and descends:
-        before, after = _fragments(old), _fragments(new)
-        fresh = [item for files, item in after.items() if files not in before]
-        if all(_lost(before[files], after[files]) >= 0 for files in before.keys() & after.keys()):
+        fresh = _fresh_fragments(old, new)
+        if fresh is not None:
             later = f"{UPDATED} > {old.version}"
-            created = _created(new, fresh, old.version)
-            lost = sum(_lost(item, after.get(files)) for files, item in before.items())
-            kept = sum(item.count_rows() for item in fresh) - created  # updated, or only moved
-            if lost == kept:
-                return Written(_conformed(_read(new, fresh, later), new.schema.remove_metadata()), [])
+            return Written(_conformed(_read(new, fresh, later), new.schema.remove_metadata()), [])
     difference = compare(old, new)
     return Written(difference.written, difference.deleted.column("id").to_pylist())
+
+
+def deleted_between(old: LanceDataset, new: LanceDataset) -> pa.Table | None:
+    """The rows that a version has and one that descends from it has not, as they were; None where there are none."""
+    return None if _fresh_fragments(old, new) is not None else compare(old, new).deleted
+
+
+def _fresh_fragments(old: LanceDataset, new: LanceDataset) -> list[Any] | None:
+    """The fragments that came since a version, where counting tells that no row was deleted since; else None."""
+    before, after = _fragments(old), _fragments(new)
+    fresh = [item for files, item in after.items() if files not in before]
+    if any(_lost(before[files], after[files]) < 0 for files in before.keys() & after.keys()):
+        return None
+    created = _created(new, fresh, old.version)
+    lost = sum(_lost(item, after.get(files)) for files, item in before.items())
+    kept = sum(item.count_rows() for item in fresh) - created  # updated, or only moved
+    return fresh if lost == kept else None
 
 
 def _lost(before: Any, after: Any | None) -> int:

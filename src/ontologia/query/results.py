@@ -217,7 +217,7 @@ def attach_endpoints(
             else:
                 before = bisect_right(known, relation.__commit_id__, key=Declared._commit_id)
                 end = known[before - 1] if before else None
-                place(relation, None if end is None or Declared._is_removed(end) else end)
+                place(relation, None if getattr(end, "__removed__", False) else end)
     return said
 
 

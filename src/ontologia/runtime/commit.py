@@ -1,15 +1,16 @@
-"""One commit, top to bottom: lock, check, compare, append, publish."""
+"""One commit, top to bottom: lock, check, compare, remove, append, publish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine, Transaction, removals_refused
 from ontologia.errors import BatchSizeExceededError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.runtime.delta import OPERATION, delta
+from ontologia.runtime.removals import Removals, rows_to_remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ def commit_state(
     wanted: Mapping[TypeRef, WantedState],
     metadata: Mapping[str, Any],
     *,
-    removed: Mapping[TypeRef, WantedState] | None = None,
+    removed: Mapping[TypeRef, Removals] | None = None,
     within: Callable[[], None] | None = None,
 ) -> int | None:
     """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already.
@@ -36,44 +37,34 @@ def commit_state(
     `removed` has identities that shall not be there. `within` is called in the transaction, just before the commit
     point; what it raises ends the commit.
     """
-
-    gone = removed or {}
+    unwanted = removed or {}
+    if unwanted and not engine.capabilities.removals:
+        raise removals_refused(", ".join(map(str, unwanted)))
 
     def work(transaction: Transaction) -> int | None:
-        transaction.catalog.check({ref: want.schema for ref, want in [*wanted.items(), *gone.items()]})
-        return _publish(transaction, wanted, gone, metadata, engine.config.max_batch_size, within)
+        schemas = {ref: said.schema for ref, said in wanted.items()} | {ref: it.schema for ref, it in unwanted.items()}
+        transaction.catalog.check(schemas)
+        changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
+        gone = rows_to_remove(engine, transaction, unwanted, {ref: want.rows for ref, want in wanted.items()})
+        if not _counted([*changes.values(), *gone.values()], engine.config.max_batch_size):
+            return None
+        for ref, rows in gone.items():
+            transaction.remove(transaction.catalog.layouts[ref], rows)
+        for ref, change in changes.items():
+            if change.num_rows:
+                transaction.append(transaction.layout_for(wanted[ref].schema), change.drop_columns([OPERATION]))
+        if within is not None:
+            within()
+        return transaction.publish(metadata)
 
     return engine.transact(work)
 
 
-def _publish(
-    transaction: Transaction,
-    wanted: Mapping[TypeRef, WantedState],
-    removed: Mapping[TypeRef, WantedState],
-    metadata: Mapping[str, Any],
-    limit: int,
-    within: Callable[[], None] | None,
-) -> int | None:
-    changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
-    gone = {
-        ref: transaction.current(want.schema, want.rows)  # what is not there needs no removal
-        for ref, want in removed.items()
-        if ref in transaction.catalog.layouts
-    }
-    count = sum(change.num_rows for change in [*changes.values(), *gone.values()])
-    if count > limit:
-        raise BatchSizeExceededError(count, limit)
-    if count == 0:
-        return None
-    for ref, rows in gone.items():
-        if rows.num_rows:
-            transaction.remove(transaction.catalog.layouts[ref], rows)
-    for ref, change in changes.items():
-        if change.num_rows:
-            transaction.append(transaction.layout_for(wanted[ref].schema), change.drop_columns([OPERATION]))
-    if within is not None:
-        within()
-    return transaction.publish(metadata)
+def _counted(tables: Iterable[pa.Table], limit: int) -> int:
+    rows: int = sum(table.num_rows for table in tables)
+    if rows > limit:
+        raise BatchSizeExceededError(rows, limit)
+    return rows
 
 
 def _changes(transaction: Transaction, want: WantedState) -> pa.Table:

@@ -7,8 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
-from ontologia.model import Declaration, Declared, encode_json, is_unicode, key_text
+from ontologia.model import Declaration, Declared, TypeRef, encode_json, is_unicode, key_text
 from ontologia.model.typespec import ambiguous
+from ontologia.runtime.removals import Removals
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,13 @@ class WantedRows:
         """Take back what was said of an identity."""
         self._places.pop(identity if self._primary_key is None else identity[0], None)
 
+    def forget_ends(self, entity: TypeRef, keys: set[str]) -> None:
+        """Take back what was said of relations that end at these entities."""
+        schema = self.declaration.schema
+        places = [place for place, end in enumerate((schema.left, schema.right)) if end == entity.name]
+        for identity in [it for it in self._places if any(it[place] in keys for place in places)]:
+            del self._places[identity]
+
     def table(self) -> pa.Table:
         identities, columns = list(self._places), self._columns
         if len(identities) < self._count:
@@ -79,21 +87,27 @@ class RemovedRows:
 
     def __init__(self, declaration: Declaration) -> None:
         self.declaration = declaration
-        self._identities: dict[tuple[str, ...], None] = {}
+        self._identities: dict[tuple[str, ...], bool] = {}
 
-    def add(self, identity: tuple[str, ...]) -> None:
-        self._identities[identity] = None
+    def add(self, identity: tuple[str, ...], *, cascade: bool = False) -> None:
+        """`cascade` takes relations along, also where it was said before and not again."""
+        self._identities[identity] = cascade or self._identities.get(identity, False)
 
     def forget(self, identity: tuple[str, ...]) -> None:
         self._identities.pop(identity, None)
 
-    def table(self) -> pa.Table:
-        """The identity columns alone."""
-        import pyarrow as pa
+    def removals(self) -> Removals:
+        """All that was said, as a commit takes it."""
+        cascade = [identity[0] for identity, cascades in self._identities.items() if cascades]
+        return Removals(self.declaration.schema, identity_table(self.declaration.ref, list(self._identities)), cascade)
 
-        names = self.declaration.ref.identity
-        columns = transposed(list(self._identities), len(names))
-        return pa.table({name: pa.array(keys, pa.string()) for name, keys in zip(names, columns, strict=True)})
+
+def identity_table(ref: TypeRef, identities: Sequence[Sequence[str]]) -> pa.Table:
+    """The identity columns alone."""
+    import pyarrow as pa
+
+    columns = transposed(identities, len(ref.identity))
+    return pa.table({name: pa.array(keys, pa.string()) for name, keys in zip(ref.identity, columns, strict=True)})
 
 
 def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:

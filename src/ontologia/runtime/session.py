@@ -108,29 +108,35 @@ class Session(Store):
             raise TypeError(f"two different classes are stored as {declaration.ref}: give one another name=")
         return known
 
-    def remove(self, target: Declared | type[Declared], *keys: Any) -> None:
+    def remove(self, target: Declared | type[Declared], *keys: Any, cascade: bool = False) -> None:
         """Declare that something is no more: an object, or a class and the key of each.
 
-        A relation is named by its ends, and its instance key if it has one: `remove(Knows, ("ann", "bob"))`. What is
-        not there is no mistake, and the last word on an identity wins. For engines that can remove rows; what was
-        removed stays in their history.
+        A relation is named by its ends, and its instance key if it has one: `remove(Knows, ("ann", "bob"))`. With
+        `cascade`, the relations that end at a removed entity go too; else they stay, and dangle. What is not there is
+        no mistake and writes nothing, and the last word on an identity wins. What was removed stays in history.
+        Engines of version 1 keep every row, and refuse.
 
-        >>> session.remove(Customer, "c1", "c2")          # doctest: +SKIP
+        >>> session.remove(Customer, "c1", "c2", cascade=True)          # doctest: +SKIP
         """
         cls = target if isinstance(target, type) else type(target)
         if not issubclass(cls, (Entity, Relation)) or cls in (Entity, Relation) or (keys and cls is not target):
             raise TypeError(f"remove() takes an entity or a relation, or a class of them and keys, not {target!r}")
+        if cascade and not issubclass(cls, Entity):
+            raise TypeError(f"cascade is for entities: nothing ends at {target!r}")
         if target is cls and not keys:
             raise TypeError(f"remove({cls.__name__}) names nothing: give the keys of those to remove")
         declaration = self._known(cls.__declaration__)
         if not self.engine.capabilities.removals:
             raise removals_refused(str(declaration.ref))
         removed = self._removed.setdefault(declaration.ref, RemovedRows(declaration))
-        identities = [identity_from_key(declaration, key) for key in keys]
-        for identity in identities or [identity_of(target)]:  # type: ignore[arg-type]
-            removed.add(identity)
+        identities = [identity_from_key(declaration, key) for key in keys] or [identity_of(target)]  # type: ignore[arg-type]
+        for identity in identities:
+            removed.add(identity, cascade=cascade)
             if declaration.ref in self._wanted:
                 self._wanted[declaration.ref].forget(identity)
+        if cascade:
+            for rows in self._wanted.values():
+                rows.forget_ends(declaration.ref, {identity[0] for identity in identities})
 
     def add_commit_meta(self, key: str, value: str) -> None:
         """Put a note on the next commit."""
@@ -161,7 +167,7 @@ class Session(Store):
         commit_id = None
         if pending:
             wanted = {ref: WantedState(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
-            removed = {ref: WantedState(rows.declaration.schema, rows.table()) for ref, rows in self._removed.items()}
+            removed = {ref: rows.removals() for ref, rows in self._removed.items()}
             commit_id = commit_state(self.engine, wanted, metadata, removed=removed, within=within)
         if events:
             self._enqueue(events, commit_id)

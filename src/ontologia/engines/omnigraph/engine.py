@@ -141,8 +141,9 @@ class GraphEngine(DuckEngine):
             layout = catalog.layouts.get(ref)
             if layout is None:
                 pending = self.overlaid(GraphType(plan.schemas[ref]), None)
-                found[ref] = EmptyRows(ref) if pending is None else GraphRows(ref)
-                tables[GraphRows(ref).name] = pending
+                relation = GraphRows(ref, versions=False)
+                found[ref] = EmptyRows(ref) if pending is None else relation
+                tables[relation.name] = pending
                 continue
             type = GraphType(layout.schema)
             rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
@@ -150,7 +151,7 @@ class GraphEngine(DuckEngine):
             where = pushed_filter(plan, type, keys)
             if plan.search is not None and ref == plan.source:
                 where = self._searched(plan, type, rows, catalog)
-            relation = GraphRows(ref)
+            relation = GraphRows(ref, versions=not plan.window.deduplicated)
             columns = needed_columns(plan, type)
             share = getattr(self._reading, "share", None)
             if share is not None and ref == plan.source:

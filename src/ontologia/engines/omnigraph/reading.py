@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.omnigraph.types import EMPTY, GraphType
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
+from ontologia.omnigraph.comparing import deleted_between
 from ontologia.omnigraph.datasets import is_in, quoted
 from ontologia.omnigraph.lookups import MANY
 from ontologia.omnigraph.manifest import Manifest, Pin
 from ontologia.query.plan import Plan, Window
-from ontologia.query.stored_rows import StoredRows
+from ontologia.query.stored_rows import StoredRows, is_removal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,21 +104,38 @@ class TypeRows:
             parts = [self._rows(pins[-1], columns, where)] if pins else []
         else:
             parts = list(self._versions(pins, window, columns, where, gone))
-        return pa.concat_tables(parts) if parts else self._rows(None, columns, None)
+        if parts:
+            return pa.concat_tables([parts[0], *(part.cast(parts[0].schema) for part in parts[1:])])
+        nothing = self._rows(None, columns, None)
+        return nothing if window.deduplicated else _marked(nothing)
 
     def _versions(
         self, pins: Sequence[Pin], window: Window, columns: Sequence[Column] | None, where: str | None, gone: Any
     ) -> Iterator[pa.Table]:
-        """Every version of every row: of each published version, the rows that were written for it."""
-        before = 0
+        """Every version of every row: of each published version, the rows that were written for it, and those that
+        are not in it any more."""
+        before, earlier = 0, None
         for pin in pins:
+            found = self.graph.datasets.find(pin.path, pin.branch, pin.version)
             if window.mode != "since" or pin.published_at > EMPTY + (window.commit or 0):
                 written = f"{UPDATED} > {before}"
-                if self.graph.datasets.find(pin.path, pin.branch, pin.version) is not None:
-                    yield self._rows(pin, columns, written if where is None else f"({where}) AND {written}")
+                if found is not None:
+                    yield _marked(self._rows(pin, columns, written if where is None else f"({where}) AND {written}"))
+                    yield from self._removals(earlier, found, pin, columns)
                 elif gone is not None:
                     gone.append(pin.published_at - EMPTY)
-            before = pin.version
+            before, earlier = pin.version, found
+
+    def _removals(
+        self, earlier: LanceDataset | None, found: LanceDataset, pin: Pin, columns: Sequence[Column] | None
+    ) -> Iterator[pa.Table]:
+        """The rows that a version has no more, as they were, under the commit that took them away."""
+        import pyarrow as pa
+
+        deleted = None if earlier is None else deleted_between(earlier, found)
+        if deleted is not None and deleted.num_rows:
+            commit = pa.array([pin.published_at - EMPTY] * deleted.num_rows, pa.int64())
+            yield _marked(self.type.from_graph(deleted.select(self.type.needed(columns)), commit), commit)
 
     def _rows(self, pin: Pin | None, columns: Sequence[Column] | None, where: str | None) -> pa.Table:
         import pyarrow as pa
@@ -139,6 +157,13 @@ class TypeRows:
         published = np.fromiter((it.published_at - EMPTY for it in pins), np.int64, len(pins))
         places = np.searchsorted(versions, rows.column(UPDATED).to_numpy())
         return self.type.from_graph(rows, pa.array(published[np.minimum(places, len(pins) - 1)]))
+
+
+def _marked(rows: pa.Table, removed_by: pa.Array | None = None) -> pa.Table:
+    """Versions with what superseded them, as far as removals are concerned."""
+    import pyarrow as pa
+
+    return rows.append_column(SUPERSEDED_BY, pa.nulls(rows.num_rows, pa.int64()) if removed_by is None else removed_by)
 
 
 def pa_table(batch: pa.RecordBatch) -> pa.Table:
@@ -255,11 +280,12 @@ def _literal(value: Any, scalar: str) -> str | None:
 
 
 class GraphRows(StoredRows):
-    """Rows that were read, under a name that the statement uses."""
+    """Rows that were read, under a name that the statement uses; where they are `versions`, with removals."""
 
-    def __init__(self, ref: TypeRef) -> None:
+    def __init__(self, ref: TypeRef, *, versions: bool) -> None:
         self.ref = ref
-        self.key = ("graph", ref)
+        self.key = ("graph", ref, versions)
+        self.has_removals = versions
         self.name = f"rows of {ref}"
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
@@ -274,7 +300,10 @@ class GraphRows(StoredRows):
                 found = exp.alias_(exp.cast(product, "DOUBLE"), column.physical, quoted=True)
             chosen.append(found)
         table = exp.Table(this=exp.to_identifier(self.name, quoted=True), alias=exp.TableAlias(this="t"))
-        return exp.select(*chosen).from_(table)
+        if self.has_removals and removals:
+            chosen.append(_named(SUPERSEDED_BY))
+        select = exp.select(*chosen).from_(table)
+        return select.where(exp.not_(is_removal("t"))) if self.has_removals and not removals else select
 
 
 def _named(name: str) -> exp.Column:

@@ -10,7 +10,7 @@ from ontologia.engines.catalog import SchemaVersion
 from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
 from ontologia.errors import GraphValidationError, ValidationError
-from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
+from ontologia.model import SUPERSEDED_BY, Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import repeated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
@@ -298,5 +298,7 @@ class _Overlaid(GraphEngine):
         if written is None:
             return kept
         number = pa.array([self.catalog().head + 1] * written.num_rows, pa.int64())
-        mine = type.from_graph(type.to_graph(written), number).select(rows.column_names)
-        return pa.concat_tables([kept, mine.cast(kept.schema)])
+        mine = type.from_graph(type.to_graph(written), number)
+        if SUPERSEDED_BY in rows.column_names:  # among versions
+            mine = mine.append_column(SUPERSEDED_BY, pa.nulls(mine.num_rows, pa.int64()))
+        return pa.concat_tables([kept, mine.select(rows.column_names).cast(kept.schema)])

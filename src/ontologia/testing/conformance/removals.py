@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ontologia.errors import ValidationError
-from ontologia.model import Entity, Field, Relation
+from ontologia.model import Entity, Field, Relation, left, right
+from ontologia.query.builder import RelationQuery
 from ontologia.runtime.session import Session
 from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
 
@@ -15,6 +16,14 @@ class Lamp(Entity):
 
     id: Field[int] = Field(primary_key=True)
     colour: Field[str] = Field(default="white")
+
+
+class DimmedLamp(Entity, name="Lamp"):
+    """A lamp with one more field."""
+
+    id: Field[int] = Field(primary_key=True)
+    colour: Field[str] = Field(default="white")
+    watts: Field[int | None] = Field(default=None)
 
 
 class Lights(Relation[Lamp, Lamp]):
@@ -92,6 +101,81 @@ class RemovalConformance(ConformanceSuite):
         session.remove(Lamp, 1)
         session.discard()
         assert (session.commit(), lamps(session)) == (None, [1, 2, 3])
+
+    def test_history_shows_a_removal_with_the_values_that_were_there(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        commit(session, Lamp(id=1, colour="red"))
+        session.remove(Lamp, 1)
+        session.commit()
+        commit(session, Lamp(id=1, colour="blue"))
+        one = session.query().entities(Lamp).where(Lamp.id == 1)
+        versions = [(lamp.meta().commit_id, lamp.colour, lamp.meta().removed) for lamp in one.with_history().collect()]
+        assert versions == [(1, "white", False), (2, "red", False), (3, "red", True), (4, "blue", False)]
+        assert one.history_since(2).to_arrow().column("removed").to_pylist() == [True, False]
+        assert [one.as_of(at).count() for at in range(5)] == [0, 1, 1, 0, 1]
+        operations = [session.list_commit_changes(at)[0]["operation"] for at in (2, 3, 4)]
+        assert operations == ["update_version", "remove", "insert"]
+
+    def test_removing_again_writes_nothing(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        session.remove(Lamp, 1)
+        session.commit()
+        session.remove(Lamp, 1)
+        assert (session.commit(), session.query().entities(Lamp).with_history().count()) == (None, 4)
+
+    def test_relations_whose_end_was_removed_are_found(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        commit(session, *(Lights(left_key=left, right_key=right, socket="a") for left, right in ("12", "23", "31")))
+        session.remove(Lamp, 1)
+        session.commit()
+        lights = session.query().relations(Lights)
+
+        def ends(query: RelationQuery[Lights]) -> list[tuple[str, str]]:
+            return [(it.left_key, it.right_key) for it in query.collect()]
+
+        assert ends(lights.where(left(Lights).is_missing())) == [("1", "2")]
+        assert ends(lights.where(right(Lights).is_missing())) == [("3", "1")]
+        assert ends(lights.where(~left(Lights).is_missing() & ~right(Lights).is_missing())) == [("2", "3")]
+        assert ends(lights.where(left(Lights).is_missing()).as_of(2)) == []
+        assert next(it.left for it in lights.collect()) is None
+        assert [path.end.id for path in session.query().entities(Lamp).via(Lights).collect()] == [3]  # type: ignore[attr-defined]
+
+    def test_a_removal_that_cascades_takes_the_relations_along(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        commit(
+            session, *(Lights(left_key=left, right_key=right, socket="a") for left, right in ("12", "23", "31", "11"))
+        )
+        session.ensure(Lights(left_key="1", right_key="3", socket="b"))  # said before the removal, and so no more
+        session.remove(Lamp, 1, cascade=True)
+        session.ensure(Lights(left_key="1", right_key="2", socket="a"))  # said after it
+        assert session.commit() == 3
+        assert [(it.left_key, it.right_key) for it in session.query().relations(Lights).collect()] == [
+            ("1", "2"),
+            ("2", "3"),
+        ]
+        removed = [change for change in session.list_commit_changes(3) if change["operation"] == "remove"]
+        assert [change.get("key") or change["left_key"] for change in removed] == ["1", "1", "3"]
+
+    def test_what_dangles_is_swept_up_by_a_later_removal_that_cascades(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        commit(session, Lights(left_key="1", right_key="2", socket="a"))
+        session.remove(Lamp, 1)
+        session.commit()
+        session.remove(Lamp, 1, cascade=True)
+        assert (session.commit(), session.query().relations(Lights).count()) == (4, 0)
+        with pytest.raises(TypeError, match="cascade is for entities"):
+            session.remove(Lights, ("1", "2", "a"), cascade=True)
+
+    def test_a_migration_does_not_bring_back_what_was_removed(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        session.remove(Lamp, 1)
+        session.commit()
+        later = store.session(DimmedLamp, Lights)
+        later.migrate(dry_run=False, force=True)
+        assert [lamp.id for lamp in later.query().entities(DimmedLamp).collect()] == [2, 3]
+        commit(later, DimmedLamp(id=1), DimmedLamp(id=2, watts=3))
+        operations = {change["key"]: change["operation"] for change in later.list_commit_changes(4)}
+        assert operations == {"1": "insert", "2": "update_version"}
 
     @pytest.mark.parametrize("wrong", [(Lamp,), ("Lamp", 1), (Entity, 1), (Lamp(id=1), 1)], ids=repr)
     def test_what_cannot_be_removed_is_a_type_error(self, store: StoreUnderTest, wrong: tuple[object, ...]) -> None:
