@@ -19,6 +19,7 @@ from ontologia.cli import (
     migrate,
     pipeline,
     query,
+    remove,
     schema,
     storage,
     transfer,
@@ -63,22 +64,7 @@ def build() -> typer.Typer:
         remember(ctx, values)
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
-    modules = (
-        storage,
-        verify,
-        schema,
-        migrate,
-        query,
-        commits,
-        events,
-        transfer,
-        copy,
-        erase,
-        maintenance,
-        check,
-        pipeline,
-        graphs,
-    )
-    for module in (*modules, frames):
+    about_types = (storage, verify, schema, migrate, query, remove, erase, commits)
+    for module in (*about_types, events, transfer, copy, maintenance, check, pipeline, graphs, frames):
         module.register(app)
     return app

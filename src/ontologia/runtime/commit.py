@@ -45,7 +45,8 @@ def commit_state(
         schemas = {ref: said.schema for ref, said in wanted.items()} | {ref: it.schema for ref, it in unwanted.items()}
         transaction.catalog.check(schemas)
         changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
-        gone = rows_to_remove(engine, transaction, unwanted, {ref: want.rows for ref, want in wanted.items()})
+        kept = {ref: want.rows for ref, want in wanted.items()}
+        gone = rows_to_remove(engine, transaction.catalog, unwanted, transaction, kept)
         if not _counted([*changes.values(), *gone.values()], engine.config.max_batch_size):
             return None
         for ref, rows in gone.items():

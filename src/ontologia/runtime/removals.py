@@ -29,19 +29,19 @@ class Removals:
 
 def rows_to_remove(
     engine: Engine,
-    transaction: Transaction,
+    catalog: Catalog,
     removed: Mapping[TypeRef, Removals],
+    transaction: Transaction | None = None,
     kept: Mapping[TypeRef, pa.Table] | None = None,
 ) -> dict[TypeRef, pa.Table]:
-    """The rows in force that go, by type: what is not there needs no removal.
+    """The rows in force that go, by type: what is not there needs no removal. A preview has no transaction.
 
     `kept` has rows that the same commit wants to be there: relations among them stay, whatever cascades.
     """
-    catalog = transaction.catalog
     found: dict[TypeRef, list[pa.Table]] = {}
     for ref, said in removed.items():
         if ref in catalog.layouts:
-            found.setdefault(ref, []).append(transaction.current(said.schema, said.keys))
+            found.setdefault(ref, []).append(_current(engine, catalog, said, transaction))
     for ref, said in removed.items():
         for layout, rows in relations_at(engine, catalog, ref, said.cascade):
             found.setdefault(layout.ref, []).append(_without(rows, (kept or {}).get(layout.ref), layout.ref))
@@ -61,6 +61,13 @@ def relations_at(
                     some = end.in_(keys[start : start + KEYS_AT_ONCE])
                     plan = Plan(ref, {ref: layout.schema}, where=(some,), stored=True, unordered=True)
                     yield layout, engine.table(plan, None, catalog)
+
+
+def _current(engine: Engine, catalog: Catalog, said: Removals, transaction: Transaction | None) -> pa.Table:
+    if transaction is not None:
+        return transaction.current(said.schema, said.keys)
+    schema = said.schema
+    return engine.table(Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True), said.keys, catalog)
 
 
 def _without(rows: pa.Table, others: pa.Table | None, ref: TypeRef) -> pa.Table:

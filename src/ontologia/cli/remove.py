@@ -1,0 +1,105 @@
+"""`onto remove`: rows that are no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ontologia.cli.exits import UsageError
+from ontologia.cli.options import Apply, CommitMeta, KindOption, OnBranch
+from ontologia.cli.output import Face, counted
+from ontologia.cli.run import Run, command, metadata
+
+if TYPE_CHECKING:
+    from ontologia.model import TypeSchema
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "remove", example="onto remove Customer c1 c2 --cascade --apply")(remove)
+
+
+def remove(
+    run: Run,
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The type.", show_default=False)],
+    keys: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY…",
+            help="Keys; of a relation LEFT/RIGHT or LEFT/RIGHT/INSTANCE, or a JSON list where a key has a slash.",
+            show_default=False,
+        ),
+    ],
+    kind: KindOption = None,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Of entities: take the relations that end there along.")
+    ] = False,
+    apply: Apply = False,
+    meta: CommitMeta = None,
+    branch: OnBranch = None,
+) -> None:
+    """Take rows out of the state; history keeps them. A preview, unless --apply. What is not there is no mistake."""
+    from ontologia.engines.base import removals_refused
+    from ontologia.runtime.commit import commit_state
+    from ontologia.runtime.removals import Removals, rows_to_remove
+    from ontologia.runtime.rows import identity_table
+
+    notes = metadata(meta)
+    with run.store(branch=branch) as store, run.output.progress("removing"):
+        catalog = store.engine.catalog()
+        schema = catalog.named(type_name, kind).schema
+        if not store.engine.capabilities.removals:
+            raise removals_refused(str(schema.ref))
+        if cascade and schema.ref.kind == "relation":
+            raise UsageError(f"--cascade is for entities: nothing ends at a {type_name}")
+        identities = list(dict.fromkeys(identity(schema, key) for key in keys))
+        cascading = [parts[0] for parts in identities] if cascade else []
+        removals = {schema.ref: Removals(schema, identity_table(schema.ref, identities), cascading)}
+        found = rows_to_remove(store.engine, catalog, removals)
+        commit_id = None
+        if apply:
+            run.echo_target()
+            commit_id = commit_state(store.engine, {}, notes, removed=removals)
+    there = found[schema.ref].select(list(schema.ref.identity)).to_pylist() if schema.ref in found else []
+    known = {tuple(row.values()) for row in there}
+    facts: dict[str, Any] = {
+        "applied": apply,
+        "commit_id": commit_id,
+        "types": [{"kind": ref.kind, "name": ref.name, "rows": rows.num_rows} for ref, rows in sorted(found.items())],
+        "missing": [key for key in keys if identity(schema, key) not in known],
+    }
+
+    def draw(face: Face) -> None:
+        if facts["types"]:
+            columns = ("name", "kind", "rows")
+            face.table(["type", "kind", "rows"], [[item[name] for name in columns] for item in facts["types"]])
+        if facts["missing"]:
+            face.line(f"not there: {', '.join(facts['missing'])}", "dim")
+        if commit_id is not None:
+            face.line(f"removed in commit {commit_id}", "good")
+        elif apply or not facts["types"]:
+            face.line("nothing to remove", "good")
+        else:
+            face.line(f"would remove {counted(sum(item['rows'] for item in facts['types']), 'row')}")
+
+    run.output.show(facts, draw)
+    if found and not apply:
+        run.output.say("to do it: the same command with --apply")
+
+
+def identity(schema: TypeSchema, text: str) -> tuple[str, ...]:
+    """What a word of the command line names. Keys are text here, whatever the type of the field."""
+    if schema.ref.kind == "entity":
+        return (text,)
+    names = ["left_key", "right_key", *([schema.instance_key] if schema.instance_key else [])]
+    parts: Sequence[Any] = text.split("/")
+    if text.startswith("["):
+        try:
+            parts = json.loads(text)
+        except ValueError:
+            raise UsageError(f"{text}: this is no JSON list") from None
+    if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
+        raise UsageError(f"{text}: a {schema.ref.name} is named by {'/'.join(names)}, or by a JSON list of these")
+    return (*parts, *([] if schema.instance_key else [""]))
