@@ -86,9 +86,11 @@ def test_changes_say_remove_and_then_insert(spark, removed):
 def test_typed_queries_on_spark_leave_removals_out_of_states_and_ends(spark, removed):
     with session(removed) as opened:
         dangling = opened.query().relations(Buys).where(left(Buys).is_missing())
-        assert rows(dangling.to_spark(spark), "left_key", "at") == [("ben", "shop")]
+        assert rows(dangling.to_spark(spark), "left_key", "instance_key") == [("ben", "shop")]
         history = opened.query().entities(Customer).with_history()
         assert rows(history.to_spark(spark), "commit_id", "id", "age", "removed") == HISTORY
+        reached = opened.query().entities(Customer).via(Buys).with_history().without_relations()
+        assert rows(reached.to_spark(spark), "commit_id", "id") == [(1, "ann"), (2, "ann"), (4, "ann")]
 
 
 def test_a_compaction_on_executors_keeps_removals(spark, folder):

@@ -45,8 +45,9 @@ class ViewRows(StoredRows):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         names += [SUPERSEDED_BY] if removals else []
-        select = exp.select(*(exp.column(name, quoted=True) for name in names)).from_(exp.to_table(self.view))
-        return select.where(exp.not_(is_removal(""))) if self.has_removals and not removals else select
+        columns_of = (exp.column(name, table="t", quoted=True) for name in names)
+        select = exp.select(*columns_of).from_(exp.to_table(self.view, alias="t"))
+        return select.where(exp.not_(is_removal("t"))) if self.has_removals and not removals else select
 
 
 class SparkSource:
