@@ -191,7 +191,8 @@ def test_a_field_may_be_called_anything(spark, folder):
 
 def test_what_cannot_be_none_is_said_not_to_be(spark, history):
     nullable = {field.name: field.nullable for field in loaded(spark, history, "Customer", history="true").schema}
-    assert nullable == {"commit_id": False, "id": False, "name": False, "age": False, "tags": True, "note": True}
+    expected = {"commit_id": False, "id": False, "name": False, "age": False, "tags": True, "note": True}
+    assert nullable == {**expected, "removed": False}
     relation = {field.name: field.nullable for field in loaded(spark, history, "Buys").schema}
     assert not any(relation.values())
 

@@ -285,6 +285,10 @@ class Engine(ABC):
     @abstractmethod
     def storage_info(self) -> dict[str, Any]: ...
 
+    def features(self) -> frozenset[str]:
+        """What the store uses beyond its engine version, as its stamp says."""
+        return frozenset()
+
     def event_place(self) -> Any:
         """Where the events beside the rows lie: the `Connections` of a SQLite file, or an `Objects`."""
         raise ValidationError(f"{self.backend} keeps no events")

@@ -282,7 +282,7 @@ def _literal(value: Any, scalar: str) -> str | None:
 class GraphRows(StoredRows):
     """Rows that were read, under a name that the statement uses; where they are `versions`, with removals."""
 
-    def __init__(self, ref: TypeRef, *, versions: bool) -> None:
+    def __init__(self, ref: TypeRef, *, versions: bool = False) -> None:
         self.ref = ref
         self.key = ("graph", ref, versions)
         self.has_removals = versions

@@ -19,6 +19,7 @@ from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import VersionRows, change_entry, changed_rows_sql
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.erasure import Found, Trace, Wanted
+from ontologia.engines.features import Stamp
 from ontologia.engines.leased_locks import LeasedLocks
 from ontologia.engines.parquet import erasure, paths
 from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
@@ -34,6 +35,7 @@ from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
 from ontologia.engines.parquet.read.tails import Tails
 from ontologia.engines.parquet.read.type_files import FilesOfTypes, WindowFiles
+from ontologia.engines.parquet.setup import stored_version
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.pinning import Pinned
@@ -484,6 +486,9 @@ class ParquetEngine(DuckEngine):
 
     # --- about the store ---
 
+    def features(self) -> frozenset[str]:
+        return Stamp.read(stored_version(self.objects)).features
+
     def event_place(self) -> Objects:
         return self.objects
 
@@ -494,6 +499,7 @@ class ParquetEngine(DuckEngine):
             "engine_version": self.engine_version,
             "storage_uri": self.objects.uri,
             "head_commit_id": head.commit_id,
+            **({"features": features} if (features := sorted(self.features())) else {}),
         }
 
 

@@ -372,11 +372,18 @@ class SqliteEngine(Engine):
     def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
         return erasure.traces(self, wanted)
 
+    def features(self) -> frozenset[str]:
+        with self.reading() as connection:
+            stamp = control.stamp(connection)
+        return frozenset() if stamp is None else stamp.features
+
     def event_place(self) -> Connections:
         return self.connections
 
     def storage_info(self) -> dict[str, Any]:
-        return {"backend": self.backend, "engine_version": self.engine_version, "db_path": self.path}
+        found: dict[str, Any] = {"backend": self.backend, "engine_version": self.engine_version, "db_path": self.path}
+        features = sorted(self.features())
+        return found | ({"features": features} if features else {})
 
     def sizes_of(self, layout: TypeLayout) -> list[int] | None:
         """The size of a type's own table, where SQLite was built to tell."""
