@@ -60,6 +60,12 @@ class RemovalsUnsupportedError(ValidationError):
     code = "removals_unsupported"
 
 
+class RemovalLimitError(ValidationError):
+    """A load in mode `sync` would remove more than it may. Nothing was written."""
+
+    code = "removal_limit"
+
+
 class MetadataUnavailableError(OntologiaError):
     """`obj.meta()` was called on an object that did not come out of a store."""
 

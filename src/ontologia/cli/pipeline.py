@@ -22,7 +22,7 @@ LoadEngine = Annotated[
     Literal["auto", "local", "spark"],
     typer.Option("--engine", help="Who loads: auto takes Spark for what is large, or needs its expressions."),
 ]
-COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties", "files")
+COUNTS = ("read", "inserted", "updated", "removed", "unchanged", "rejected", "ties", "files")
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +55,13 @@ def ingest(
     format: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet; by the suffix if not said.")
     ] = None,
+    mode: Annotated[
+        Literal["upsert", "sync"],
+        typer.Option("--mode", help="sync also removes what the source no longer has; --dry-run counts it."),
+    ] = "upsert",
+    max_removals: Annotated[
+        int | None, number("--max-removals", help="With --mode sync: refuse to remove more rows than these.")
+    ] = None,
     on_invalid: Annotated[Literal["abort", "quarantine"], typer.Option("--on-invalid")] = "abort",
     on_conflict: Annotated[Literal["abort", "skip", "upsert"], typer.Option("--on-conflict")] = "upsert",
     dry_run: DryRun = False,
@@ -77,7 +84,7 @@ def ingest(
     load_expressions(declaration, expressions, left=left, right=right)
     run.echo_target()
     load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format}
-    load |= {"order_by": order_by, "on_tie": on_tie}
+    load |= {"order_by": order_by, "on_tie": on_tie, "mode": mode, "max_removals": max_removals}
 
     def in_process() -> LocalPipeline:
         from ontologia.runtime.loading.local import LocalPipeline

@@ -16,7 +16,8 @@ OnInvalid = Literal["abort", "quarantine"]
 OnDuplicate = Literal["error", "last"]
 OnTie = Literal["error", "greatest"]
 OnConflict = Literal["abort", "skip", "upsert"]
-COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties")
+Mode = Literal["upsert", "sync"]
+COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties", "removed")
 
 
 def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:

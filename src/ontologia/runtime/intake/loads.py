@@ -9,7 +9,7 @@ from typing import Any, get_args
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration
 from ontologia.runtime.intake.checks import instance_column
-from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.comparing import Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.rows import must_be_filled
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -17,6 +17,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "on_conflict": get_args(OnConflict),
     "on_duplicate": get_args(OnDuplicate),
     "on_tie": get_args(OnTie),
+    "mode": get_args(Mode),
 }
 
 
@@ -42,6 +43,8 @@ class LoadTerms:
     expressions: Mapping[str, Any]
     on_duplicate: OnDuplicate
     on_tie: OnTie
+    mode: Mode = "upsert"
+    max_removals: int | None = None
 
 
 def load_terms(
@@ -52,6 +55,8 @@ def load_terms(
     order_by: Any,
     on_duplicate: OnDuplicate | None,
     on_tie: OnTie,
+    mode: Mode = "upsert",
+    max_removals: int | None = None,
 ) -> LoadTerms:
     """The terms of `load(…)`, in process and on Spark. A source is not touched before they are known to make sense."""
     declaration = getattr(into, "__declaration__", None)
@@ -59,8 +64,10 @@ def load_terms(
         raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
     expressions = load_expressions(declaration, {**(map or {})}, **identity)
     on_duplicate = duplicates_of(order_by, on_duplicate)
-    check_choices({"on_tie": on_tie})
-    return LoadTerms(declaration, expressions, on_duplicate, on_tie)
+    check_choices({"on_tie": on_tie, "mode": mode})
+    if max_removals is not None and (mode != "sync" or isinstance(max_removals, bool) or max_removals < 0):
+        raise ValidationError(f"max_removals is a number of rows from 0 on, for mode='sync', not {max_removals!r}")
+    return LoadTerms(declaration, expressions, on_duplicate, on_tie, mode, max_removals)
 
 
 def duplicates_of(order_by: Any, on_duplicate: OnDuplicate | None) -> OnDuplicate:

@@ -20,6 +20,8 @@ class TypeReport:
     rejected: int = 0
     ties: int = 0
     """Identities of which several rows, with other values, were the last in order."""
+    removed: int = 0
+    """Rows that the source no longer had, in mode `sync`."""
     files: int = 0
 
     def plus(self, other: TypeReport) -> TypeReport:

@@ -21,14 +21,15 @@ from ontologia.engines.catalog import Catalog, user_metadata
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import ValidationError
 from ontologia.files.identity import sort_by_identity
-from ontologia.model import Column, Declaration, TypeRef, encode_json
+from ontologia.model import Column, Declaration, TypeRef, TypeSchema, encode_json
 from ontologia.model.typespec import accepts_none
 from ontologia.objects import Location
-from ontologia.query.plan import LATEST
+from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta, identity_key
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import (
     COUNTS,
+    Mode,
     OnConflict,
     OnDuplicate,
     OnInvalid,
@@ -43,6 +44,7 @@ from ontologia.runtime.intake.loads import check_choices, end_key, fills, load_t
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
 from ontologia.runtime.intake.rows import ORDER, Intake, RejectedRow, must_be_filled
+from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
 from ontologia.runtime.loading.expressions import evaluated
 from ontologia.runtime.loading.sources import OnlySpark, read_source
 
@@ -59,6 +61,17 @@ class _Load:
     read: int
     on_duplicate: OnDuplicate
     on_tie: OnTie
+    mode: Mode
+    max_removals: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What a load does to a type: rows to write, identities that go, and the counts."""
+
+    rows: pa.Table
+    gone: pa.Table | None
+    report: TypeReport
 
 
 @dataclass(slots=True)
@@ -89,10 +102,14 @@ class LocalPipeline:
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
         on_tie: OnTie = "error",
+        mode: Mode = "upsert",
+        max_removals: int | None = None,
     ) -> Self:
         """Add a source, as `Pipeline.load` does."""
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
-        terms = load_terms(into, map, identity, order_by=order_by, on_duplicate=on_duplicate, on_tie=on_tie)
+        rules: dict[str, Any] = {"on_duplicate": on_duplicate, "on_tie": on_tie}
+        rules |= {"mode": mode, "max_removals": max_removals}
+        terms = load_terms(into, map, identity, order_by=order_by, **rules)
         declaration = terms.declaration
         loads = self._loads.setdefault(declaration.ref, [])
         if loads:
@@ -100,7 +117,8 @@ class LocalPipeline:
         table = read_source(source, format, options)
         given = _mapped(table, declaration, terms.expressions, order_by)
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
-        loads.append(_Load(declaration, rows, rejected, table.num_rows, terms.on_duplicate, terms.on_tie))
+        how = (terms.on_duplicate, terms.on_tie, terms.mode, terms.max_removals)
+        loads.append(_Load(declaration, rows, rejected, table.num_rows, *how))
         return self
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
@@ -115,11 +133,14 @@ class LocalPipeline:
                 raise ValidationError(f"{load.declaration.ref}: {first.reason}. The source row is {first.source}")
         with open_engine(Location.of(self.target, self.config)) as engine:
             engine.catalog().check({load.declaration.ref: load.declaration.schema for load in loads})
+            for load in loads:
+                if load.mode == "sync":
+                    check_sync(load.declaration.ref, engine.capabilities, self.on_conflict, len(load.rejected))
             run = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(4)}"
             quarantine = Quarantine(engine.staging_area, run)
             if dry_run:
                 catalog = engine.catalog()
-                reports = {load.declaration.ref: self._changes(engine, catalog, load)[1] for load in loads}
+                reports = {load.declaration.ref: self._changes(engine, catalog, load).report for load in loads}
                 commit_id = None
             else:
                 try:
@@ -146,21 +167,25 @@ class LocalPipeline:
         catalog.check({load.declaration.ref: load.declaration.schema for load in loads})
         reports, total = {}, TypeReport()
         for load in loads:
-            changed, report = self._changes(engine, catalog, load, transaction)
-            if changed.num_rows:
-                transaction.append(transaction.layout_for(load.declaration.schema), changed)
-            reports[load.declaration.ref] = report
-            total = total.plus(report)
-        if not total.inserted and not total.updated:
+            ref, changes = load.declaration.ref, self._changes(engine, catalog, load, transaction)
+            if changes.gone is not None and changes.gone.num_rows:
+                transaction.remove(catalog.layouts[ref], transaction.current(load.declaration.schema, changes.gone))
+            if changes.rows.num_rows:
+                transaction.append(transaction.layout_for(load.declaration.schema), changes.rows)
+            reports[ref] = changes.report
+            total = total.plus(changes.report)
+        if not total.inserted and not total.updated and not total.removed:
             return reports, None
         told = {f"rows_{name}": str(getattr(total, name)) for name in ("read", "inserted", "updated", "rejected")}
+        if any(load.mode == "sync" for load in loads):
+            told["rows_removed"] = str(total.removed)
         record = {"pipeline": WHERE, **told, "duration_s": f"{time.monotonic() - started:.3f}"}
         return reports, transaction.publish({**metadata, **record})
 
     def _changes(
         self, engine: Engine, catalog: Catalog, load: _Load, transaction: Transaction | None = None
-    ) -> tuple[pa.Table, TypeReport]:
-        """The rows that differ from the store, and the counts."""
+    ) -> _Changes:
+        """What differs from the store, and the counts."""
         schema = load.declaration.schema
         counts = dict.fromkeys(COUNTS, 0)
         counts["read"], counts["rejected"] = load.read, len(load.rejected)
@@ -177,7 +202,17 @@ class LocalPipeline:
                 current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
         changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, self.on_conflict)
         tally(counts, changed, wanted.num_rows)
-        return changed.drop_columns([OPERATION]), TypeReport(**counts)
+        gone = None
+        if load.mode == "sync" and schema.ref in catalog.layouts:
+            gone = identities_to_remove(self._stored(engine, catalog, schema), wanted, schema.ref.identity)
+            check_removals(schema.ref, gone.num_rows, wanted.num_rows, load.max_removals)
+            counts["removed"] = gone.num_rows
+        return _Changes(changed.drop_columns([OPERATION]), gone, TypeReport(**counts))
+
+    def _stored(self, engine: Engine, catalog: Catalog, schema: TypeSchema) -> pa.Table:
+        """The identities of all rows in force."""
+        plan = Plan(schema.ref, {schema.ref: schema}, stored=True, only=schema.ref.identity, unordered=True)
+        return engine.table(plan, None, catalog)
 
 
 def _mapped(table: pa.Table, declaration: Declaration, expressions: Mapping[str, Any], order_by: Any) -> pa.Table:

@@ -23,7 +23,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.model import Declaration, TypeRef
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
-from ontologia.runtime.intake.comparing import COUNTS, OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.comparing import COUNTS, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.loads import check_choices, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
@@ -95,6 +95,8 @@ class Pipeline:
         order_by: Any = None,
         on_duplicate: OnDuplicate | None = None,
         on_tie: OnTie = "error",
+        mode: Mode = "upsert",
+        max_removals: int | None = None,
     ) -> Self:
         """Add a source: a DataFrame of Spark, pandas or polars, an Arrow table, files, or a `jdbc:` address.
 
@@ -104,17 +106,25 @@ class Pipeline:
         error, unless `order_by` says which is the last: an expression, or several, of which the later ones count
         where the earlier ones are equal. Rows that differ and are equal in all of them are an error, too; with
         `on_tie="greatest"` the row with the greatest values is kept, field by field, and counted as a tie.
+
+        With `mode="sync"` the type becomes what its source is: what the source no longer has is removed, at most
+        `max_removals` rows of it.
         """
         if self._local is not None:
             told = {"map": map, "key": key, "left": left, "right": right, "instance_key": instance_key}
             told |= {"format": format, "options": options, "order_by": order_by}
+            told |= {"mode": mode, "max_removals": max_removals}
             try:
                 self._local.load(source, into=into, on_duplicate=on_duplicate, on_tie=on_tie, **told)
             except OnlySpark as reason:
                 raise ValidationError(f"this load needs a session of Spark, because {reason}") from None
             return self
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
-        terms = load_terms(into, map, identity, order_by=order_by, on_duplicate=on_duplicate, on_tie=on_tie)
+        rules: dict[str, Any] = {"on_duplicate": on_duplicate, "on_tie": on_tie}
+        rules |= {"mode": mode, "max_removals": max_removals}
+        terms = load_terms(into, map, identity, order_by=order_by, **rules)
+        if terms.mode == "sync":
+            raise ValidationError("mode='sync' is for loads in process: make the pipeline without a session")
         with stoppable():
             frame = opened(self.session, source, format, options)
             rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)

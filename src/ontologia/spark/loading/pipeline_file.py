@@ -57,6 +57,8 @@ _LOAD = {
     "order_by",
     "on_duplicate",
     "on_tie",
+    "mode",
+    "max_removals",
 }
 
 
@@ -168,7 +170,8 @@ class PipelineFile:
 
 
 def _check_texts(place: Path, number: int, load: Mapping[str, Any]) -> None:
-    """What a load says is text, but for the map and the options, which are tables; a map is of texts."""
+    """What a load says is text, but for a number of rows, and the map and the options, which are tables; a map is of
+    texts."""
     for name, value in load.items():
         where = f"{place}: [[load]] {number}: {name}"
         if name in ("map", "options"):
@@ -176,6 +179,9 @@ def _check_texts(place: Path, number: int, load: Mapping[str, Any]) -> None:
                 raise ValidationError(f'{where} must be a table, as in {name} = {{ name = "…" }}, not {value!r}')
         elif name == "order_by" and isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             continue
+        elif name == "max_removals":
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValidationError(f"{where} must be a number of rows, not {value!r}")
         elif not isinstance(value, str):
             raise ValidationError(f"{where} must be text, not {value!r}")
     for name, value in load.get("map", {}).items():
