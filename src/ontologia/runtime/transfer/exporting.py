@@ -18,8 +18,9 @@ from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout
 from ontologia.engines.diagnostics import window_diagnostics
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.query.aggregates import count
+from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window
 from ontologia.runtime.pages import pages
 from ontologia.runtime.store import Store
@@ -69,6 +70,11 @@ class ExportJob:
     window: Window
     format: Format
     with_metadata: bool
+
+    @property
+    def versions(self) -> bool:
+        """Whether rows are versions, of which some may be removals."""
+        return not self.window.deduplicated
 
     @property
     def head(self) -> int:
@@ -214,14 +220,23 @@ class _InProcess:
         path = folder / f"{stem_of(ref)}.{job.format}"
         path.parent.mkdir(exist_ok=True)
         rows = 0
-        with new_file(path, layout.schema, job.format, with_metadata=job.with_metadata) as file:
+        with new_file(path, layout.schema, job) as file:
             for page in pages(self.engine, layout.schema, job.window, job.head):
-                file.write(page)
+                file.write(page if job.window.deduplicated else _marked(page))
                 rows += page.num_rows
                 self.done += page.num_rows
                 if self.progress is not None:
                     self.progress(ref.name, self.done, max(self.total, self.done))
         return TypeExport(ref, path.relative_to(folder).as_posix(), rows)
+
+
+def _marked(versions: pa.Table) -> pa.Table:
+    """Versions whose removals are superseded by their own commit, as stored ones are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    own = pc.if_else(versions.column(REMOVED), versions.column(COMMIT_ID), pa.scalar(None, pa.int64()))
+    return versions.drop_columns([REMOVED]).append_column(SUPERSEDED_BY, own)
 
 
 def stem_of(ref: TypeRef) -> str:
@@ -243,20 +258,32 @@ class TypeFile(Protocol):
     def write(self, page: pa.Table) -> None: ...
 
 
-def new_file(
-    path: Path, schema: TypeSchema, format: Format, *, with_metadata: bool
-) -> AbstractContextManager[TypeFile]:
-    make = JsonlFile if format == "jsonl" else ParquetFile
-    return make(path, schema, with_metadata=with_metadata)
+def new_file(path: Path, schema: TypeSchema, job: FileForm) -> AbstractContextManager[TypeFile]:
+    make = JsonlFile if job.format == "jsonl" else ParquetFile
+    return make(path, schema, job)
+
+
+class FileForm(Protocol):
+    """In which form rows are written."""
+
+    @property
+    def format(self) -> Format: ...
+
+    @property
+    def with_metadata(self) -> bool: ...
+
+    @property
+    def versions(self) -> bool:
+        """Whether rows are versions, of which some may be removals."""
 
 
 class JsonlFile:
-    """One record a line."""
+    """One record a line; one that is a removal says so."""
 
-    def __init__(self, path: Path, schema: TypeSchema, *, with_metadata: bool) -> None:
+    def __init__(self, path: Path, schema: TypeSchema, form: FileForm) -> None:
         self._file = path.open("w", encoding="utf-8", newline="\n")
         self._schema = schema
-        self._with_metadata = with_metadata
+        self._with_metadata = form.with_metadata
 
     def write(self, page: pa.Table) -> None:
         for start in range(0, page.num_rows, LINES_AT_ONCE):
@@ -272,15 +299,17 @@ class JsonlFile:
 
 
 class ParquetFile:
-    """Identity and fields as typed columns, structured fields as JSON text."""
+    """Identity and fields as typed columns, structured fields as JSON text; removals are superseded by their commit."""
 
-    def __init__(self, path: Path, schema: TypeSchema, *, with_metadata: bool) -> None:
+    def __init__(self, path: Path, schema: TypeSchema, form: FileForm) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         system = [pa.field(name, pa.string()) for name in schema.ref.identity]
-        if with_metadata:
+        if form.with_metadata:
             system.append(pa.field(COMMIT_ID, pa.int64()))
+        if form.versions:
+            system.append(pa.field(SUPERSEDED_BY, pa.int64()))
         fields = [pa.field(column.physical, column.arrow_type) for column in schema.columns]
         about = {"ontologia.kind": schema.ref.kind, "ontologia.type": schema.ref.name}
         self._schema = pa.schema([*system, *fields], about)

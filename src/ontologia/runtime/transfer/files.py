@@ -196,6 +196,11 @@ def checked_records(split: Split, readers: Readers) -> Iterator[Checked]:
     known: dict[str, RecordReader] = {}
     outdated = OutdatedRecords()
     for number, done, found in _jsonl(split) if split.path.suffix == ".jsonl" else _parquet(split, readers):
+        if found.get("removed"):
+            raise ValidationError(
+                f"{split.place(number)}: this is a removal, of an export of history. A state can be imported: export "
+                "without --history-since, or copy the store with its history (onto copy). Nothing was imported"
+            )
         record = ours(found)
         reader = known.get(f"{record.get('kind')} {record.get('type')}")
         if reader is None:

@@ -12,7 +12,7 @@ import pydantic
 import typing_extensions
 
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, Column, Declaration, TypeRef, TypeSchema, encode_json, key_text
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Declaration, TypeRef, TypeSchema, encode_json, key_text
 from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import TypeSpec, accepts_none
 from ontologia.model.validation import checked, row_adapter
@@ -42,6 +42,8 @@ def lines(schema: TypeSchema, rows: pa.Table, *, with_metadata: bool) -> Iterato
     ]
     if with_metadata:
         parts.append([f',"{COMMIT_ID}":{value}' for value in rows.column(COMMIT_ID).to_pylist()])
+    if SUPERSEDED_BY in rows.column_names:
+        parts.append(["" if value is None else ',"removed":true' for value in rows.column(SUPERSEDED_BY).to_pylist()])
     fields = [_field_texts(column, rows.column(column.physical).to_pylist()) for column in schema.columns]
     fields = fields or [[""] * rows.num_rows]
     for about, row in zip(zip(*parts, strict=True), zip(*fields, strict=True), strict=True):

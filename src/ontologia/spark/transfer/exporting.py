@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import TypeLayout
 from ontologia.errors import StorageBackendError
-from ontologia.model import COMMIT_ID, TypeSchema
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
 from ontologia.runtime import transfer
 from ontologia.runtime.pages import column_of
 from ontologia.runtime.store import Store
@@ -66,6 +66,7 @@ class ExportTask:
     schema: TypeSchema
     format: Format
     with_metadata: bool
+    versions: bool
 
     def part(self, number: int) -> Path:
         return Path(self.folder, f"part-{number:05d}.{self.format}")
@@ -73,7 +74,7 @@ class ExportTask:
 
 def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: TypeLayout, folder: Path) -> TypeExport:
     schema, place = layout.schema, stem_of(layout.ref)
-    task = ExportTask(str((folder / place).absolute()), schema, job.format, job.with_metadata)
+    task = ExportTask(str((folder / place).absolute()), schema, job.format, job.with_metadata, job.versions)
     Path(task.folder).mkdir(parents=True)
     rows = stored_rows(spark, engine, job.catalog, schema, job.window).where(f"`{COMMIT_ID}` <= {job.head}")
     keys = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
@@ -93,9 +94,18 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
     for name in there.keys() - parts.keys():  # of a task that failed and was tried again
         there[name].unlink()
     if not parts:
-        with new_file(task.part(0), schema, job.format, with_metadata=job.with_metadata):
+        with new_file(task.part(0), schema, task):
             pass  # a type without rows is in the export, too
     return TypeExport(layout.ref, place, sum(parts.values()))
+
+
+def _removed_by(versions: pa.Table) -> pa.ChunkedArray:
+    """Of what superseded versions, what is their own commit."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    by, commit = versions.column(SUPERSEDED_BY), versions.column(COMMIT_ID)
+    return pc.if_else(pc.equal(by, commit), commit, pa.scalar(None, pa.int64()))
 
 
 def _write_part(task: ExportTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -108,11 +118,12 @@ def _write_part(task: ExportTask, batches: Iterator[pa.RecordBatch]) -> Iterator
     partial = path.with_name(f".{path.name}.{context.taskAttemptId()}")
     names, rows = [*task.schema.ref.identity, COMMIT_ID], 0
     kinds = pa.schema([(column.physical, column.arrow_type) for column in task.schema.columns])
-    with new_file(partial, task.schema, task.format, with_metadata=task.with_metadata) as file:
+    with new_file(partial, task.schema, task) as file:
         for batch in batches:
             table = pa.Table.from_batches([batch])
             typed = table.select(kinds.names).cast(kinds)
-            file.write(pa.table([*table.select(names).columns, *typed.columns], [*names, *kinds.names]))
+            page = pa.table([*table.select(names).columns, *typed.columns], [*names, *kinds.names])
+            file.write(page.append_column(SUPERSEDED_BY, _removed_by(table)) if task.versions else page)
             rows += table.num_rows
     partial.replace(path) if rows else partial.unlink()
     yield WRITTEN.batch([{"part": path.name, "rows": rows}])
