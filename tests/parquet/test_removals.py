@@ -210,3 +210,19 @@ def test_products_that_nobody_removed_stay(shop: Shop) -> None:
         {},
     )
     shop.close()
+
+
+def test_an_erasure_counts_the_removals_that_are_left(shop: Shop) -> None:
+    session = shop.session()
+    session.ensure([Customer(id=key, name="x") for key in "abc"])
+    session.commit()
+    session.remove(Customer, "a", "b")
+    session.ensure([Customer(id="c", name="y"), Customer(id="d", name="y")])
+    session.commit()
+    preview = session.erase(Customer, "a", reason="asked for")
+    session.erase(Customer, "a", reason="asked for", dry_run=False, token=preview.token)
+    customers = session.query().entities(Customer)
+    assert ([c.id for c in customers.collect()], customers.count()) == (["c", "d"], 2)
+    removed = [(c.id, c.meta().removed) for c in customers.with_history().collect()]
+    assert removed == [("b", False), ("c", False), ("b", True), ("c", False), ("d", False)]
+    shop.close()

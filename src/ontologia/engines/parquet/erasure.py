@@ -26,18 +26,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import SUPERSEDED_BY
 from ontologia.engines.erasure import Found, Trace, Wanted, as_bytes, needles_of
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, Manifest
+from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
-from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
 from ontologia.objects import Committed, ObjectNotFound, conditional_put
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _renamed(path: str, attempt: str) -> str:
 def _written_anew(engine: ParquetEngine, file: DataFile, path: str, wanted: Wanted) -> DataFile | None:
     """A file without the rows that are meant; None where none is left."""
     spool = Spool()
-    count = in_force = 0
+    count = in_force = removals = 0
     span: KeySpan | None = None
     key = wanted.ref.identity[0]
     try:
@@ -161,7 +161,9 @@ def _written_anew(engine: ParquetEngine, file: DataFile, path: str, wanted: Want
                         continue
                     write_rows(writer, rows, LOOKUP_GROUP_ROWS)
                     count += rows.num_rows
-                    in_force += rows.column(SUPERSEDED_BY).null_count if settled else 0
+                    if settled:
+                        in_force += rows.column(SUPERSEDED_BY).null_count
+                        removals += pc.sum(are_removals(rows)).as_py() or 0
                     bounds = pc.min_max(rows.column(key)).as_py()
                     span = KeySpan(bounds["min"], bounds["max"]).joined(span)
         if not count:
@@ -177,6 +179,7 @@ def _written_anew(engine: ParquetEngine, file: DataFile, path: str, wanted: Want
             content_sha256=digest,
             keys=None if file.keys is None else span,
             rows_in_force=counted,
+            removals=removals,
         )
     finally:
         spool.discard()
@@ -208,6 +211,7 @@ def _entry_anew(entry: IndexEntry, replaced: Replaced) -> IndexEntry | None:
             content_sha256=file.content_sha256,
             own_keys=file.keys,
             rows_in_force=file.rows_in_force,
+            own_removals=file.removals,
         )
     return replace(entry, parts=files, size=_total(files, "size"), row_count=_total(files, "row_count"))
 
@@ -287,6 +291,7 @@ def _commit_file_anew(file: CommitFile, replaced: Replaced) -> CommitFile | None
         size=only.size,
         content_sha256=only.content_sha256 or "",
         keys=only.keys,
+        own_removals=only.removals,
     )
 
 
