@@ -20,7 +20,7 @@ from ontologia.engines.parquet.read import shares as file_shares
 from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Window
-from ontologia.spark import read
+from ontologia.spark import attach, explain, read
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan, SharePartition
 from ontologia.spark.reading.rows import stored_rows
 from ontologia.spark.types import result_struct
@@ -370,3 +370,52 @@ def test_a_page_in_which_a_bit_turned_over_is_refused(spark, tmp_path):
     file.write_bytes(damaged)
     with pytest.raises(Exception, match="CRC checksum verification failed"):
         read(spark, history, Customer).collect()
+
+
+class Documented(Entity):
+    """Something
+    that is described.
+
+    At length.
+    """
+
+    id: Field[str] = Field(primary_key=True)
+    size: Field[int] = 0
+    """How large it is,
+    in metres."""
+
+
+def test_docstrings_become_comments_of_columns_and_tables(spark, folder):
+    with Session(folder, entity_types=[Documented]) as opened:
+        opened.ensure(Documented(id="a", size=3))
+        opened.commit()
+    found = read(spark, folder, Documented)
+    assert [(field.name, field.metadata) for field in found.schema] == [
+        ("id", {}),
+        ("size", {"comment": "How large it is, in metres."}),
+    ]
+    assert found.where("size > 2").first().id == "a"
+    try:
+        attach(spark, folder, "documented", types=[Documented])
+        table = spark.table("documented.Documented")
+        assert (table.schema["size"].metadata, table.first().size) == (found.schema["size"].metadata, 3)
+    finally:
+        spark.sql("DROP SCHEMA documented CASCADE")
+
+
+def test_explain_says_which_files_are_pruned_and_how_many_rows_are_expected(spark, folder, tmp_path):
+    for age in range(3):
+        commit(folder, Customer(id="a", name="Ann", age=age), Customer(id=f"b{age}", name="Bob", age=1))
+    said = explain(spark, folder, Customer, as_of=2, where=Customer.age > 0, columns=["id"])
+    state, files, reader, *plan = said.splitlines()
+    assert state == "entity Customer, as of commit 2"
+    assert files.startswith("2 of 3 files, 1 pruned; 4 rows and ")
+    assert reader == "read by Spark's own Parquet reader"
+    assert any("Physical Plan" in line for line in plan)
+    assert any("PushedFilters" in line and "age" in line for line in plan)
+    database = str(tmp_path / "onto.db")
+    commit(database, Customer(id="a", name="Ann", age=1))
+    assert explain(spark, database, "Customer").splitlines()[:2] == [
+        "entity Customer, the latest state, at commit 1",
+        "ranges of keys, read through Arrow: 1",
+    ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ontologia.spark.care.compaction import compact
     from ontologia.spark.care.migration import migrate
     from ontologia.spark.loading.pipeline import Pipeline
+    from ontologia.spark.reading.explaining import explain
     from ontologia.spark.reading.rows import read, read_stream
     from ontologia.spark.session import spark_session
     from ontologia.spark.tables import attach
@@ -24,6 +25,7 @@ __all__ = [
     "PipelineReport",
     "attach",
     "compact",
+    "explain",
     "export_data",
     "import_data",
     "migrate",
@@ -37,6 +39,7 @@ _HOMES = {
     "PipelineReport": "loading.pipeline",
     "attach": "tables",
     "compact": "care.compaction",
+    "explain": "reading.explaining",
     "export_data": "transfer.exporting",
     "import_data": "transfer.importing",
     "migrate": "care.migration",

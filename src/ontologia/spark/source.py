@@ -32,7 +32,7 @@ from ontologia.spark.workers import plainly_said
 
 READ_OPTIONS = (
     *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
-    *("changes", "maxCommitsPerBatch", "stored", "head", "where", "branch", "settings"),
+    *("changes", "maxCommitsPerBatch", "stored", "head", "where", "branch", "settings", tables.COMMENTS),
 )
 
 

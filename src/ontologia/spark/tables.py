@@ -17,13 +17,14 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 from ontologia.objects import Location
+from ontologia.spark.comments import comment_of, field_comments
 from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-ADDRESS = "ontologia"
+ADDRESS, COMMENTS = "ontologia", "comments"
 EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
 VIEWS: dict[str, dict[str, str]] = {"": {}, "_history": {"history": "true"}, "_changes": {"changes": "true"}}
 """What there is of each type, by the end of the table's name."""
@@ -43,9 +44,12 @@ def attach(
     name: str,
     *,
     as_of: int | None = None,
+    types: Iterable[type[Any]] = (),
     config: OntologiaConfig | None = None,
 ) -> list[str]:
     """Make every type of a store a table in the schema `name`, and its history and its changes, too.
+
+    The docstrings of `types`, classes of the store, become the comments of their tables and columns.
 
     A table shows the latest state whenever it is asked, and with `as_of` that of a commit for good: so SQL travels in
     time by the name of a schema. After a migration, attach again. Returns the names of the tables.
@@ -62,6 +66,7 @@ def attach(
     address = {"uri": location.uri, "settings": location.settings_text()}
     if location.branch is not None:
         address["branch"] = location.branch
+    classes = {cls.__declaration__.ref: cls for cls in types}
     made = []
     create: Any = spark.catalog.createTable
     with explained(f"attaching {location.uri}"):
@@ -72,7 +77,11 @@ def attach(
                 full = f"{quoted(name)}.{quoted(table + ending)}"
                 _make_way(spark, full)
                 options = {**address, "type": ref.name, "kind": ref.kind, **more}
-                create(full, path=_place(location.uri), source=FORMAT, **options)
+                said = None
+                if ref in classes:
+                    said = comment_of(classes[ref])
+                    options["comments"] = json.dumps(field_comments(classes[ref]))
+                create(full, path=_place(location.uri), source=FORMAT, description=said, **options)
                 made.append(f"{name}.{table}{ending}")
     return made
 
@@ -144,12 +153,18 @@ def is_table(options: Mapping[str, str]) -> bool:
 
 
 def with_address(struct: StructType, options: Mapping[str, str]) -> StructType:
-    """The columns of a table, with its address noted at the first."""
+    """The columns of a table, with its address noted at the first, and comments at all that have one."""
     from pyspark.sql.types import StructField, StructType
 
-    first, *rest = struct.fields
-    noted = {**(first.metadata or {}), ADDRESS: json.dumps(dict(options), sort_keys=True)}
-    return StructType([StructField(first.name, first.dataType, first.nullable, noted), *rest])
+    said = json.loads(options.get(COMMENTS, "{}"))
+    address = {name: text for name, text in options.items() if name != COMMENTS}
+    fields = []
+    for place, field in enumerate(struct):
+        noted = {"comment": said[field.name]} if field.name in said else {}
+        if place == 0:
+            noted[ADDRESS] = json.dumps(address, sort_keys=True)
+        fields.append(StructField(field.name, field.dataType, field.nullable, noted))
+    return StructType(fields)
 
 
 def address_of(struct: StructType) -> dict[str, str]:

@@ -31,6 +31,7 @@ from ontologia.model import (
 from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.spark import s3a
+from ontologia.spark.comments import field_comments
 from ontologia.spark.reading.filters import is_of_one_type, to_text
 from ontologia.spark.reading.nested import Nested, structured
 from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct
@@ -107,7 +108,18 @@ def read(
             stored = _stored_names(schema, window)
             only = frozenset(stored[name] for name in names)
             found = _shown(stored_rows(spark, engine, engine.catalog(), schema, window, only=only), stored, names)
-    return structured(found.select(*_quoted(names)), schema, nested)
+    return _commented(structured(found.select(*_quoted(names)), schema, nested), type_)
+
+
+def _commented(rows: DataFrame, type_: type[Any] | str) -> DataFrame:
+    """Rows with what their class says of its fields."""
+    from pyspark.sql import functions as sql
+
+    said = {} if isinstance(type_, str) else field_comments(type_)
+    if not said.keys() & set(rows.columns):
+        return rows
+    noted = {name: {"metadata": {"comment": said[name]}} if name in said else {} for name in rows.columns}
+    return rows.select(*(sql.col(quoted(name)).alias(name, **noted[name]) for name in rows.columns))
 
 
 def _wanted_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
