@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from benchmarks import console, embedded, events, frames, graphs, growth, hops, moving, objects, ordinary, page, spark
+from benchmarks import (
+    across,
+    console,
+    embedded,
+    events,
+    frames,
+    graphs,
+    growth,
+    hops,
+    moving,
+    objects,
+    ordinary,
+    page,
+    spark,
+)
 from benchmarks.growth import Growth
 from benchmarks.report import Case, Measured, facts, measure, save, show
 
@@ -20,6 +34,7 @@ WHOLE: dict[str, Suite] = {
     **hops.SUITES,
     **objects.SUITES,
     **embedded.SUITES,
+    **across.SUITES,
     **console.SUITES,
     **events.SUITES,
     **graphs.SUITES,

@@ -105,7 +105,7 @@ def path(tmp_path: Path, engine_version: str) -> str:
 @pytest.fixture(autouse=True)
 def own_upgraders() -> Iterator[None]:
     """Upgraders are registered for a whole process; what a test registers is its own."""
-    from ontologia.runtime import upgraders
+    from ontologia.model import upgraders
 
     before = dict(upgraders._registered)
     upgraders._registered.clear()

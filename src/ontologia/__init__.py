@@ -29,6 +29,7 @@ from ontologia.errors import (
     GraphValidationError,
     HandlerError,
     HeadMismatchError,
+    HistoryCutError,
     HistoryGapError,
     ImportConflictError,
     LeaseExpiredError,
@@ -59,6 +60,7 @@ from ontologia.model import Entity, Field, Meta, Relation, TypeSchemaDiff, build
 
 if TYPE_CHECKING:
     from ontologia.engines.dispatch import initialize_storage, open_repository, parse_storage_target
+    from ontologia.model.upgraders import load_upgraders, upgrader
     from ontologia.query.aggregates import avg, count, max, min, sum
     from ontologia.query.results import Path, Result
     from ontologia.runtime.events.feeds import CommitFeed
@@ -69,7 +71,6 @@ if TYPE_CHECKING:
     from ontologia.runtime.ontology import Ontology
     from ontologia.runtime.session import Session
     from ontologia.runtime.transfer import copy_history, export_data, import_data
-    from ontologia.runtime.upgraders import load_upgraders, upgrader
 
 __version__ = "0.4.0"
 
@@ -93,14 +94,14 @@ _LATER = {
     "export_data": "runtime.transfer",
     "import_data": "runtime.transfer",
     "initialize_storage": "engines.dispatch",
-    "load_upgraders": "runtime.upgraders",
+    "load_upgraders": "model.upgraders",
     "max": "query.aggregates",
     "min": "query.aggregates",
     "on_event": "runtime.events.handlers",
     "open_repository": "engines.dispatch",
     "parse_storage_target": "engines.dispatch",
     "sum": "query.aggregates",
-    "upgrader": "runtime.upgraders",
+    "upgrader": "model.upgraders",
 }
 
 __all__ = [
@@ -130,6 +131,7 @@ __all__ = [
     "HandlerContext",
     "HandlerError",
     "HeadMismatchError",
+    "HistoryCutError",
     "HistoryGapError",
     "ImportConflictError",
     "LeaseExpiredError",

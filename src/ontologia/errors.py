@@ -114,6 +114,12 @@ class ErasureIncompleteError(OntologiaError):
         self.traces = list(traces)
 
 
+class HistoryCutError(ValidationError):
+    """An export would leave out rows from before the current version of a type's schema. Nothing was written."""
+
+    code = "history_cut"
+
+
 class ImportConflictError(OntologiaError):
     """The store is not as the import demands: an identity exists, or is missing, or the head moved. Nothing written."""
 
@@ -218,14 +224,25 @@ class MigrationTokenError(MigrationError):
 
 
 class MissingUpgraderError(MigrationError):
-    """Rows cannot be carried forward without an upgrader. `missing` lists (type name, from version)."""
+    """Rows cannot be carried forward without an upgrader. `missing` lists (type name, from version).
+
+    `reading` says which rows were to be read as what, where nothing was to be migrated.
+    """
 
     code = "missing_upgrader"
 
-    def __init__(self, missing: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, missing: Sequence[tuple[str, int]], reading: str | None = None) -> None:
         self.missing = list(missing)
+        self.reading = reading
         steps = ", ".join(f"{name} from version {version}" for name, version in self.missing)
-        super().__init__(f"no upgrader for {steps}: register one with @upgrader(type_name, from_version=…)")
+        if reading is None:
+            super().__init__(f"no upgrader for {steps}: register one with @upgrader(type_name, from_version=…)")
+            return
+        marks = " and ".join(f'@upgrader("{name}", from_version={version})' for name, version in self.missing)
+        super().__init__(
+            f"no upgrader for {steps}, which it takes to read {reading}: register {marks}, or read the rows as they "
+            "are with as_stored()"
+        )
 
 
 class DiscardError(MigrationError):
@@ -389,6 +406,10 @@ class ExtraColumnsWarning(UserWarning):
 
 class CommitAfterHeadWarning(UserWarning):
     """`as_of` named a commit that is not there yet, and was answered with the state at the head."""
+
+
+class HistoryCutWarning(UserWarning):
+    """A query asked for history from before the current version of a type's schema, and was answered without it."""
 
 
 def warn(warning: Warning) -> None:

@@ -10,7 +10,7 @@ def _no_upgraders(monkeypatch):
     """Each test registers its own: in the command's own process nothing is registered before either."""
     import sys
 
-    from ontologia.runtime import upgraders
+    from ontologia.model import upgraders
 
     monkeypatch.setattr(upgraders, "_registered", {})
     sys.modules.pop("myapp.migrations", None)

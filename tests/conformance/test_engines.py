@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ontologia.testing.conformance import EngineCase, EngineConformance, sqlite
+from ontologia.testing.conformance import AcrossConformance, EngineCase, EngineConformance, sqlite
 from support.engine_cases import bucket, directory
 
 ENGINES = [
@@ -25,5 +25,5 @@ def engine(request: pytest.FixtureRequest) -> EngineCase:
     return case
 
 
-class TestEngines(EngineConformance):
+class TestEngines(EngineConformance, AcrossConformance):
     """The suite, once per engine."""

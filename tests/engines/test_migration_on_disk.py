@@ -108,6 +108,8 @@ def test_the_migration_commit_says_what_it_did(path):
                 "to_schema_version_id": 2,
                 "rows_rewritten": 2,
                 "change": "weakening",
+                "renamed_fields": {},
+                "filled": {"age": 18},
             }
         ],
     }

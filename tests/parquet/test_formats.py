@@ -188,6 +188,8 @@ def test_a_migration_is_told_in_the_manifest_the_index_and_the_layout_catalog(st
                 "to_schema_version_id": 2,
                 "rows_rewritten": 2,
                 "change": "weakening",
+                "renamed_fields": {},
+                "filled": {"email": "none"},
             }
         ],
     }

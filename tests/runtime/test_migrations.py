@@ -16,7 +16,7 @@ from ontologia import (
     Relation,
     load_upgraders,
 )
-from ontologia.runtime.migration import carrying
+from ontologia.engines import upgrading
 
 
 class V1(Entity, name="Person"):
@@ -385,7 +385,7 @@ def module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "my_upgraders"
     sys.modules.pop("my_upgraders", None)
-    from ontologia.runtime import upgraders
+    from ontologia.model import upgraders
 
     upgraders._registered.pop(("Person", 1), None)
 
@@ -413,5 +413,5 @@ def test_an_upgrader_sees_instants_in_utc_whatever_zone_they_were_read_in():
 
     late = datetime(2026, 1, 1, 23, 30, tzinfo=UTC)
     table = pa.table({"entity_key": ["v"], "id": ["v"], "at": pa.array([late], pa.timestamp("us", "Europe/Berlin"))})
-    ((_, row),) = carrying._stored_rows(Visit.__declaration__.schema, table)
+    ((_, row),) = upgrading._rows(Visit.__declaration__.schema, table)
     assert row["at"].isoformat() == "2026-01-01T23:30:00+00:00"

@@ -13,10 +13,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ontologia.cli.app import build
     from ontologia.cli.filters import joined
     from ontologia.cli.output import ReaderLeft
-    from ontologia.errors import CommitAfterHeadWarning
+    from ontologia.errors import CommitAfterHeadWarning, HistoryCutWarning
 
     given = list(sys.argv[1:] if arguments is None else arguments)
-    warnings.simplefilter("ignore", CommitAfterHeadWarning)  # answers carry it, and the console says it in its own way
+    for said in (CommitAfterHeadWarning, HistoryCutWarning):  # answers carry it, and the console says it in its own way
+        warnings.simplefilter("ignore", said)
     try:
         code = build()(joined(given), prog_name="onto", standalone_mode=False)
         sys.stdout.flush()

@@ -21,7 +21,17 @@ def said(diagnostic: Mapping[str, Any]) -> str:
         case "commit_before_activation":
             since, of = diagnostic["activation_commit_id"], diagnostic.get("type")
             rows = "rows" if of is None else f"rows of {of}"
-            return f"{rows} are readable since commit {since}, when the current schema became active"
+            return (
+                f"{rows} are readable since commit {since}, when the current schema became active; those of earlier "
+                "schemas, if there were any, with --across-versions"
+            )
+        case "history_before_activation":
+            since, of = diagnostic["activation_commit_id"], diagnostic.get("type")
+            rows = "rows" if of is None else f"rows of {of}"
+            return (
+                f"{rows} from before commit {since}, when the current schema became active, are left out: "
+                "--across-versions reads them, too"
+            )
         case "commit_after_head":
             wanted, head = diagnostic["commit_id"], diagnostic["head_commit_id"]
             return f"commit {wanted} is not there yet: this is the state at the head, commit {head}"

@@ -9,7 +9,7 @@ import typer
 from ontologia.cli import exits
 from ontologia.cli.differences import draw_schema_diffs
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, CommitMeta, Models, Token, WorkEngine
+from ontologia.cli.options import Apply, CommitMeta, Models, Token, UpgraderModules, WorkEngine
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, metadata
 
@@ -38,9 +38,7 @@ def register(app: typer.Typer) -> None:
 def migrate(
     run: Run,
     models: Models = None,
-    upgraders: Annotated[
-        list[str] | None, typer.Option("--upgraders", metavar="MODULE", help="Module or file with @upgrader functions.")
-    ] = None,
+    upgraders: UpgraderModules = None,
     apply: Apply = False,
     token: Token = None,
     force: Annotated[bool, typer.Option("--force", help="With --apply: do it without a token.")] = False,

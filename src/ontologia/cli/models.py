@@ -15,7 +15,7 @@ from ontologia.model import Entity, Relation, TypeRef
 
 if TYPE_CHECKING:
     from ontologia.model import Declaration
-    from ontologia.runtime.upgraders import Upgrader
+    from ontologia.model.upgraders import Upgrader
 
 
 _OURS = str(Path(__file__).parent.parent)
@@ -37,7 +37,7 @@ def load_models(names: Iterable[str]) -> dict[TypeRef, Declaration]:
 
 def load_steps(names: Iterable[str]) -> dict[tuple[str, int], Upgrader]:
     """Every upgrader that is registered once these modules are loaded."""
-    from ontologia.runtime.upgraders import registered_upgraders, upgraders_of
+    from ontologia.model.upgraders import registered_upgraders, upgraders_of
 
     for name in names:
         if not upgraders_of(_load(name, "--upgraders")):

@@ -105,4 +105,11 @@ AsOf = Annotated[
         "--as-of", parser=commit_or_time, metavar="N|TIME", help="The state right after commit N, or at a time."
     ),
 ]
+AcrossVersions = Annotated[
+    bool,
+    typer.Option("--across-versions", help="Read rows of earlier schema versions, too, as rows of today's."),
+]
+UpgraderModules = Annotated[
+    list[str] | None, typer.Option("--upgraders", metavar="MODULE", help="Module or file with @upgrader functions.")
+]
 HistorySince = Annotated[int | None, number("--history-since", help="Every version written after commit N.")]

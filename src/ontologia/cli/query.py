@@ -13,7 +13,17 @@ import typer
 from ontologia.cli import filters
 from ontologia.cli.diagnostics import tell
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import AsOf, HistorySince, Models, OnBranch, QueryEngine, commit_of, number
+from ontologia.cli.options import (
+    AcrossVersions,
+    AsOf,
+    HistorySince,
+    Models,
+    OnBranch,
+    QueryEngine,
+    UpgraderModules,
+    commit_of,
+    number,
+)
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
 from ontologia.model import Kind, TypeRef, TypeSchema
@@ -64,11 +74,13 @@ def entities(
     offset: Offset = None,
     engine: QueryEngine = None,
     branch: OnBranch = None,
+    across_versions: AcrossVersions = False,
+    upgraders: UpgraderModules = None,
 ) -> None:
     """Entities of one type: the latest state, or any other state or stretch of history."""
     _rows(
         run, "entity", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset,
-        engine, branch,
+        engine, branch, across_versions, upgraders,
     )  # fmt: skip
 
 
@@ -85,11 +97,13 @@ def relations(
     offset: Offset = None,
     engine: QueryEngine = None,
     branch: OnBranch = None,
+    across_versions: AcrossVersions = False,
+    upgraders: UpgraderModules = None,
 ) -> None:
     """Relations of one type; filters may look at either end."""
     _rows(
         run, "relation", type_name, models, filter, as_of, with_history, history_since, order_by, limit, offset,
-        engine, branch,
+        engine, branch, across_versions, upgraders,
     )  # fmt: skip
 
 
@@ -109,6 +123,8 @@ def traverse(
     offset: Offset = None,
     engine: QueryEngine = None,
     branch: OnBranch = None,
+    across_versions: AcrossVersions = False,
+    upgraders: UpgraderModules = None,
 ) -> None:
     """Paths from entities of one type over relations. Filters are about where the paths start."""
     if not via:
@@ -119,7 +135,12 @@ def traverse(
         plan = asked.plan(filter, window, order_by, _at_most(run, limit), offset)
         hops = asked.hops(via)
         refs = [plan.source, *(ref for hop in hops for ref in (hop.relation, hop.entity))]
-        plan = replace(plan, hops=hops, schemas={**plan.schemas, **{ref: asked.schema(ref) for ref in refs}})
+        plan = replace(
+            plan,
+            hops=hops,
+            schemas={**plan.schemas, **{ref: asked.schema(ref) for ref in refs}},
+            across=run.across(store, across_versions, upgraders),
+        )
         parts, diagnostics = asked.parts(plan, refs)
     more = _is_cut(run, limit, parts[0])
     parts = [records[:MOST_ON_TERMINAL] for records in parts] if more else parts
@@ -165,11 +186,14 @@ def _rows(
     offset: int | None,
     engine: str | None,
     branch: str | None,
+    across_versions: bool,
+    upgraders: list[str] | None,
 ) -> None:
     with run.store(run.model_names(models), branch=branch) as store, run.output.progress("asking"):
         window = _window(store, as_of, with_history, history_since)
         asked = _Question(store, TypeRef(kind, type_name), _source(run, store, engine))
         plan = asked.plan(filter, window, order_by, _at_most(run, limit), offset)
+        plan = replace(plan, across=run.across(store, across_versions, upgraders))
         (records,), diagnostics = asked.parts(plan, [plan.source])
     more = _is_cut(run, limit, records)
     records = records[:MOST_ON_TERMINAL] if more else records

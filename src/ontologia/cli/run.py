@@ -21,6 +21,7 @@ from ontologia.cli.target import Settings, resolve
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ontologia.query.plan import Across
     from ontologia.runtime.store import Store
 
 GIVEN = "ontologia.given"
@@ -61,6 +62,17 @@ class Run:
         declarations = load_models(models)
         with Store(settings.open(create=create, branch=branch), declarations) as store:
             yield store
+
+    def across(self, store: Store, wanted: bool, upgraders: Sequence[str] | None) -> Across | None:
+        """What `--across-versions` asks for: the declared classes, and the upgraders of `--upgraders` or the config."""
+        from ontologia.cli.models import load_steps
+        from ontologia.query.plan import Across
+
+        if not wanted:
+            if upgraders:
+                raise UsageError("--upgraders is for --across-versions")
+            return None
+        return Across(store.declarations, load_steps(upgraders or self.settings.upgraders))
 
     def on_spark(self, engine: str, rows: int) -> bool:
         """Whether work of this size is Spark's."""

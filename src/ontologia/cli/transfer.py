@@ -14,6 +14,7 @@ from ontologia.cli import exits
 from ontologia.cli.diagnostics import tell
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import (
+    AcrossVersions,
     Apply,
     AsOf,
     CommitMeta,
@@ -22,6 +23,7 @@ from ontologia.cli.options import (
     Models,
     OnBranch,
     TypeFilter,
+    UpgraderModules,
     WorkEngine,
     commit_of,
 )
@@ -48,6 +50,9 @@ def export(
     type_names: TypeFilter = None,
     as_of: AsOf = None,
     history_since: HistorySince = None,
+    across_versions: AcrossVersions = False,
+    models: Models = None,
+    upgraders: UpgraderModules = None,
     with_metadata: Annotated[bool, typer.Option("--with-metadata", help="Add the commit id to every record.")] = False,
     format: Annotated[Literal["jsonl", "parquet"], typer.Option("--format", help="jsonl is portable.")] = "jsonl",
     engine: WorkEngine = "auto",
@@ -65,7 +70,10 @@ def export(
         "with_metadata": with_metadata,
         "format": format,
     }
-    with run.store(by_pages=True, branch=branch) as store:
+    with run.store(run.model_names(models) if across_versions else (), by_pages=True, branch=branch) as store:
+        across = run.across(store, across_versions, upgraders)
+        if across is not None:
+            options |= {"across_versions": True, "upgraders": across.upgraders}
         options["as_of"] = commit_of(store, as_of)
         report = _exported(run, store, folder, options, engine)
     facts = {

@@ -25,7 +25,8 @@ from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import LATEST, Plan, Window
+from ontologia.query.results import StoredTable
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class Capabilities:
     """What an engine can do. The conformance suite reads it, and so does whoever works on several engines.
 
     `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
-    `staging`: others may write rows of a commit, which it then adopts. `branches`, `removals`, `search` and
-    `unique_fields` are what their names say.
+    `staging`: others may write rows of a commit, which it then adopts. `past_versions`: rows of earlier schema versions
+    can be read. `branches`, `removals`, `search` and `unique_fields` are what their names say.
     """
 
     typed_columns: bool
@@ -59,6 +60,7 @@ class Capabilities:
     concurrent_processes: bool = True
     read_only: bool = False
     staging: bool = True
+    past_versions: bool = True
     branches: bool = False
     removals: bool = False
     search: bool = False
@@ -316,6 +318,33 @@ class Engine(ABC):
     def ensure_exists(self) -> None:  # noqa: B027
         """Make the store where an engine waits with that for the first write."""
 
+    # --- earlier versions of schemas ---
+
+    def layouts_of(self, ref: TypeRef, catalog: Catalog) -> list[TypeLayout]:
+        """Where the rows of every version of a type lie that was ever in force, oldest first; of a dropped one, too."""
+        return [
+            TypeLayout(ref, version.schema, version.schema_version_id, version.activation_commit_id)
+            for version in self.schema_versions(ref)
+            if version.activation_commit_id is not None and version.activation_commit_id <= catalog.head
+        ]
+
+    def catalog_at_version(self, layout: TypeLayout, until: int | None, catalog: Catalog) -> Catalog:
+        """A catalog in which a version that was in force until a commit is the current one of its type: what reads by
+        it, reads the rows of that version."""
+        return replace(catalog, layouts={**catalog.layouts, layout.ref: layout})
+
+    def migrated_types(self, commit_id: int) -> Sequence[Mapping[str, Any]]:
+        """What a migration wrote down about each type (RFC 0009 §6.1); nothing for any other commit."""
+        commit = self.get_commit(commit_id)
+        found = {} if commit is None else commit["metadata"]
+        notes = found.get("migrated_types") if found.get("kind") == "migration" else None
+        return notes if isinstance(notes, list) else ()
+
+    def held(self, name: str, schema: TypeSchema, rows: pa.Table) -> AbstractContextManager[StoredRows]:
+        """Rows in memory as rows of a type, for statements of this thread in the block. They come with their commits,
+        and are all of the window."""
+        raise ValidationError(f"{self.backend} reads no earlier versions of a schema")
+
     # --- care, which only object storage needs ---
 
     def index_verify(self) -> Any:
@@ -350,12 +379,35 @@ class Engine(ABC):
         return nullcontext()
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
-        with self._prepared(plan, catalog) as (statement, diagnostics):
+        with self._prepared(plan, catalog, keys) as (statement, diagnostics):
             return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
-        with self._prepared(plan, catalog) as (statement, _):
+        with self._prepared(plan, catalog, keys) as (statement, _):
             return self.run_arrow(statement, statement.parameters(plan), keys)
+
+    def table_at(self, plan: Plan, catalog: Catalog, keys: pa.Table | None = None) -> pa.Table:
+        """The answer from the very layouts of a catalog, whatever versions they are of, without a word besides."""
+        with self.relations(plan, catalog, []) as relations:
+            statement = self._statement(plan, relations)
+            return self.run_arrow(statement, statement.parameters(plan), keys)
+
+    def as_stored(self, plan: Plan) -> list[StoredTable]:
+        """The rows of a plan's window under the schema they had: a table for each version that has any."""
+        from ontologia.engines.across_versions import rows_as_stored
+
+        if not self.capabilities.past_versions:
+            raise past_versions_refused(self.backend)
+        with self.snapshot():
+            catalog = self.catalog()
+            catalog.check(plan.schemas)
+            if plan.source not in catalog.layouts:
+                return []
+            return [
+                StoredTable(version.schema, version.layout.schema_version_id, table)
+                for version, table in rows_as_stored(self, plan, catalog)
+                if table.num_rows
+            ]
 
     def explain(self, plan: Plan) -> str:
         with self._prepared(plan, None) as (statement, _):
@@ -367,16 +419,26 @@ class Engine(ABC):
         return list(getattr(self._local, "diagnostics", ()))
 
     @contextmanager
-    def _prepared(self, plan: Plan, catalog: Catalog | None) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
+    def _prepared(
+        self, plan: Plan, catalog: Catalog | None, keys: pa.Table | None = None
+    ) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
         with self.snapshot():
             catalog = catalog or self.catalog()
             catalog.check(plan.schemas)
+            if plan.across is not None and not self.capabilities.past_versions:
+                raise past_versions_refused(self.backend)
             if plan.search is not None and not self.capabilities.search:
                 raise ValidationError(f"nearest() and search() are for graphs; {self.backend} has no such indexes")
-            diagnostics = plan_diagnostics(plan, catalog)
+            diagnostics = plan_diagnostics(plan, self, catalog)
             self._local.diagnostics = diagnostics
             with self.relations(plan, catalog, diagnostics) as relations:
-                yield self._statement(plan, relations), diagnostics
+                if plan.across is None:
+                    yield self._statement(plan, relations), diagnostics
+                    return
+                from ontologia.engines.across_versions import relations_across
+
+                with relations_across(self, plan, catalog, keys, diagnostics, relations) as carried:
+                    yield self._statement(plan, carried), diagnostics
 
     def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
         key = (plan.shape, tuple(relation.key for relation in relations.values()))
@@ -389,11 +451,14 @@ class Engine(ABC):
 
     # --- rows in bulk, for tasks that work side by side ---
 
-    def shares(self, schema: TypeSchema, window: Window, *, head: int | None = None) -> list[Share]:
-        """The rows of a window, up to a head if it is given, in shares that tasks read side by side."""
+    def shares(
+        self, schema: TypeSchema, window: Window, *, head: int | None = None, across: bool = False
+    ) -> list[Share]:
+        """The rows of a window, up to a head if it is given, in shares that tasks read side by side; `across` all
+        schema versions, if that is how they will be read."""
         from ontologia.engines.shares import shares_by_key
 
-        return shares_by_key(self, schema, window)
+        return shares_by_key(self, schema, LATEST if across else window)
 
     def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
         """The answer to a plan from the rows of one share."""
@@ -466,6 +531,13 @@ def removals_refused(what: str) -> ValidationError:
     return RemovalsUnsupportedError(
         f"{what} cannot be removed here: engine v1 keeps every row. Move the data to a store of engine v2 with onto "
         "export and onto import, or say in a field what is over"
+    )
+
+
+def past_versions_refused(backend: str) -> ValidationError:
+    return ValidationError(
+        "across_versions() and as_stored() are for SQLite files and object storage in engine versions v1 and v2; "
+        f"{backend} gives no rows of earlier schema versions here"
     )
 
 

@@ -47,6 +47,8 @@ class Catalog:
     layouts: Mapping[TypeRef, TypeLayout] = field(default_factory=dict)
     dropped: frozenset[TypeRef] = frozenset()
     version: Any = None
+    remembered: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was found out about its types, and holds as long as these do."""
 
     def outdated(self, schemas: Mapping[TypeRef, TypeSchema]) -> list[Any]:
         """The differences between these schemas and the stored ones; types not stored yet are no difference."""

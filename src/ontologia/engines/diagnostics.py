@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.catalog import Catalog
-from ontologia.errors import CommitAfterHeadWarning, warn
+from ontologia.engines.versions import is_cut
+from ontologia.errors import CommitAfterHeadWarning, HistoryCutWarning, warn
 from ontologia.model import TypeRef
 from ontologia.query.plan import Plan, Window
 
+if TYPE_CHECKING:
+    from ontologia.engines.base import Engine
 
-def plan_diagnostics(plan: Plan, catalog: Catalog) -> list[dict[str, Any]]:
+
+def plan_diagnostics(plan: Plan, engine: Engine, catalog: Catalog) -> list[dict[str, Any]]:
     """What a caller should know about a result, besides its rows (RFC 0009 §2.3).
 
     Of the type that is asked about, and of every other type the question touches, which then is named.
     """
-    return window_diagnostics(plan.window, plan.schemas, catalog, unnamed=plan.source)
+    refs = () if plan.across is not None else plan.schemas
+    return window_diagnostics(plan.window, refs, engine, catalog, unnamed=plan.source)
 
 
 def window_diagnostics(
-    window: Window, refs: Iterable[TypeRef], catalog: Catalog, *, unnamed: TypeRef | None = None
+    window: Window, refs: Iterable[TypeRef], engine: Engine, catalog: Catalog, *, unnamed: TypeRef | None = None
 ) -> list[dict[str, Any]]:
-    """What a caller should know about a window of these types. Each is named, but for the one that is asked about."""
-    commit = window.commit
-    if window.mode != "as_of" or commit is None:
-        return []
+    """What a caller should know about a window of these types. Each is named, but for the one that is asked about.
+
+    A type whose window reaches back behind the current version of its schema is warned of, too: rows are left out.
+    """
     found: list[dict[str, Any]] = []
+    commit = window.commit or 0
     for ref in refs:
         layout = catalog.layouts.get(ref)
-        if layout is not None and commit < layout.activation_commit_id:
-            named = {} if ref == unnamed else {"type": str(ref)}
-            since = layout.activation_commit_id
+        if layout is None or window.mode == "latest":
+            continue
+        since, cut = layout.activation_commit_id, is_cut(engine, ref, window, catalog)
+        named = {} if ref == unnamed else {"type": str(ref)}
+        if window.mode == "as_of" and commit < since:
             found.append({"reason": "commit_before_activation", **named, "activation_commit_id": since})
-    if commit > catalog.head:
+        elif cut:
+            found.append({"reason": "history_before_activation", **named, "activation_commit_id": since})
+        if cut:
+            warn(HistoryCutWarning(said_of_cut(ref, window, since)))
+    if window.mode == "as_of" and commit > catalog.head:
         found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": catalog.head})
         warn(CommitAfterHeadWarning(f"commit {commit} is not there yet: this is the state at the head, {catalog.head}"))
     return found
+
+
+def said_of_cut(ref: TypeRef, window: Window, activation: int) -> str:
+    """That rows are left out, and how to get them."""
+    what = f"the state of {ref} at commit {window.commit}" if window.mode == "as_of" else f"the history of {ref}"
+    return (
+        f"{what} is not complete: rows from before commit {activation}, when the current version of its schema came "
+        "into force, are left out. across_versions() reads them, too"
+    )

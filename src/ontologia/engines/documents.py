@@ -20,6 +20,12 @@ _FROM_JSON: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def scalar_from_json(scalar: str, value: Any) -> Any:
+    """A scalar as a document has it, as the value it is."""
+    decode = _FROM_JSON.get(scalar)
+    return value if decode is None else decode(value)
+
+
 def documents(schema: TypeSchema, rows: pa.Table) -> Iterator[str]:
     """Rows as canonical JSON texts."""
     if not schema.columns:

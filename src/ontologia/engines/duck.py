@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Engine, output_schema
 from ontologia.files.duck import Duck, python_values
+from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.objects import Location
+from ontologia.query.carried_rows import HeldRows
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.sources import KEYS
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +36,18 @@ class DuckEngine(Engine):
         """The Arrow tables, by the names that the statement at hand knows them by; most engines have none."""
         return {}
 
+    @contextmanager
+    def held(self, name: str, schema: TypeSchema, rows: pa.Table) -> Iterator[StoredRows]:
+        """In a table of DuckDB's own: not every filter that it makes of a join can be pushed into an Arrow table."""
+        table = f"held_{uuid.uuid4().hex}"
+        with self.duck.cursor(fresh=rows) as cursor:
+            cursor.execute(f"CREATE TABLE {table} AS FROM fresh")
+        try:
+            yield HeldTable(schema.ref, name, table, has_removals=SUPERSEDED_BY in rows.column_names)
+        finally:
+            with self.duck.cursor() as cursor:
+                cursor.execute(f"DROP TABLE {table}")
+
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
 
@@ -45,3 +62,14 @@ class DuckEngine(Engine):
 
     def close(self) -> None:
         self.duck.close()
+
+
+class HeldTable(HeldRows):
+    """Rows in a table whose name is another one each time, while a statement that reads it is kept."""
+
+    def __init__(self, ref: TypeRef, name: str, table: str, *, has_removals: bool) -> None:
+        super().__init__(ref, name, has_removals=has_removals)
+        self._name_now = table
+
+    def fill_in(self, sql: str) -> str:
+        return sql.replace(f'"{self.table}"', self._name_now)

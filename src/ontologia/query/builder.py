@@ -21,13 +21,14 @@ from ontologia.model import (
     commit_column,
     removed_column,
 )
+from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.aggregates import Aggregate, AggregateCondition, plain, single
 from ontologia.query.aggregates import avg as avg_of
 from ontologia.query.aggregates import max as max_of
 from ontologia.query.aggregates import min as min_of
 from ontologia.query.aggregates import sum as sum_of
-from ontologia.query.plan import Hop, Order, Plan, Search, Window, group_names
-from ontologia.query.results import Hydrator, Path, Result, attach_endpoints, collector_paused, place_ends
+from ontologia.query.plan import Across, Hop, Order, Plan, Search, Window, group_names
+from ontologia.query.results import Hydrator, Path, Result, StoredTable, attach_endpoints, collector_paused, place_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +55,8 @@ class QuerySource(Protocol):
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched: ...
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table: ...
+
+    def as_stored(self, plan: Plan) -> list[StoredTable]: ...
 
     def explain(self, plan: Plan) -> str: ...
 
@@ -153,6 +156,22 @@ class Query(Generic[T]):
         """Every version written after a commit, oldest first."""
         return self._with(window=Window("since", _commit_id("history_since", commit_id)))
 
+    def across_versions(self, upgraders: Upgraders | None = None) -> Self:
+        """Read rows of all schema versions, of every type the query names, as rows of the one in force.
+
+        What changed is carried over as a migration would: filters, order, paging and aggregates see today's fields.
+        Rows that need an upgrader pass it, one of `upgraders` or, by default, of those registered with `@upgrader`.
+
+        >>> query.entities(Customer).across_versions().as_of(3).collect()          # doctest: +SKIP
+        """
+        steps = registered_upgraders() if upgraders is None else dict(upgraders)
+        return self._with(across=Across(upgraders=steps).knowing(*self._declarations()))
+
+    def _declarations(self) -> list[Declaration]:
+        """The classes that are asked about, and those at the ends of a relation."""
+        ends = self._declaration.endpoints or ()
+        return [self._declaration, *(end.__declaration__ for end in ends)]
+
     # --- endings ---
 
     @abstractmethod
@@ -167,14 +186,23 @@ class Query(Generic[T]):
     def to_arrow(self) -> pa.Table:
         """The result as an Arrow table: one column per field; where rows are versions, the commit before them and after
         them whether the version is a removal."""
-        table = self._source.table(self._plan)
-        # The commit comes first; it is left out or named by place, since a field may have its name.
-        if self._plan.window.deduplicated:
-            return table.select(range(1, table.num_columns))
-        names = [commit_column(self._plan.schema), *table.column_names[1:]]
-        if self._plan.shows_removals:
-            names[-1] = removed_column(self._plan.schema)
-        return table.rename_columns(names)
+        return _versions_shown(self._plan.schema, self._plan, self._source.table(self._plan))
+
+    def as_stored(self) -> list[StoredTable]:
+        """The rows under the schema they were written with: an Arrow table for each version that has any, oldest first.
+
+        Of the window alone; of filters, those by key, which all versions have.
+        """
+        plan = self._plan
+        others = {"order_by": plan.order, "limit": plan.limit, "offset": plan.offset, "search": plan.search}
+        for verb, given in others.items():
+            if given not in (None, ()):
+                raise ValueError(f"as_stored() gives tables of different schemas, and {verb} is about one of them")
+        for operand in (condition.operand for condition in plan.conditions()):
+            if operand.side is not None or (operand.column is not None and operand.name != plan.schema.primary_key):
+                raise ValueError(f"as_stored() takes filters by key; {operand} is not there in every version")
+        found = self._source.as_stored(plan)
+        return [replace(stored, table=_versions_shown(stored.schema, plan, stored.table)) for stored in found]
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_arrow().to_pandas()
@@ -375,7 +403,7 @@ class RelationQuery(AggregatingQuery[R]):
             fetched = self._source.fetch(self._plan)
             hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
             relations = hydrator.objects(fetched.columns, removals=self._plan.shows_removals)
-            said = attach_endpoints(self._source, self._declaration, relations, self._plan.window)
+            said = attach_endpoints(self._source, self._declaration, relations, self._plan)
         known = list(fetched.diagnostics)
         return Result(relations, known + [item for item in said if item not in known])
 
@@ -398,6 +426,9 @@ class PathQuery(Query[Path]):
     def _with(self, **changes: Any) -> Self:
         return type(self)(self._source, self._declaration, self._plan.changed(**changes), self._steps)
 
+    def _declarations(self) -> list[Declaration]:
+        return [self._declaration, *(declaration for step in self._steps for declaration in step)]
+
     def via(self, relation: type[Relation[Any, Any]], *, reverse: bool = False) -> PathQuery:
         """One more step."""
         step = _declaration(relation, "relation")
@@ -412,6 +443,7 @@ class PathQuery(Query[Path]):
         plan = self._plan.changed(
             hops=(*self._plan.hops, Hop(step.ref, there.ref, forward)),
             schemas={**self._plan.schemas, step.ref: step.schema, there.ref: there.schema},
+            across=None if self._plan.across is None else self._plan.across.knowing(step, there),
         )
         return PathQuery(self._source, self._declaration, plan, (*self._steps, (step, there)))
 
@@ -458,6 +490,9 @@ class PathQuery(Query[Path]):
         )
         return Result(paths, fetched.diagnostics)
 
+    def as_stored(self) -> list[StoredTable]:
+        raise ValueError("a path is no table: ask for the relation or the entities as they are stored")
+
     def to_arrow(self) -> pa.Table:
         raise ValueError("a path is no table: use without_relations() for the entities reached, or collect() for paths")
 
@@ -492,6 +527,16 @@ class EndQuery(PathQuery):
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         return Query.to_spark(self, spark)
+
+
+def _versions_shown(schema: TypeSchema, plan: Plan, table: pa.Table) -> pa.Table:
+    """The commit comes first; it is left out or named by place, since a field may have its name, as is what comes last."""
+    if plan.window.deduplicated:
+        return table.select(range(1, table.num_columns))
+    names = [commit_column(schema), *table.column_names[1:]]
+    if plan.shows_removals:
+        names[-1] = removed_column(schema)
+    return table.rename_columns(names)
 
 
 def _on_spark(spark: SparkSession, source: QuerySource, plan: Plan) -> DataFrame:

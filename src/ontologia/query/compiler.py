@@ -49,10 +49,12 @@ class Statement:
     tree: exp.Select
     windowed: bool
     """Whether the end of the window is a parameter; an engine may have it in its choice of files instead."""
+    constants: Mapping[str, Any]
+    """Values of the rows themselves, whatever the plan."""
 
     def parameters(self, plan: Plan) -> dict[str, Any]:
         """The values of a plan, as this statement names and encodes them."""
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict(self.constants)
         for condition, binding in zip(plan.conditions(), self.bindings, strict=True):
             values.update(binding.parameters(condition.value))
         for having, binding in zip(plan.having, self.having, strict=True):
@@ -98,9 +100,15 @@ class _Compilation:
             select = select.where(*filters)
         if not self.plan.aggregates:
             select = self.paged(select, order, len(outputs))
-        windowed = any(node.name == "window" for node in select.find_all(exp.Placeholder))
+        named = {node.name for node in select.find_all(exp.Placeholder)}
+        constants = {
+            name: value
+            for rows in self.sources.relations.values()
+            for name, value in rows.constants.items()
+            if name in named
+        }
         bindings, having = tuple(self.conditions.bindings), tuple(self.having)
-        return Statement(self.dialect.render(select), outputs, bindings, having, select, windowed)
+        return Statement(self.dialect.render(select), outputs, bindings, having, select, "window" in named, constants)
 
     def projection(self, order: Sequence[exp.Ordered]) -> tuple[exp.Select, tuple[Output, ...]]:
         outputs: list[Output] = []

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from ontologia.model import instant_text
+from ontologia.query.stored_rows import SQL_TYPES
 
 Node = exp.Expression
 ZERO_BYTE = "\\u0000"  # as JSON text has it
@@ -57,6 +58,10 @@ def dotted(steps: tuple[str, ...]) -> str:
     return "".join(f'."{step}"' for step in steps)  # a step is an identifier: nothing in it needs escaping
 
 
+def _in_quotes(text: Node) -> Node:
+    return call("concat", '"', text, '"')
+
+
 class Dialect(ABC):
     """One SQL engine's way of saying it. `name` is sqlglot's name for it."""
 
@@ -75,6 +80,15 @@ class Dialect(ABC):
     @abstractmethod
     def encode(self, scalar: str | None, value: Any) -> Any:
         """A value as a parameter of this engine; `scalar` is None for a place inside JSON."""
+
+    def constant(self, scalar: str | None, name: str | None) -> Node:
+        """The value of a parameter as a column of a scalar type, or of JSON; without a name, nothing."""
+        value = exp.null() if name is None else parameter(name)
+        return exp.cast(value, SQL_TYPES.get(scalar or "", "TEXT"))
+
+    def as_json(self, scalar: str, value: Node) -> Node:
+        """The canonical JSON text of a stored scalar."""
+        raise NotImplementedError(f"{self.name} makes no JSON of {scalar}")
 
     @abstractmethod
     def encode_match(self, text: str) -> Any:
@@ -192,6 +206,12 @@ class SQLite(Dialect):
             return value.hex()
         return value
 
+    def constant(self, scalar: str | None, name: str | None) -> Node:
+        return exp.null() if name is None else parameter(name)  # as it is bound; a cast would make 0.0 of a NaN
+
+    def as_json(self, scalar: str, value: Node) -> Node:
+        return exp.cast(value, "TEXT") if scalar == "int" else call("ontologia_json", value, scalar)
+
     def encode_match(self, text: str) -> Any:
         return text.encode()
 
@@ -284,6 +304,24 @@ class DuckDB(Dialect):
             if isinstance(value, bytes):
                 return value.hex()
         return value
+
+    def as_json(self, scalar: str, value: Node) -> Node:
+        text: Node = exp.cast(value, "VARCHAR")
+        match scalar:
+            case "str":
+                text = exp.cast(call("to_json", value), "VARCHAR")
+            case "float":
+                negative = exp.LT(this=value.copy(), expression=exp.Literal.number(0))
+                infinite = case((negative, exp.Literal.string('"-Infinity"')), default=exp.Literal.string('"Infinity"'))
+                nan = exp.Literal.string('"NaN"')
+                text = case((call("isnan", value), nan), (call("isinf", value), infinite), default=text)
+            case "bytes":
+                text = _in_quotes(call("lower", call("hex", value)))
+            case "datetime":
+                text = _in_quotes(call("strftime", value, "%Y-%m-%dT%H:%M:%S.%f+00:00"))
+            case "date":
+                text = _in_quotes(call("strftime", value, "%Y-%m-%d"))
+        return case((exp.not_(value.copy().is_(exp.null())), text))
 
     def encode_match(self, text: str) -> Any:
         return text

@@ -7,10 +7,11 @@ one compiled statement.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ontologia.model import Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
+from ontologia.model import Combination, Condition, Declaration, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
+from ontologia.model.upgraders import Upgraders
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.numbers import value_kind
 
@@ -59,13 +60,27 @@ class Search:
     most: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Across:
+    """That rows of earlier schema versions are read, too, and what it may take to carry them over: the upgraders, and
+    for what they make the classes."""
+
+    declarations: Mapping[TypeRef, Declaration] = field(default_factory=dict)
+    upgraders: Upgraders = field(default_factory=dict)
+
+    def knowing(self, *declarations: Declaration) -> Across:
+        """With these classes, too."""
+        return replace(self, declarations={**self.declarations, **{item.ref: item for item in declarations}})
+
+
 @dataclass(frozen=True)
 class Plan:
     """The whole question. `aggregates` makes it a question about numbers, `hops` one about paths.
 
     `keyed` limits it to identities handed over beside the plan; `stored` names the columns as storage does, and `only`
     those of them that are wanted; `unordered` saves the sorting where the asker does not care. `search` limits it to
-    rows that an index of the engine finds, before all else; it changes the rows, not the statement.
+    rows that an index of the engine finds, before all else; it changes the rows, not the statement. With `across`,
+    every type is read in all its schema versions, as rows of the one in force.
     """
 
     source: TypeRef
@@ -85,6 +100,7 @@ class Plan:
     only: tuple[str, ...] | None = None
     unordered: bool = False
     search: Search | None = None
+    across: Across | None = None
 
     def changed(self, **values: Any) -> Plan:
         """A copy with other values; several times faster than `dataclasses.replace`, as a key lookup can tell."""
@@ -159,7 +175,7 @@ class Plan:
             tuple((name, aggregate.shape) for name, aggregate in self.aggregates),
             tuple(condition.shape for condition in self.having),
             tuple((hop.relation, hop.entity, hop.forward, tuple(map(_shape, hop.where))) for hop in self.hops),
-            (self.ends_only, self.keyed, self.stored, self.only, self.unordered),
+            (self.ends_only, self.keyed, self.stored, self.only, self.unordered, self.across is None),
             tuple((ref, schema.fingerprint) for ref, schema in self.schemas.items()),
         )
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, key_text
+from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema, key_text
 from ontologia.model.typespec import accepts_none
 from ontologia.query.plan import Plan, Window
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ontologia.query.builder import QuerySource
 
 T = TypeVar("T")
@@ -28,6 +30,15 @@ class Result(list[T]):
     def __init__(self, items: Iterable[T] = (), diagnostics: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(items)
         self.diagnostics = list(diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """The rows of one schema version, under the columns that it had; `schema` knows the name of the type then."""
+
+    schema: TypeSchema
+    schema_version_id: int
+    table: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +202,7 @@ def place_ends(relations: Sequence[Any], lefts: Sequence[Entity], rights: Sequen
 
 
 def attach_endpoints(
-    source: QuerySource, declaration: Declaration, relations: Sequence[Any], window: Window
+    source: QuerySource, declaration: Declaration, relations: Sequence[Any], plan: Plan
 ) -> list[dict[str, Any]]:
     """Give every relation the entities it joins, as they were in the state that was read.
 
@@ -202,11 +213,12 @@ def attach_endpoints(
     if not relations:
         return said
     assert declaration.endpoints is not None
+    window = plan.window
     reading = window if window.deduplicated else Window("history")
     for side, cls in zip(("left", "right"), declaration.endpoints, strict=True):
         place = Relation.__dict__[f"__{side}__"].__set__
         keys = {relation.__dict__[f"{side}_key"] for relation in relations}
-        versions, diagnostics = _versions(source, cls, keys, reading)
+        versions, diagnostics = _versions(source, cls, keys, plan.changed(window=reading))
         said += [item for item in diagnostics if item not in said]
         for relation in relations:
             known = versions.get(relation.__dict__[f"{side}_key"])
@@ -222,12 +234,13 @@ def attach_endpoints(
 
 
 def _versions(
-    source: QuerySource, cls: type[Entity], keys: set[str], window: Window
+    source: QuerySource, cls: type[Entity], keys: set[str], asked: Plan
 ) -> tuple[dict[str, list[Entity]], list[dict[str, Any]]]:
     import pyarrow as pa
 
     declaration = cls.__declaration__
-    plan = Plan(declaration.ref, {declaration.ref: declaration.schema}, window=window, keyed=True)
+    schemas = {declaration.ref: declaration.schema}
+    plan = Plan(declaration.ref, schemas, asked.window, keyed=True, across=asked.across)
     wanted = pa.table({"entity_key": pa.array(sorted(keys), pa.string())})
     versions: dict[str, list[Entity]] = {}
     fetched = source.fetch(plan, wanted)
@@ -240,6 +253,6 @@ def _versions(
 
 def _of_another_type(diagnostic: dict[str, Any], ref: TypeRef) -> dict[str, Any]:
     """A diagnostic of the type a plan was about, in a result about another one."""
-    if diagnostic["reason"] != "commit_before_activation":
+    if diagnostic["reason"] not in ("commit_before_activation", "history_before_activation"):
         return diagnostic
     return {"reason": diagnostic["reason"], "type": str(ref), **diagnostic}

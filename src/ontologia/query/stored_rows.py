@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
@@ -11,6 +11,8 @@ from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
     from sqlglot import exp
+
+    from ontologia.query.carried_rows import Projection
 
 
 class StoredRows(ABC):
@@ -27,9 +29,14 @@ class StoredRows(ABC):
     has_removals: bool = False
     """Whether some of the stored rows say that something was removed; those have `superseded_by`."""
 
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """Parameters of `rows` whose values do not depend on the plan."""
+        return {}
+
     @abstractmethod
-    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        """Select identity, `commit_id`, and the columns as `shown` names them.
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Query:
+        """Select identity, `commit_id`, and the columns as `shown` names them, in this order.
 
         Removals are left out, unless rows are versions and `removals` asks for them, with `superseded_by`.
 
@@ -43,6 +50,16 @@ class StoredRows(ABC):
         """Where the engine can go from an identity straight to its row in force: all rows of a window that has one of
         each, and the test, over the aliases `s` and `keys`, that one is it. None where `rows` serves as well."""
         return None
+
+    def fill_in(self, sql: str) -> str:
+        """A statement over these rows with what it leaves open filled in: it is kept longer than they are."""
+        return sql
+
+    def carried(self, projection: Projection) -> StoredRows:
+        """These rows, of an earlier version of the schema, under the columns of another."""
+        from ontologia.query.carried_rows import CarriedRows
+
+        return CarriedRows(self, projection)
 
     def shown(self, column: Column) -> str:
         """What `rows` calls a column: its physical name, unless the engine cannot have that."""
@@ -82,8 +99,8 @@ def keep_newest(rows: exp.Select, identity: Sequence[str]) -> exp.Select:
     return rows
 
 
-# What a NULL is a NULL of: some engines make an integer of one that says nothing.
-_NULL_TYPES = {
+# What a value or a NULL is of: some engines make an integer of a NULL that says nothing.
+SQL_TYPES = {
     "int": "BIGINT",
     "float": "DOUBLE",
     "bool": "BOOLEAN",
@@ -104,6 +121,6 @@ class EmptyRows(StoredRows):
         from sqlglot import exp
 
         types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}
-        types |= {self.shown(column): _NULL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
+        types |= {self.shown(column): SQL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
         nothing = (exp.alias_(exp.cast(exp.null(), kind), name, quoted=True) for name, kind in types.items())
         return exp.select(*nothing).where(exp.false())

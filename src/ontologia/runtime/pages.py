@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Engine
 from ontologia.model import COMMIT_ID, FieldExpr, Predicate, TypeRef, TypeSchema
-from ontologia.query.plan import Order, Plan, Window
+from ontologia.query.plan import Across, Order, Plan, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,7 +17,13 @@ FIRST_PAGE_ROWS, PAGE_BYTES = 5_000, 16 << 20
 
 
 def pages(
-    engine: Engine, schema: TypeSchema, window: Window, head: int, page_rows: int | None = None
+    engine: Engine,
+    schema: TypeSchema,
+    window: Window,
+    head: int,
+    page_rows: int | None = None,
+    *,
+    across: Across | None = None,
 ) -> Iterator[pa.Table]:
     """The rows of a window, each page after the last identity of the one before.
 
@@ -25,7 +31,8 @@ def pages(
     many fit into memory at once.
     """
     keys, page_rows = _keys(schema), page_rows or engine.page_rows
-    plan = Plan(schema.ref, {schema.ref: schema}, window, order=tuple(map(Order, keys)), limit=page_rows, stored=True)
+    schemas, order = {schema.ref: schema}, tuple(map(Order, keys))
+    plan = Plan(schema.ref, schemas, window, order=order, limit=page_rows, stored=True, across=across)
     after: tuple[Predicate, ...] = ()
     size = min(page_rows, FIRST_PAGE_ROWS)
     while True:

@@ -13,6 +13,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import removals_refused
 from ontologia.engines.catalog import user_metadata
 from ontologia.engines.dispatch import open_repository
+from ontologia.engines.object_rows import identity_of
 from ontologia.engines.repository import Repository
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
@@ -21,7 +22,7 @@ from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.records import StoredEvent, checked_namespace
 from ontologia.runtime.events.store import EventStore
 from ontologia.runtime.events.types import Event
-from ontologia.runtime.rows import RemovedRows, WantedRows, identity_from_key, identity_of
+from ontologia.runtime.rows import RemovedRows, WantedRows, identity_from_key
 from ontologia.runtime.store import Store, declared
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.catalog import user_metadata
 from ontologia.engines.repository import Repository
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema
+from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime import drop, erasure, migration
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.erasure import ErasurePreview, ErasureReport
 from ontologia.runtime.migration import MigrationCheck, MigrationPreview, MigrationResult
-from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
 
 class Store:

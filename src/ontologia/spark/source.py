@@ -26,6 +26,7 @@ from ontologia.query.plan import Window
 from ontologia.spark import tables
 from ontologia.spark.options import check_options, moment, number, truth
 from ontologia.spark.reading import rows as reading
+from ontologia.spark.reading.across import ACROSS, MODELS, UPGRADERS, across_from
 from ontologia.spark.reading.filters import from_text
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan
 from ontologia.spark.workers import plainly_said
@@ -33,6 +34,7 @@ from ontologia.spark.workers import plainly_said
 READ_OPTIONS = (
     *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
     *("changes", "maxCommitsPerBatch", "stored", "head", "where", "branch", "settings", tables.COMMENTS),
+    *(ACROSS, MODELS, UPGRADERS),
 )
 
 
@@ -156,7 +158,9 @@ class OntologiaSource(DataSource):
             location = engine.location
         changes = truth("changes", options.get("changes", "false"))
         stored = truth("stored", options.get("stored", "false"))
-        return ReadPlan(location, schema, window, head, stored, changes, from_text(options.get("where", "[]"), schema))
+        across = across_from(options) if truth(ACROSS, options.get(ACROSS, "false")) else None
+        where = from_text(options.get("where", "[]"), schema)
+        return ReadPlan(location, schema, window, head, stored, changes, where, across)
 
     def _window(self, engine: Engine) -> Window:
         options = self.options

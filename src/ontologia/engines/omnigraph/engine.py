@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema, past_versions_refused
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.duck import DuckEngine
@@ -52,7 +52,9 @@ class GraphEngine(DuckEngine):
 
     backend = "omnigraph"
     engine_version = "v1"
-    capabilities = Capabilities(typed_columns=True, branches=True, removals=True, search=True, unique_fields=True)
+    capabilities = Capabilities(
+        typed_columns=True, branches=True, removals=True, search=True, unique_fields=True, past_versions=False
+    )
 
     def __init__(
         self, graph: Graph, config: OntologiaConfig | None = None, *, branch: str = MAIN, commit: int | None = None
@@ -190,8 +192,12 @@ class GraphEngine(DuckEngine):
 
     # --- rows in bulk ---
 
-    def shares(self, schema: TypeSchema, window: Window, *, head: int | None = None) -> list[Share]:
+    def shares(
+        self, schema: TypeSchema, window: Window, *, head: int | None = None, across: bool = False
+    ) -> list[Share]:
         """One state is shared out by fragments of the version it pins; changes, by ranges of keys."""
+        if across:
+            raise past_versions_refused(self.backend)
         catalog = self.catalog()
         layout = catalog.layouts.get(schema.ref)
         if head is None or not window.deduplicated or layout is None:

@@ -41,6 +41,7 @@ from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransa
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import Share
 from ontologia.engines.turns import Turn
+from ontologia.engines.versions import read_in, versions_of
 from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
 from ontologia.files.duck import AS_STORED, BATCH_ROWS
 from ontologia.files.key_ranges import KeyRange, key_ranges
@@ -104,6 +105,7 @@ class ParquetEngine(DuckEngine):
         """Begin without what was remembered of files: names of snapshots come again in a store laid out anew."""
         self.tails = Tails(self.duck, self.reader)
         self.lookup = Lookup(self.reader)
+        self._migrated: dict[int, Sequence[Mapping[str, Any]]] = {}
 
     @property
     def is_copy(self) -> bool:
@@ -185,8 +187,7 @@ class ParquetEngine(DuckEngine):
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
         sql = statement.sql
         for relation in relations.values():
-            if isinstance(relation, FileRows):
-                sql = relation.fill_in(sql)
+            sql = relation.fill_in(sql)
         statement = replace(statement, sql=sql)
         if plan.takes_all and isinstance(source, FileRows):
             return InOrderStatement.of(statement, plan, InOrder(self.reader, self.duck, source))
@@ -203,15 +204,28 @@ class ParquetEngine(DuckEngine):
 
     # --- reading in bulk ---
 
-    def shares(self, schema: TypeSchema, window: Window, *, head: int | None = None) -> list[Share]:
+    def shares(
+        self, schema: TypeSchema, window: Window, *, head: int | None = None, across: bool = False
+    ) -> list[Share]:
         catalog = self.catalog()
         if schema.ref not in catalog.layouts:
             return [Share()]
+        if across:
+            return self._shares_across(schema, window, catalog)
         files = self.scan(schema.ref, window, catalog)
         apart = None if head is None else shares.by_file(files, window, head)
         if apart is not None:
             return [Share(files=share) for share in apart]
         cuts = shares.cuts_of_files(self.reader, files.files, schema.ref.identity[0])
+        return [Share(keys) for keys in key_ranges(cuts)]
+
+    def _shares_across(self, schema: TypeSchema, window: Window, catalog: Catalog) -> list[Share]:
+        """Ranges of keys, found in the files of all versions."""
+        files = []
+        for version in read_in(versions_of(self, schema, catalog), window):
+            at = self.catalog_at_version(version.layout, version.until, catalog)
+            files += self.scan(version.layout.ref, window, at).files
+        cuts = shares.cuts_of_files(self.reader, files, schema.ref.identity[0])
         return [Share(keys) for keys in key_ranges(cuts)]
 
     def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
@@ -411,6 +425,31 @@ class ParquetEngine(DuckEngine):
             sql = changed_rows_sql(ref.identity, written, stored, "$commit")
             rows = cursor.execute(sql, values).fetchall()
         return [(tuple(row[:-1]), row[-1]) for row in rows]
+
+    def layouts_of(self, ref: TypeRef, catalog: Catalog) -> list[TypeLayout]:
+        return [
+            TypeLayout(ref, version.schema, version.schema_version_id, version.activation_commit_id)
+            for version in self.log.schemas(catalog.version).of(ref)
+            if version.activation_commit_id is not None and version.activation_commit_id <= catalog.head
+        ]
+
+    def catalog_at_version(self, layout: TypeLayout, until: int | None, catalog: Catalog) -> Catalog:
+        """The index of a type that has another name now ends with that name: it is read as of then."""
+        if until is not None and layout.ref in catalog.dropped:
+            last = until - 1
+            if self.log.index(layout.ref).index.max_indexed_commit >= last:
+                head = replace(catalog.version, commit_id=last, manifest_path=None)
+                catalog = replace(catalog, head=last, version=head)
+            else:
+                catalog = replace(self.catalog_at(last), layouts=catalog.layouts)
+        return super().catalog_at_version(layout, until, catalog)
+
+    def migrated_types(self, commit_id: int) -> Sequence[Mapping[str, Any]]:
+        """An old commit is looked up by listing, so that it is remembered: commits do not change."""
+        found = self._migrated.get(commit_id)
+        if found is None:
+            found = self._migrated[commit_id] = super().migrated_types(commit_id)
+        return found
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         schemas = self.log.schemas(self.log.head().head)

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -251,6 +251,21 @@ class SqliteEngine(Engine):
             else:
                 with self.snapshot(), _touched(connection, keys):
                     yield connection, statement.sql, parameters
+
+    @contextmanager
+    def temporary(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+        """A table of this thread's connection alone, filled with rows, in a block; what it is called."""
+        table, names = control.quoted(name), ", ".join(map(control.quoted, columns))
+        with self.connections.use() as connection:
+            connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
+            connection.execute(f"CREATE TEMP TABLE {table} ({names})")
+            try:
+                marks = ", ".join("?" for _ in columns)
+                connection.executemany(f"INSERT INTO temp.{table} VALUES ({marks})", rows)
+                yield name
+            finally:
+                with suppress(sqlite3.Error):  # it is dropped before it is made again, too
+                    connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         with self.asking(statement, parameters, keys) as (connection, sql, values):

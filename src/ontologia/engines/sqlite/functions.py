@@ -23,11 +23,25 @@ def register(connection: sqlite3.Connection) -> None:
     connection.create_function("ontologia_member", 2, member, deterministic=True)
     connection.create_function("ontologia_member_json", 2, member_json, deterministic=True)
     connection.create_function("ontologia_length", 1, len, deterministic=True)
+    connection.create_function("ontologia_json", 2, json_of, deterministic=True)
+    connection.create_function("ontologia_carried", 2, carried, deterministic=True)
 
 
 def has_path(name: str) -> bool:
     """Whether a JSON path of SQLite can name this member as it is."""
     return bool(name) and json.dumps(name, ensure_ascii=False) == f'"{name}"'
+
+
+def json_of(value: Any, scalar: str) -> str | None:
+    """The canonical JSON text of a stored scalar: what has a text of its own is that text in quotes."""
+    return None if value is None else encode_json(bool(value) if scalar == "bool" else value)
+
+
+def carried(document: str, sources: str) -> str:
+    """A document of an earlier schema with the fields of a later one: `sources` has, by the new names, the old name of
+    each that was there before, or its value."""
+    before, found = json.loads(document), _parsed(sources)
+    return encode_json({name: before.get(old) if old is not None else value for name, (old, value) in found.items()})
 
 
 def text_at(document: str, path: str) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -17,8 +19,9 @@ from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.engine import SqliteEngine
 from ontologia.engines.sqlite.functions import has_path
 from ontologia.engines.sqlite.history import DocumentHistory
-from ontologia.engines.sqlite.windows import SqliteRows, Versions
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, identity_of
+from ontologia.engines.sqlite.windows import SqliteRows, Versions, windowed
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, encode_json, identity_of
+from ontologia.query.carried_rows import Projection, Source
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import COMPARISONS, SQLITE, Place, call, case, equal
 from ontologia.query.plan import Window
@@ -74,6 +77,13 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
 
     def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
         return layout  # the history tables hold every type and version
+
+    @contextmanager
+    def held(self, name: str, schema: TypeSchema, rows: pa.Table) -> Iterator[StoredRows]:
+        columns = (*schema.ref.identity, COMMIT_ID, DOCUMENT)
+        keys = [rows.column(column).to_pylist() for column in columns[:-1]]
+        with self.temporary(name, columns, zip(*keys, documents(schema, rows), strict=True)) as table:
+            yield HeldDocuments(schema.ref, table)
 
     def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
         kind = layout.ref.kind
@@ -161,19 +171,29 @@ class DocumentRows(SqliteRows):
         self.version = layout.schema_version_id
         self.key = ("v1", layout.ref, layout.schema_version_id)
 
-    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
+    def fields(self, columns: Sequence[Column]) -> dict[str, exp.Expression]:
+        """What is selected of a document: the fields, and the whole of it."""
         fields: dict[str, exp.Expression] = {}
         for column in columns:
             fields[self.shown(column)] = self.whole(column)
             if column.scalar == "str":
                 fields[self.index_key(column)] = self.value(column)
-        fields[DOCUMENT] = exp.column(DOCUMENT, table="t", quoted=True)
+        return {**fields, DOCUMENT: self.document_of("t")}
+
+    def document_of(self, table: str | None) -> exp.Expression:
+        """The document of a row."""
+        return exp.column(DOCUMENT, table=table, quoted=True)
+
+    def carried(self, projection: Projection) -> StoredRows:
+        return CarriedDocuments(self, projection)
+
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         # One type may be the whole table: without saying so, SQLite would rather read all of it than use an index.
         rows: Any = call("likelihood", self.of_type(), exp.Literal.number("0.99"))
         if window.mode != "latest":
             version = exp.column(SCHEMA_VERSION_ID, table="t", quoted=True)
             rows = exp.and_(rows, equal(version, self.version))
-        return Versions(f"{self.ref.kind}_history", fields, rows)
+        return Versions(f"{self.ref.kind}_history", self.fields(columns), rows)
 
     def of_type(self, table: str | None = "t") -> exp.Expression:
         return equal(exp.column(f"{self.ref.kind}_type", table=table, quoted=True), exp.Literal.string(self.ref.name))
@@ -200,11 +220,11 @@ class DocumentRows(SqliteRows):
         found = self.value(column)
         if column.scalar != "str" or not has_path(column.name):
             return found
-        return SQLITE.whole_text(found, Place.at(exp.column(DOCUMENT, table="t", quoted=True), (column.name,)))
+        return SQLITE.whole_text(found, Place.at(self.document_of("t"), (column.name,)))
 
     def value(self, column: Column, table: str | None = "t") -> exp.Expression:
         """A field's value as SQLite's own functions find it, for which there can be an index."""
-        document = exp.column(DOCUMENT, table=table, quoted=True)
+        document = self.document_of(table)
         if has_path(column.name):
             place = Place.at(document, (column.name,))
             found: exp.Expression = call("json_extract", document, place.path)
@@ -224,6 +244,44 @@ class DocumentRows(SqliteRows):
 
     def encode(self, column: Column, value: Any) -> Any:
         return value.hex() if isinstance(value, bytes) else value
+
+
+class CarriedDocuments(DocumentRows):
+    """Documents of an earlier schema version, with the fields of a later one."""
+
+    def __init__(self, stored: DocumentRows, projection: Projection) -> None:
+        self.ref = stored.ref
+        self.version = stored.version
+        self.key = ("carried", stored.key, projection.key)
+        self._sources = encode_json(
+            {
+                source.column.name: [None, _plain(source)] if source.before is None else [source.before.name, None]
+                for source in projection.sources
+            }
+        )
+
+    def document_of(self, table: str | None) -> exp.Expression:
+        return call("ontologia_carried", super().document_of(table), exp.Literal.string(self._sources))
+
+
+class HeldDocuments(DocumentRows):
+    """Documents in a temporary table, all of which are of the type, its current schema and the window."""
+
+    def __init__(self, ref: TypeRef, table: str) -> None:
+        self.ref = ref
+        self.table = table
+        self.key = ("held", table)
+
+    def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
+        return windowed(self.versions(window, columns), self.ref.identity, Window("history"), probe=probe)
+
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
+        return Versions(self.table, self.fields(columns))
+
+
+def _plain(source: Source) -> Any:
+    """The value of a field that was filled in, as a document has it."""
+    return json.loads(source.value) if source.column.scalar is None and source.value is not None else source.value
 
 
 def _literal(text: str) -> str:

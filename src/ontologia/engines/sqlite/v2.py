@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from ontologia.engines.base import Capabilities
-from ontologia.engines.catalog import TypeLayout, summarized_layouts
+from ontologia.engines.catalog import Catalog, TypeLayout, summarized_layouts
 from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.features import REMOVALS
 from ontologia.engines.sqlite import control
@@ -21,6 +22,7 @@ from ontologia.engines.sqlite.engine import SqliteEngine, tables
 from ontologia.engines.sqlite.history import TableHistory
 from ontologia.engines.sqlite.windows import SqliteRows, Versions
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, Column, TypeRef, TypeSchema
+from ontologia.query.carried_rows import HeldRows
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows
 
@@ -62,6 +64,20 @@ CREATE TABLE type_layout_catalog (
             has_removals = table_name in removing
             found[ref] = TypeLayout(ref, schemas[ref, version], version, activation, table_name, has_removals)
         return found
+
+    def layouts_of(self, ref: TypeRef, catalog: Catalog) -> list[TypeLayout]:
+        with self.reading() as connection:
+            rows = connection.execute(
+                "SELECT schema_version_id, activation_commit_id, table_name FROM type_layout_catalog "
+                "WHERE type_kind = ? AND type_name = ? ORDER BY schema_version_id",
+                (ref.kind, ref.name),
+            ).fetchall()
+            schemas = {v.schema_version_id: v.schema for v in control.schema_versions(connection, ref)}
+            removing = _tables_with_removals(connection)
+        return [
+            TypeLayout(ref, schemas[version], version, since, table, table in removing)
+            for version, since, table in rows
+        ]
 
     def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
         ref = layout.ref
@@ -110,6 +126,14 @@ CREATE TABLE type_layout_catalog (
             control.use_feature(connection, REMOVALS)
         system = {COMMIT_ID: commit_id, SCHEMA_VERSION_ID: layout.schema_version_id, SUPERSEDED_BY: commit_id}
         _insert(connection, layout, rows, system)
+
+    @contextmanager
+    def held(self, name: str, schema: TypeSchema, rows: pa.Table) -> Iterator[StoredRows]:
+        marks = [SUPERSEDED_BY] if SUPERSEDED_BY in rows.column_names else []
+        columns = (*schema.ref.identity, COMMIT_ID, *(column.physical for column in schema.columns), *marks)
+        values = zip(*(encoded(rows.column(column)) for column in columns), strict=True)
+        with self.temporary(name, columns, values) as table:
+            yield HeldTable(schema.ref, table, has_removals=bool(marks))
 
     def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self._catalog(connection).layouts.get(ref)
@@ -176,6 +200,16 @@ class TableRows(SqliteRows):
     def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         fields = {self.shown(column): exp.column(column.physical, table="t", quoted=True) for column in columns}
         return Versions(self.table, fields)
+
+
+class HeldTable(HeldRows, SqliteRows):
+    """Rows in a temporary table."""
+
+    shown = SqliteRows.shown
+    rows_of_keys = StoredRows.rows_of_keys
+
+    def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
+        raise TypeError("a temporary table has no versions")
 
 
 def _definition(column: Column) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.engines.catalog import SchemaVersion
+from ontologia.engines.object_rows import identity_of, table_of, transposed
 from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
 from ontologia.errors import GraphValidationError, ValidationError
@@ -17,7 +18,7 @@ from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import WritePlan
 from ontologia.query.builder import QueryRoot
-from ontologia.runtime.rows import identity_from_key, identity_of, table_of, transposed
+from ontologia.runtime.rows import identity_from_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,6 +14,7 @@ from ontologia.engines.omnigraph.engine import GraphEngine
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, TypeRef
+from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.objects import Location
 from ontologia.omnigraph import branches, cleanup, history, maintenance, merge
 from ontologia.omnigraph.branches import Branch
@@ -32,7 +33,6 @@ from ontologia.runtime.graphs import schema as graph_schema
 from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, registered
 from ontologia.runtime.graphs.files import write_lines
 from ontologia.runtime.graphs.schema import SchemaPlan
-from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,11 @@ from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import GraphType
 from ontologia.errors import BranchError, MigrationError, MissingUpgraderError
 from ontologia.model import Declaration, TypeRef, TypeSchemaDiff
+from ontologia.model.upgraders import Upgraders
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.leases import CONTROL
 from ontologia.runtime import migration
 from ontologia.runtime.migration.planning import Step, plan_steps
-from ontologia.runtime.upgraders import Upgraders
 
 
 @dataclass(frozen=True)

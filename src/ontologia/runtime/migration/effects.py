@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from ontologia.model import TypeSchema, TypeSchemaDiff, widens
-
-Effect = Literal["carried", "renamed", "widened", "filled", "discarded", "upgraded", "needs_upgrader"]
+from ontologia.model import TypeSchema, TypeSchemaDiff
+from ontologia.model.carrying import Effect, effect_on, name_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +36,14 @@ def effects_of(
 
     `told` says that somebody wrote an upgrader, `automatic` that none is needed.
     """
-    old_names = {after: before for before, after in change.renamed}
-    changed = {item.name: item for item in change.changed}
 
-    def effect(name: str) -> Effect:
-        if told:
-            return "upgraded"
-        if name in changed and not widens(changed[name].stored, changed[name].code):
-            return "needs_upgrader"
-        if name in change.added:
-            return "filled" if automatic else "needs_upgrader"
-        if name in old_names:
-            return "renamed"
-        return "widened" if name in changed else "carried"
+    def found_in(name: str) -> FieldEffect:
+        before = name_before(change, name)
+        effect: Effect = "upgraded" if told else effect_on(change, name, fillable=automatic)
+        return FieldEffect(name, effect, rows, None if before == name else before)
 
-    names = [*([code.instance_key] if code.instance_key is not None else []), *code.names]
-    found = [FieldEffect(name, effect(name), rows, old_names.get(name)) for name in names]
+    keys = [] if code.instance_key is None else [code.instance_key]
+    found = [found_in(name) for name in (*keys, *code.names)]
     for name in change.removed:
         found.append(FieldEffect(name, "upgraded" if told else "discarded", rows if told else discarded.get(name, 0)))
     return found

@@ -18,15 +18,16 @@ from ontologia.model import (
     TypeSchemaDiff,
     canonical_json,
     diff,
-    widens,
 )
+from ontologia.model.carrying import carries_over
 from ontologia.model.typespec import accepts_none
+from ontologia.model.upgraders import Upgraders
+from ontologia.model.values import plain
 from ontologia.query.aggregates import Aggregate, count
 from ontologia.query.plan import Plan
 from ontologia.runtime.fingerprints import code_fingerprint
 from ontologia.runtime.migration.effects import FieldEffect, effects_of
 from ontologia.runtime.migration.results import MigrationPreview, by_type
-from ontologia.runtime.upgraders import Upgraders
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,17 @@ class Step:
     @property
     def change(self) -> str:
         return "weakening" if self.difference.is_weakening and self.automatic else "strengthening"
+
+    def filled(self) -> dict[str, Any]:
+        """What new fields have in rows that do not say otherwise, as JSON can say it, where it is the same in all."""
+        found: dict[str, Any] = {}
+        for name in self.difference.added:
+            options = self.declaration.options[name]
+            if not options.required and options.default_factory is None:
+                found[name] = plain(self.declaration.default_of(name))
+            elif options.required and accepts_none(self.declaration.schema.by_name[name].spec):
+                found[name] = None
+        return found
 
     def effects(self) -> list[FieldEffect]:
         return effects_of(
@@ -159,12 +171,11 @@ def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
 
 def is_automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     """Whether rows can be carried over without being told how: fields dropped, widened, or added with a default."""
-    change = diff(stored, declaration.schema)
-    if change.identity:
-        return False
-    columns, options = declaration.schema.by_name, declaration.options
-    fillable = all(not options[name].required or accepts_none(columns[name].spec) for name in change.added)
-    return fillable and all(widens(item.stored, item.code) for item in change.changed)
+
+    def is_fillable(name: str) -> bool:
+        return not declaration.options[name].required or accepts_none(declaration.schema.by_name[name].spec)
+
+    return carries_over(diff(stored, declaration.schema), declaration.schema.names, is_fillable)
 
 
 def describe(engine: Engine, catalog: Catalog, steps: Sequence[Step]) -> MigrationPreview:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.upgrading import Failures
 from ontologia.errors import DiscardError, MigrationTokenError, MissingUpgraderError
 from ontologia.model import Declaration, TypeRef
+from ontologia.model.upgraders import Upgraders
 from ontologia.query.plan import LATEST
-from ontologia.runtime.migration.carrying import Failures, rewrite_rows, upgraded_rows
+from ontologia.runtime.migration.carrying import rewrite_rows, upgraded_rows
 from ontologia.runtime.migration.planning import Step, describe, plan_steps
 from ontologia.runtime.migration.results import MigrationCheck, MigrationPreview, MigrationResult, by_type
 from ontologia.runtime.pages import pages
-from ontologia.runtime.upgraders import Upgraders
 
 Rewrite = Callable[[Transaction, Step, Upgraders], int]
 
@@ -99,7 +100,19 @@ def commit_metadata(steps: Sequence[Step], rewritten: Mapping[TypeRef, int]) -> 
                 "rows_rewritten": rewritten[step.ref],
                 "change": step.change,
                 **({} if step.new_ref == step.ref else {"renamed_from": step.ref.name}),
+                **_ways(step),
             }
             for step in steps
         ],
     }
+
+
+def _ways(step: Step) -> dict[str, Any]:
+    """What readers of earlier rows need to know, since neither names nor defaults are part of a schema."""
+    earlier = step.declaration.schema.earlier
+    ends = {old: new for new, old in earlier.ends.items() if old in (step.layout.schema.left, step.layout.schema.right)}
+    found: dict[str, Any] = {"renamed_fields": dict(step.difference.renamed)}
+    if ends:
+        found["renamed_ends"] = ends
+    filled = step.filled()
+    return {**found, "filled": filled} if filled else found

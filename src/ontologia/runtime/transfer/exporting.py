@@ -17,11 +17,13 @@ from urllib.parse import quote
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout
 from ontologia.engines.diagnostics import window_diagnostics
-from ontologia.errors import ValidationError
+from ontologia.engines.versions import is_cut
+from ontologia.errors import HistoryCutError, ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
+from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.aggregates import count
 from ontologia.query.compiler import REMOVED
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.pages import pages
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.records import lines
@@ -70,6 +72,7 @@ class ExportJob:
     window: Window
     format: Format
     with_metadata: bool
+    across: Across | None = None
 
     @property
     def versions(self) -> bool:
@@ -101,16 +104,24 @@ def export_data(
     format: Format = "jsonl",
     progress: Progress | None = None,
     write: WriteType | None = None,
+    across_versions: bool = False,
+    upgraders: Upgraders | None = None,
 ) -> ExportReport:
     """Write the latest state of every type, or of `types`, into a new folder.
 
-    `as_of` takes the state after a commit instead; `history_since` every version written after one. The folder
-    appears when it is complete, so that half an export cannot be taken for a whole one.
+    `as_of` takes the state after a commit instead; `history_since` every version written after one. With
+    `across_versions`, rows of earlier schema versions are written as rows of today's, past the `upgraders` where they
+    need them; without it, a state from before a migration is refused. The folder appears when it is complete, so that
+    half an export cannot be taken for a whole one.
     """
     target = Path(directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValidationError(f"{target} is there already and not an empty folder: choose another one")
-    job, layouts = _planned(store, types, as_of, history_since, format, with_metadata)
+    job, layouts = _planned(
+        store, types, as_of, history_since, format, with_metadata, _across(store, across_versions, upgraders)
+    )
+    if as_of is not None and job.across is None:
+        _check_complete(store.engine, job, layouts)
     write = write or _InProcess(store.engine, job, layouts, progress)
     working = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     try:
@@ -124,9 +135,9 @@ def export_data(
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
-    diagnostics: list[dict[str, Any]] = []
-    if as_of is not None:
-        diagnostics = window_diagnostics(Window("as_of", as_of), [layout.ref for layout in layouts], job.catalog)
+    window = job.window if as_of is None else Window("as_of", as_of)
+    refs = [] if job.across is not None else [layout.ref for layout in layouts]
+    diagnostics = window_diagnostics(window, refs, store.engine, job.catalog)
     return ExportReport(target, format, job.head, written, job.commit, diagnostics)
 
 
@@ -138,10 +149,30 @@ def rows_to_export(
     history_since: int | None = None,
     with_metadata: bool = False,
     format: Format = "jsonl",
+    across_versions: bool = False,
+    upgraders: Upgraders | None = None,
 ) -> int:
     """How many rows an export would write."""
-    job, layouts = _planned(store, types, as_of, history_since, format, with_metadata)
-    return sum(_count(store.engine, layout, job.window) for layout in layouts)
+    across = _across(store, across_versions, upgraders)
+    job, layouts = _planned(store, types, as_of, history_since, format, with_metadata, across)
+    return sum(_count(store.engine, layout, job) for layout in layouts)
+
+
+def _across(store: Store, wanted: bool, upgraders: Upgraders | None) -> Across | None:
+    if not wanted:
+        return None
+    return Across(store.declarations, registered_upgraders() if upgraders is None else upgraders)
+
+
+def _check_complete(engine: Engine, job: ExportJob, layouts: Sequence[TypeLayout]) -> None:
+    """Refuse a state that would lack rows: an export is taken for all there was."""
+    cut = [layout for layout in layouts if is_cut(engine, layout.ref, job.window, job.catalog)]
+    if cut:
+        said = ", ".join(f"{layout.ref} (since commit {layout.activation_commit_id})" for layout in cut)
+        raise HistoryCutError(
+            f"the state at commit {job.commit} would be exported without the rows of {said}, whose schemas are newer: "
+            "export it across versions, with across_versions=True or --across-versions"
+        )
 
 
 def _planned(
@@ -151,6 +182,7 @@ def _planned(
     history_since: int | None,
     format: Format,
     with_metadata: bool,
+    across: Across | None,
 ) -> tuple[ExportJob, list[TypeLayout]]:
     if as_of is not None and history_since is not None:
         raise ValidationError("an export is as_of a commit or history_since a commit, not both")
@@ -162,7 +194,7 @@ def _planned(
     window = Window("as_of", catalog.head if as_of is None else min(as_of, catalog.head))
     if history_since is not None:
         window = Window("since", history_since)
-    return ExportJob(catalog, window, format, with_metadata), _chosen(catalog.layouts.values(), types)
+    return ExportJob(catalog, window, format, with_metadata, across), _chosen(catalog.layouts.values(), types)
 
 
 def _chosen(layouts: Any, names: Sequence[str] | None) -> list[TypeLayout]:
@@ -213,7 +245,7 @@ class _InProcess:
         self.engine = engine
         self.progress = progress
         self.done = 0
-        self.total = 0 if progress is None else sum(_count(engine, layout, job.window) for layout in layouts)
+        self.total = 0 if progress is None else sum(_count(engine, layout, job) for layout in layouts)
 
     def __call__(self, job: ExportJob, layout: TypeLayout, folder: Path) -> TypeExport:
         ref = layout.ref
@@ -221,7 +253,7 @@ class _InProcess:
         path.parent.mkdir(exist_ok=True)
         rows = 0
         with new_file(path, layout.schema, job) as file:
-            for page in pages(self.engine, layout.schema, job.window, job.head):
+            for page in pages(self.engine, layout.schema, job.window, job.head, across=job.across):
                 file.write(page if job.window.deduplicated else _marked(page))
                 rows += page.num_rows
                 self.done += page.num_rows
@@ -244,8 +276,9 @@ def stem_of(ref: TypeRef) -> str:
     return f"{FOLDERS[ref.kind]}/{quote(ref.name, safe='')}"
 
 
-def _count(engine: Engine, layout: TypeLayout, window: Window) -> int:
-    plan = Plan(layout.ref, {layout.ref: layout.schema}, window, aggregates=(("rows", count()),))
+def _count(engine: Engine, layout: TypeLayout, job: ExportJob) -> int:
+    schemas = {layout.ref: layout.schema}
+    plan = Plan(layout.ref, schemas, job.window, aggregates=(("rows", count()),), across=job.across)
     return int(engine.fetch(plan).columns[0][0])
 
 

@@ -11,11 +11,11 @@ from ontologia.engines.staging import Staging
 from ontologia.errors import MigrationError, ValidationError
 from ontologia.files.writing import gather
 from ontologia.model import Declaration
+from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.plan import LATEST
 from ontologia.runtime import migration
 from ontologia.runtime.migration import MigrationPreview, MigrationResult, Step
 from ontologia.runtime.store import Store
-from ontologia.runtime.upgraders import Upgraders, registered_upgraders
 from ontologia.spark.failures import explained
 from ontologia.spark.loading.staging import ROWS_SORTED
 from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged

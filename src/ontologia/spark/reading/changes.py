@@ -17,7 +17,7 @@ from ontologia.errors import ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.compiler import REMOVED
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.delta import OPERATION, identity_key
 from ontologia.spark.types import result_struct
 
@@ -39,15 +39,17 @@ def change_struct(schema: TypeSchema) -> StructType:
     return StructType([commit, StructField(operation_column(schema), StringType(), False), *rest])
 
 
-def change_rows(engine: Engine, schema: TypeSchema, keys: KeyRange, after: int, upto: int) -> pa.Table:
+def change_rows(
+    engine: Engine, schema: TypeSchema, keys: KeyRange, after: int, upto: int, across: Across | None = None
+) -> pa.Table:
     """The rows of a range of keys from commits after one and up to another, in the order of commits."""
     where = range_predicates(schema, keys)
     catalog = engine.catalog_at(upto)
     plan = Plan(schema.ref, {schema.ref: schema}, Window("since", after), where, stored=True, unordered=True)
-    rows = up_to(engine.table(plan, catalog=catalog), upto)
+    rows = up_to(engine.table(plan.changed(across=across), catalog=catalog), upto)
     identity = schema.ref.identity
     rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
-    operations = _operations(engine, catalog, schema, rows, after)
+    operations = _operations(engine, catalog, schema, rows, after, across)
     return rows.drop_columns([REMOVED]).append_column(OPERATION, operations)
 
 
@@ -83,15 +85,18 @@ def up_to(table: pa.Table, commit_id: int) -> pa.Table:
     return table.filter(pc.less_equal(table.column(COMMIT_ID), commit_id))
 
 
-def _operations(engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.Table, after: int) -> pa.Array:
+def _operations(
+    engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.Table, after: int, across: Across | None
+) -> pa.Array:
     """The operation of each row. Rows come in the order of commits."""
     import pyarrow as pa
 
     identity = schema.ref.identity
-    there = set(_known(engine, schema, rows.select(list(identity)), after).to_pylist())
+    there = set(_known(engine, schema, rows.select(list(identity)), after, across).to_pylist())
     layout = catalog.layouts.get(schema.ref)
     # A migration writes the rows that were there before again, under the new schema.
-    migrated = layout.activation_commit_id if layout is not None and layout.schema_version_id > 1 else None
+    is_cut = across is None and layout is not None and layout.schema_version_id > 1
+    migrated = layout.activation_commit_id if is_cut and layout is not None else None
     operations = []
     columns = (identity_key(rows, identity), rows.column(COMMIT_ID), rows.column(REMOVED))
     for key, commit, removed in zip(*(column.to_pylist() for column in columns), strict=True):
@@ -104,7 +109,7 @@ def _operations(engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.T
     return pa.array(operations, pa.string())
 
 
-def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int) -> pa.Array:
+def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int, across: Across | None) -> pa.Array:
     """Which of these identities the store had at a commit."""
     import pyarrow as pa
 
@@ -112,7 +117,7 @@ def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int) -
         return pa.array([], pa.large_string())
     window = Window("as_of", commit_id)
     distinct = keys.group_by(_names(keys)).aggregate([])
-    plan = Plan(schema.ref, {schema.ref: schema}, window, keyed=True, stored=True, unordered=True)
+    plan = Plan(schema.ref, {schema.ref: schema}, window, keyed=True, stored=True, unordered=True, across=across)
     return identity_key(engine.table(plan, distinct), schema.ref.identity).combine_chunks()
 
 

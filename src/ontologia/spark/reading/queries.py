@@ -19,6 +19,7 @@ from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
+from ontologia.query.results import StoredTable
 from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows, is_removal
 from ontologia.spark.failures import explained
@@ -63,7 +64,7 @@ class SparkSource:
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
         catalog = self.engine.catalog()
         columns = [python_values(column) for column in self._table(plan, keys, catalog).columns]
-        return Fetched(columns, plan_diagnostics(plan, catalog))
+        return Fetched(columns, plan_diagnostics(plan, self.engine, catalog))
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
         return self._table(plan, keys, self.engine.catalog())
@@ -73,6 +74,9 @@ class SparkSource:
             frame, statement = self.frame(plan, keys, catalog)
             found = frame.toArrow()
         return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+
+    def as_stored(self, plan: Plan) -> list[StoredTable]:
+        return self.engine.as_stored(plan)
 
     def explain(self, plan: Plan) -> str:
         frame, statement = self.frame(plan, None, self.engine.catalog())
@@ -87,7 +91,8 @@ class SparkSource:
         for ref, schema in plan.schemas.items():
             view = f"ontologia_{uuid.uuid4().hex}"
             where = plan.where if len(plan.schemas) == 1 and not plan.hops else ()  # else its rows have other uses
-            views[view] = stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where)
+            rows = stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where, across=plan.across)
+            views[view] = rows
             relations[ref] = ViewRows(ref, view, versions=not plan.window.deduplicated)
         if keys is not None:
             views[KEYS] = self.spark.createDataFrame(keys)

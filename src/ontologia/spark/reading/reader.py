@@ -17,7 +17,7 @@ from ontologia.engines.shares import Share
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Predicate, TypeSchema, commit_column, removed_column
 from ontologia.objects import Location
 from ontologia.query.compiler import REMOVED
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark.reading.changes import change_rows, change_struct, check_one_version, operation_column, up_to
 from ontologia.spark.types import result_struct, stored_struct
@@ -38,6 +38,7 @@ class ReadPlan:
     stored: bool = False
     changes: bool = False
     where: tuple[Predicate, ...] = ()
+    across: Across | None = None
 
     @property
     def struct(self) -> StructType:
@@ -84,9 +85,10 @@ class OntologiaReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         wanted = self.wanted
         engine = engine_at(wanted.location)
-        if wanted.changes:
+        if wanted.changes and wanted.across is None:
             check_one_version(engine, wanted.schema, wanted.window.commit or 0)
-        shares = engine.shares(wanted.schema, wanted.window, head=None if wanted.changes else wanted.head)
+        head = None if wanted.changes else wanted.head
+        shares = engine.shares(wanted.schema, wanted.window, head=head, across=wanted.across is not None)
         return [SharePartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -99,7 +101,8 @@ class OntologiaReader(DataSourceReader):
     def _rows(self, engine: Engine, share: Share) -> Iterator[pa.Table]:
         wanted = self.wanted
         if wanted.changes:
-            yield change_rows(engine, wanted.schema, share.keys, wanted.window.commit or 0, wanted.head)
+            after = wanted.window.commit or 0
+            yield change_rows(engine, wanted.schema, share.keys, after, wanted.head, wanted.across)
             return
         for table in engine.read_share(self._plan(), share):
             yield table if wanted.window.deduplicated else up_to(table, wanted.head)
@@ -109,7 +112,8 @@ class OntologiaReader(DataSourceReader):
         only = tuple(map(self.wanted.physical, self.nullable))
         if not window.deduplicated:
             only += (COMMIT_ID, REMOVED)
-        return Plan(schema.ref, {schema.ref: schema}, window, self.wanted.where, stored=True, only=only, unordered=True)
+        plan = Plan(schema.ref, {schema.ref: schema}, window, self.wanted.where, stored=True, only=only, unordered=True)
+        return plan.changed(across=self.wanted.across)
 
 
 def _superseded(versions: pa.Table) -> pa.ChunkedArray:

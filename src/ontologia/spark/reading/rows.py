@@ -28,10 +28,12 @@ from ontologia.model import (
     commit_column,
     removed_column,
 )
+from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.objects import Location
-from ontologia.query.plan import LATEST, Plan, Window
+from ontologia.query.plan import LATEST, Across, Plan, Window
 from ontologia.spark import s3a
 from ontologia.spark.comments import field_comments
+from ontologia.spark.reading.across import across_options
 from ontologia.spark.reading.filters import is_of_one_type, to_text
 from ontologia.spark.reading.nested import Nested, structured
 from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct
@@ -82,12 +84,15 @@ def read(
     columns: Sequence[str] | None = None,
     nested: Nested = "json",
     config: OntologiaConfig | None = None,
+    across_versions: bool = False,
+    upgraders: Upgraders | None = None,
 ) -> DataFrame:
     """A type as a DataFrame: the latest state, the state at a commit or a time, every version, or those since.
 
     `where` is a filter as a typed query has it, applied where the rows lie. `columns` are those that are wanted, and no
     others are read. `nested` says how structured fields come: as JSON text, as structs, arrays and maps as far as their
-    types are declared, or as variants.
+    types are declared, or as variants. With `across_versions`, rows of earlier schema versions are read as rows of
+    today's, on executors past the `upgraders` where they need them: those registered, unless others are given.
 
     >>> read(spark, "s3://bucket/onto", Customer, as_of=12)                        # doctest: +SKIP
     >>> read(spark, "s3://bucket/onto", Customer, where=Customer.age > 30, columns=["id"])   # doctest: +SKIP
@@ -101,13 +106,15 @@ def read(
         _, schema = resolve(engine, type_, kind)
         window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
         names = _wanted_names(schema, window, columns)
+        across = _across(type_, registered_upgraders() if upgraders is None else upgraders) if across_versions else None
         if where is not None:
-            plan = Plan(schema.ref, {schema.ref: schema}, window, (where,), unordered=True)
+            plan = Plan(schema.ref, {schema.ref: schema}, window, (where,), unordered=True, across=across)
             found = to_spark(spark, engine, plan)
         else:
             stored = _stored_names(schema, window)
             only = frozenset(stored[name] for name in names)
-            found = _shown(stored_rows(spark, engine, engine.catalog(), schema, window, only=only), stored, names)
+            rows = stored_rows(spark, engine, engine.catalog(), schema, window, only=only, across=across)
+            found = _shown(rows, stored, names)
     return _commented(structured(found.select(*_quoted(names)), schema, nested), type_)
 
 
@@ -181,6 +188,12 @@ def resolve(engine: Engine, type_: type[Any] | str, kind: str | None) -> tuple[T
     return layout.ref, layout.schema
 
 
+def _across(type_: type[Any] | str, upgraders: Upgraders) -> Across:
+    declaration = getattr(type_, "__declaration__", None)
+    across = Across(upgraders=upgraders)
+    return across.knowing(declaration) if isinstance(declaration, Declaration) else across
+
+
 def window_of(
     engine: Engine,
     *,
@@ -210,6 +223,7 @@ def stored_rows(
     *,
     where: Sequence[Predicate] = (),
     only: frozenset[str] | None = None,
+    across: Across | None = None,
 ) -> DataFrame:
     """The rows of a window at a head, under their stored names: identity, commit, fields; where they are versions, with
     what superseded them, by which removals are known.
@@ -221,7 +235,8 @@ def stored_rows(
     struct = stored_struct(schema, settled=not window.deduplicated)
     if layout is None:
         return spark.createDataFrame([], struct)
-    files = engine.files_in_force(ref, window, catalog)
+    back = across_options(engine, catalog, schema, window, across)
+    files = None if back else engine.files_in_force(ref, window, catalog)
     if files is not None:
         if not files.base and not files.tail:
             return spark.createDataFrame([], struct)
@@ -230,7 +245,7 @@ def stored_rows(
             return _native(spark, schema, files, paths, window)
     pinned = Window("as_of", catalog.head) if window.mode == "latest" else window
     request = SourceAddress(engine.location, ref, pinned)
-    reader = spark.read.format(FORMAT).options(**request.options(), stored="true", head=str(catalog.head))
+    reader = spark.read.format(FORMAT).options(**request.options(), **back, stored="true", head=str(catalog.head))
     if where and is_of_one_type(where):
         reader = reader.option("where", to_text(where))
     if only:

@@ -100,13 +100,15 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if upto <= after:
             return []
         engine = engine_at(self.wanted.location)
-        check_one_version(engine, self.wanted.schema, after)
-        shares = engine.shares(self.wanted.schema, Window("since", after))
+        if self.wanted.across is None:
+            check_one_version(engine, self.wanted.schema, after)
+        shares = engine.shares(self.wanted.schema, Window("since", after), across=self.wanted.across is not None)
         return [CommitRange(share.keys, after, upto) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, CommitRange)
         with plainly_said():
             engine = engine_at(self.wanted.location)
-            rows = change_rows(engine, self.wanted.schema, partition.keys, partition.after, partition.upto)
+            after, upto, across = partition.after, partition.upto, self.wanted.across
+            rows = change_rows(engine, self.wanted.schema, partition.keys, after, upto, across)
             yield from to_batches(self.wanted, rows, self.nullable)

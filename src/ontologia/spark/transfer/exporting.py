@@ -76,7 +76,8 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
     schema, place = layout.schema, stem_of(layout.ref)
     task = ExportTask(str((folder / place).absolute()), schema, job.format, job.with_metadata, job.versions)
     Path(task.folder).mkdir(parents=True)
-    rows = stored_rows(spark, engine, job.catalog, schema, job.window).where(f"`{COMMIT_ID}` <= {job.head}")
+    rows = stored_rows(spark, engine, job.catalog, schema, job.window, across=job.across)
+    rows = rows.where(f"`{COMMIT_ID}` <= {job.head}")
     keys = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
     with explained(f"exporting {layout.ref}"):
         ordered = ranged(rows, keys, ROWS_SORTED).sorted_by(*keys, COMMIT_ID)

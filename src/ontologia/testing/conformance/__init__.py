@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from ontologia.testing.conformance.across import AcrossConformance
 from ontologia.testing.conformance.aggregation import AggregationConformance
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, directory, graph, sqlite
 from ontologia.testing.conformance.drops import DropConformance
@@ -29,7 +30,7 @@ from ontologia.testing.conformance.renames import RenameConformance
 from ontologia.testing.conformance.sharing import SharingConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
-__all__ = ["EngineCase", "EngineConformance", "StoreUnderTest", "directory", "graph", "sqlite"]
+__all__ = ["AcrossConformance", "EngineCase", "EngineConformance", "StoreUnderTest", "directory", "graph", "sqlite"]
 
 
 class EngineConformance(
@@ -48,5 +49,5 @@ class EngineConformance(
     RemovalConformance,
     PropertyConformance,
 ):
-    """Everything an engine promises. Subclass it in a test module that has an `engine` fixture. What an engine says it
-    cannot do is skipped."""
+    """Everything an engine promises. Subclass it in a test module that has an `engine` fixture; with
+    `AcrossConformance` for one that keeps rows of earlier schema versions. What an engine says it cannot do is skipped."""

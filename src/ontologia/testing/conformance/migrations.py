@@ -222,6 +222,8 @@ class MigrationConformance(ConformanceSuite):
                     "to_schema_version_id": 2,
                     "rows_rewritten": 2,
                     "change": "strengthening",
+                    "renamed_fields": {},
+                    "filled": {"email": None, "level": 7},
                 }
             ],
         }

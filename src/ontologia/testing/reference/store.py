@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
+from ontologia.engines.object_rows import identity_of
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.model.columns import SCALARS, arrow_type
@@ -28,7 +29,7 @@ from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import Fetched, QueryRoot
 from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window, group_names
-from ontologia.runtime.rows import identity_of
+from ontologia.query.results import StoredTable
 from ontologia.testing.reference.filters import (
     ABSENT,
     Nobody,
@@ -68,6 +69,8 @@ class ReferenceStore:
     layouts: dict[TypeRef, Layout] = field(default_factory=dict)
     dropped: set[TypeRef] = field(default_factory=set)
     changes: dict[int, list[Change]] = field(default_factory=dict)
+    carried: dict[TypeRef, list[Version]] = field(default_factory=dict)
+    """Rows of earlier versions, as they would be had every migration carried all of history over, and not the state."""
 
     # --- what happens to a store ---
 
@@ -111,25 +114,45 @@ class ReferenceStore:
         outdated = [
             declaration
             for declaration in sorted(declarations, key=lambda item: item.ref)
-            if declaration.ref in self.layouts
-            and self.layouts[declaration.ref].schema.fingerprint != declaration.schema.fingerprint
+            if (old := self._stored_as(declaration)) is not None
+            and (old != declaration.ref or self.layouts[old].schema.fingerprint != declaration.schema.fingerprint)
         ]
         if not outdated:
             return None
         self.head += 1
         for declaration in outdated:
-            ref, old = declaration.ref, self.layouts[declaration.ref]
-            latest = self.window(ref, Window())
-            target = old.version + 1
-            while (ref.name, target) in steps:
-                target += 1
-            self.layouts[ref] = Layout(declaration.schema, target, self.head)
-            for row in latest:
-                values = _prepare_upgrade(row, old.schema)
-                for number in range(old.version, target):
-                    values = steps.get((ref.name, number), dict)(values)
-                self._append(_rebuild(declaration, values))
+            self._rewrite(declaration, steps)
         return self.head
+
+    def _stored_as(self, declaration: Declaration) -> TypeRef | None:
+        """The type whose rows become those of a class: of its name, or of the one it had before."""
+        names = (declaration.ref.name, declaration.schema.earlier.type)
+        refs = (TypeRef(declaration.ref.kind, name) for name in names if name is not None)
+        return next((ref for ref in refs if ref in self.layouts), None)
+
+    def _rewrite(self, declaration: Declaration, steps: Mapping[tuple[str, int], Callable[[Row], Row]]) -> None:
+        old_ref = self._stored_as(declaration)
+        assert old_ref is not None
+        ref, old = declaration.ref, self.layouts.pop(old_ref)
+        target = old.version + 1
+        while (old_ref.name, target) in steps:
+            target += 1
+
+        def upgraded(row: Version) -> Declared:
+            values = _prepare_upgrade(row, old.schema)
+            for number in range(old.version, target):
+                values = steps.get((old_ref.name, number), dict)(values)
+            return _rebuild(declaration, _under_new_names(values, old.schema, declaration.schema))
+
+        stored = [row for row in self.rows.get(old_ref, ()) if row.schema_version_id == old.version]
+        latest = [row for row in _newest(stored) if not row.removed]
+        before = [*self.carried.pop(old_ref, ()), *stored]
+        self.carried[ref] = [replace(row, ref=ref, values=values_of(upgraded(row))) for row in before]
+        if ref != old_ref:
+            self.dropped.add(old_ref)
+        self.layouts[ref] = Layout(declaration.schema, target if ref == old_ref else 1, self.head)
+        for row in latest:
+            self._append(upgraded(row))
 
     def drop(self, refs: Iterable[TypeRef], *, purge: bool = False) -> int:
         """Types that read as empty from now on; `purge` forgets their history too."""
@@ -157,25 +180,29 @@ class ReferenceStore:
 
     # --- windows of time ---
 
-    def window(self, ref: TypeRef, window: Window) -> list[Version]:
-        """The rows of the current schema version in a window: one per identity where that is asked for, unless it was
-        removed; else all versions, removals among them."""
+    def window(self, ref: TypeRef, window: Window, *, across: bool = False) -> list[Version]:
+        """The rows of a window, of the current schema version or `across` all that there were: one per identity where
+        that is asked for, unless it was removed; else all versions, removals among them."""
         if ref not in self.layouts:
             return []
         version = self.layouts[ref].version
         rows = [row for row in self.rows.get(ref, ()) if row.schema_version_id == version]
+        if across:
+            rows = [*self.carried.get(ref, ()), *rows]
         if window.mode == "since":
             return [row for row in rows if row.commit_id > (window.commit or 0)]
         if window.mode == "history":
             return rows
         if window.mode == "as_of":
             rows = [row for row in rows if row.commit_id <= (window.commit or 0)]
-        newest = {row.identity: row for row in sorted(rows, key=lambda row: row.commit_id)}
-        return [row for row in newest.values() if not row.removed]
+        return [row for row in _newest(rows) if not row.removed]
 
-    def there(self, ref: TypeRef, window: Window) -> list[Version]:
+    def _window(self, ref: TypeRef, plan: Plan) -> list[Version]:
+        return self.window(ref, plan.window, across=plan.across is not None)
+
+    def there(self, ref: TypeRef, plan: Plan) -> list[Version]:
         """The rows of a window that say that something is there: what paths lead over, and ends are found among."""
-        return [row for row in self.window(ref, window) if not row.removed]
+        return [row for row in self._window(ref, plan) if not row.removed]
 
     # --- answers ---
 
@@ -201,25 +228,36 @@ class ReferenceStore:
     def explain(self, plan: Plan) -> str:
         return f"the reference model reads {plan.source}"
 
+    def as_stored(self, plan: Plan) -> list[StoredTable]:
+        raise NotImplementedError("the model remembers what rows became, and not what they were")
+
     def _diagnostics(self, plan: Plan) -> list[dict[str, Any]]:
-        commit = plan.window.commit
-        if plan.window.mode != "as_of" or commit is None:
-            return []
+        """RFC 0009 §2.3; and that rows are left out, where there are any in the window."""
+        window, commit = plan.window, plan.window.commit or 0
         found: list[dict[str, Any]] = []
-        for ref in plan.schemas:
-            if ref in self.layouts and commit < self.layouts[ref].activation:
-                said = {"reason": "commit_before_activation", "activation_commit_id": self.layouts[ref].activation}
-                found.append(said if ref == plan.source else {**said, "type": str(ref)})
-        if commit > self.head:
+        for ref in () if plan.across is not None else plan.schemas:
+            if ref not in self.layouts or window.mode == "latest":
+                continue
+            activation = self.layouts[ref].activation
+            before = activation > commit + 1 if window.mode == "since" else True
+            if window.mode == "as_of" and commit < activation:
+                reason = "commit_before_activation"
+            elif window.mode != "as_of" and ref in self.carried and before:
+                reason = "history_before_activation"
+            else:
+                continue
+            said = {"reason": reason, "activation_commit_id": activation}
+            found.append(said if ref == plan.source else {**said, "type": str(ref)})
+        if window.mode == "as_of" and commit > self.head:
             found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": self.head})
         return found
 
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
-        return all(passes(predicate, row, lambda ref: self.there(ref, plan.window)) for predicate in predicates)
+        return all(passes(predicate, row, lambda ref: self.there(ref, plan)) for predicate in predicates)
 
     def find(self, plan: Plan, keys: pa.Table | None = None) -> list[Version]:
         """The rows of the queried type that pass its filters, in no particular order."""
-        rows = (self.window if plan.shows_removals else self.there)(plan.source, plan.window)
+        rows = (self._window if plan.shows_removals else self.there)(plan.source, plan)
         if keys is not None:
             wanted = set(zip(*(keys.column(name).to_pylist() for name in plan.source.identity), strict=True))
             rows = [row for row in rows if row.identity in wanted]
@@ -242,8 +280,8 @@ class ReferenceStore:
             owners = {condition.operand.owner for condition in predicate.conditions()}
             (about_relation if owners == {hop.relation} else about_entity).append(predicate)
         near, far = (0, 1) if hop.forward else (1, 0)
-        relations = [r for r in self.there(hop.relation, plan.window) if self._passes(plan, about_relation, r)]
-        entities = [e for e in self.there(hop.entity, plan.window) if self._passes(plan, about_entity, e)]
+        relations = [r for r in self.there(hop.relation, plan) if self._passes(plan, about_relation, r)]
+        entities = [e for e in self.there(hop.entity, plan) if self._passes(plan, about_entity, e)]
         return [
             (*path, relation, entity)
             for path in joined
@@ -277,7 +315,7 @@ class ReferenceStore:
 
     def _end(self, plan: Plan, row: Version, operand: FieldExpr[Any]) -> Version:
         key = row.identity[0 if operand.side == "left" else 1]
-        ends = (end for end in self.there(operand.owner, plan.window) if end.identity[0] == key)
+        ends = (end for end in self.there(operand.owner, plan) if end.identity[0] == key)
         return next(ends, Nobody(operand.owner))
 
     def _aggregate(self, plan: Plan, aggregate: Aggregate, rows: Sequence[Version]) -> Any:
@@ -297,6 +335,11 @@ class ReferenceStore:
             case "sum":
                 return sum(values) if aggregate.operand.counted_as == "int" else _sum_floats(values)
         return _sum_floats([value / len(values) for value in values])
+
+
+def _newest(rows: Iterable[Version]) -> list[Version]:
+    """Of each identity the row of the last commit."""
+    return list({row.identity: row for row in sorted(rows, key=lambda row: row.commit_id)}.values())
 
 
 def numbers_of(operand: FieldExpr[Any], rows: Sequence[Version], *, lengths: bool = False) -> list[Any]:
@@ -435,6 +478,13 @@ def _prepare_upgrade(row: Version, schema: TypeSchema) -> Row:
         if schema.instance_key is not None:
             values[schema.instance_key] = row.identity[2]
     return values
+
+
+def _under_new_names(values: Row, stored: TypeSchema, code: TypeSchema) -> Row:
+    """Values under the names that a class has for what the store has under another."""
+    there = {*stored.names, stored.instance_key}
+    names = {old: new for new, old in code.earlier.fields.items() if old in there and new not in there}
+    return {names.get(name, name): value for name, value in values.items() if names.get(name) not in values}
 
 
 def _rebuild(declaration: Declaration, values: Row) -> Declared:

@@ -257,6 +257,11 @@ def _draw_relation(draw: st.DrawFn, name: str, entities: Sequence[RandomType]) -
     cls = declare_relation(
         name, left.cls, right.cls, {name: kind.annotation for name, kind in kinds.items()}, instance_key=instance_key
     )
+    return relation_rows(cls, left, right, kinds)
+
+
+def relation_rows(cls: type[Any], left: RandomType, right: RandomType, kinds: Mapping[str, Kind]) -> RandomType:
+    """A relation class and how to fill it, with ends that may not be there."""
     ends = {"left_key": _end_keys(left), "right_key": _end_keys(right)}
     values = st.fixed_dictionaries({**ends, **{name: kind.values for name, kind in kinds.items()}})
     key = Kind("str", str, st.sampled_from(("a", "b", "1", "10", "nobody")))
@@ -269,11 +274,19 @@ def _end_keys(entity: RandomType) -> st.SearchStrategy[Any]:
 
 
 def declare_entity(
-    name: str, key: str, annotations: Mapping[str, Any], *, indexed: set[str] | None = None
+    name: str,
+    key: str,
+    annotations: Mapping[str, Any],
+    *,
+    indexed: set[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    renamed_from: str | None = None,
+    key_renamed_from: str | None = None,
 ) -> type[Entity]:
     """An entity class made at run time."""
-    options: dict[str, Any] = {field: Field(index=True) for field in indexed or ()}
-    return _declare(Entity, "RandomEntity", name, annotations, {**options, key: Field(primary_key=True)})
+    given = {field: Field(index=True) for field in indexed or ()} | dict(options or {})
+    given[key] = Field(primary_key=True, renamed_from=key_renamed_from)
+    return _declare(Entity, "RandomEntity", name, annotations, given, renamed_from)
 
 
 def declare_relation(
@@ -283,19 +296,32 @@ def declare_relation(
     annotations: Mapping[str, Any],
     *,
     instance_key: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    renamed_from: str | None = None,
+    key_renamed_from: str | None = None,
 ) -> type[Relation[Any, Any]]:
     """A relation class made at run time."""
-    options: dict[str, Any] = {} if instance_key is None else {instance_key: Field(instance_key=True)}
-    return _declare(Relation[left, right], "RandomRelation", name, annotations, options)  # type: ignore[valid-type]
+    given = dict(options or {})
+    if instance_key is not None:
+        given[instance_key] = Field(instance_key=True, renamed_from=key_renamed_from)
+    return _declare(Relation[left, right], "RandomRelation", name, annotations, given, renamed_from)  # type: ignore[valid-type]
 
 
-def _declare(base: Any, title: str, name: str, annotations: Mapping[str, Any], options: Mapping[str, Any]) -> type[Any]:
+def _declare(
+    base: Any,
+    title: str,
+    name: str,
+    annotations: Mapping[str, Any],
+    options: Mapping[str, Any],
+    renamed_from: str | None,
+) -> type[Any]:
     body = {
         "__module__": __name__,
         "__annotations__": {field: Field[annotation] for field, annotation in annotations.items()},  # type: ignore[valid-type]
         **options,
     }
-    return types.new_class(title, (base,), {"name": name}, lambda namespace: namespace.update(body))
+    said = {"name": name} | ({} if renamed_from is None else {"renamed_from": renamed_from})
+    return types.new_class(title, (base,), said, lambda namespace: namespace.update(body))
 
 
 def commits(model: RandomModel) -> st.SearchStrategy[list[Declared]]:

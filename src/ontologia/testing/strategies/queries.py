@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ontologia.model import FieldExpr, Predicate
 from ontologia.query import aggregates as of
 from ontologia.query.builder import QueryRoot
+from ontologia.query.plan import Window
 from ontologia.testing.reference.store import ReferenceStore, numbers_of
 from ontologia.testing.strategies.models import INSTANTS, STEPS, Kind, RandomModel, RandomType
 
@@ -35,7 +36,7 @@ class RandomQuery:
         sizes = [
             abs(value)
             for operand in self.numbers
-            for value in numbers_of(operand, reference.rows.get(operand.owner, []))
+            for value in numbers_of(operand, reference.window(operand.owner, Window("history"), across=True))
         ]
         return float(sum(size for size in sizes if isfinite(size)))
 

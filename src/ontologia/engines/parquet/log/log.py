@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
@@ -55,6 +56,7 @@ class Log:
         self._store_id: str | None = None
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
+        self._remembered: tuple[str | None, dict[Any, Any]] = (None, {})
         self.indices: dict[TypeRef, IndexVersion] = {}
         """Indices as they were last read or written."""
         self._lock = threading.Lock()
@@ -94,6 +96,7 @@ class Log:
         with self._lock:
             self._manifests.clear()
             self._catalogs = {}
+            self._remembered = (None, {})
             self.indices = {}
 
     def manifest(self, path: str) -> Manifest:
@@ -215,7 +218,11 @@ class Log:
             ref: TypeLayout(ref, version.schema, version.schema_version_id, version.activation_commit_id or 0)
             for ref, version in schemas.current.items()
         }
-        return Catalog(head.commit_id, layouts, schemas.dropped, head)
+        path, remembered = self._remembered
+        if path is None or path != head.schema_manifest_path:
+            remembered = {}
+            self._remembered = (head.schema_manifest_path, remembered)
+        return Catalog(head.commit_id, layouts, schemas.dropped, head, remembered)
 
     def known_types(self, missing: KnownTypes | None = None) -> KnownTypes:
         """The types whose indices are kept. Raises when the object is malformed, or missing without a stand-in (§5)."""

@@ -65,10 +65,6 @@ class FileRows(StoredRows):
             return None
         return in_force(self.scan.apart)
 
-    def fill_in(self, sql: str) -> str:
-        """A statement over these rows with what it leaves open filled in."""
-        return sql
-
     def _apart(self, names: Sequence[str]) -> list[exp.Select]:
         """The rows that need no care, as they were at the end of the window."""
         parts = []

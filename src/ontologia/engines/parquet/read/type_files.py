@@ -80,15 +80,16 @@ class FilesOfTypes:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._known: dict[TypeRef, TypeFiles] = {}
+        self._known: dict[tuple[TypeRef, int], TypeFiles] = {}
 
     def at(self, ref: TypeRef, catalog: Catalog) -> TypeFiles:
         """The files of a type at the head of a catalog, which must have it."""
         index, layout, head = self._log.index(ref).index, catalog.layouts[ref], catalog.version
-        known = self._known.get(ref)
+        key = (ref, layout.schema_version_id)
+        known = self._known.get(key)
         if known is not None and known.index is index and known.head == head and known.layout == layout:
             return known
         covered = cover(self._log, head, ref, index)
         found = TypeFiles(layout, index, head, covered, current_entries(covered, layout))
-        self._known[ref] = found
+        self._known[key] = found
         return found

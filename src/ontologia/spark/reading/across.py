@@ -1,0 +1,83 @@
+"""Reading across schema versions on executors: classes and upgraders go there by name, and are imported there."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import Catalog
+from ontologia.engines.versions import read_in, versions_of
+from ontologia.errors import ValidationError
+from ontologia.model import Declaration, TypeSchema
+from ontologia.model.upgraders import load_upgraders
+from ontologia.query.plan import Across, Window
+
+ACROSS, MODELS, UPGRADERS = "acrossVersions", "models", "upgraders"
+
+
+def across_options(
+    engine: Engine, catalog: Catalog, schema: TypeSchema, window: Window, across: Across | None
+) -> dict[str, str]:
+    """What makes the data source read across versions; nothing where the version in force has all rows of a window."""
+    if across is None or schema.ref not in catalog.layouts:
+        return {}
+    versions = versions_of(engine, schema, catalog)
+    if all(version.until is None for version in read_in(versions, window)):
+        return {}
+    names = {version.layout.ref.name for version in versions}
+    functions = {key: function for key, function in across.upgraders.items() if key[0] in names}
+    found = {ACROSS: "true"}
+    declaration = across.declarations.get(schema.ref)
+    if declaration is not None and (functions or _is_importable(declaration.cls)):
+        found[MODELS] = _name_of(declaration.cls)
+    if functions:
+        found[UPGRADERS] = json.dumps([[*key, _name_of(function)] for key, function in functions.items()])
+    return found
+
+
+def across_from(options: Mapping[str, str]) -> Across:
+    """The classes and upgraders that the options of a read name.
+
+    `models` is one class, such as "app.models:Customer"; `upgraders` are modules, such as "app.migrations", separated
+    by commas, or the functions themselves, as `across_options` writes them.
+    """
+    across = Across()
+    named = options.get(MODELS)
+    if named is not None:
+        declaration = getattr(_imported(MODELS, named), "__declaration__", None)
+        if not isinstance(declaration, Declaration):
+            raise ValidationError(f'models={named!r} names no entity or relation class: write it "app.models:Customer"')
+        across = across.knowing(declaration)
+    text = options.get(UPGRADERS, "")
+    if text.startswith("["):
+        named_steps = json.loads(text)
+        return Across(across.declarations, {(name, at): _imported(UPGRADERS, place) for name, at, place in named_steps})
+    modules = [name.strip() for name in text.split(",") if name.strip()]
+    steps = {key: function for module in modules for key, function in load_upgraders(module).items()}
+    return Across(across.declarations, steps)
+
+
+def _is_importable(item: Any) -> bool:
+    return item.__module__ != "__main__" and "<" not in item.__qualname__
+
+
+def _name_of(item: Any) -> str:
+    if not _is_importable(item):
+        raise ValidationError(
+            f"executors cannot import {item.__qualname__} from {item.__module__}: put it into a module of its own"
+        )
+    return f"{item.__module__}:{item.__qualname__}"
+
+
+def _imported(option: str, named: str) -> Any:
+    module, _, place = named.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in filter(None, place.split(".")):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as problem:
+        raise ValidationError(f"{option}={named!r} cannot be imported here: {problem}") from None
+    return found
