@@ -530,7 +530,7 @@ class EndQuery(PathQuery):
 
 
 def _versions_shown(schema: TypeSchema, plan: Plan, table: pa.Table) -> pa.Table:
-    """The commit comes first; it is left out or named by place, since a field may have its name, as is what comes last."""
+    """The commit comes first; it is left out or named by place, since a field may have its name. So is the last one."""
     if plan.window.deduplicated:
         return table.select(range(1, table.num_columns))
     names = [commit_column(schema), *table.column_names[1:]]

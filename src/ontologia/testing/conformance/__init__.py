@@ -50,4 +50,4 @@ class EngineConformance(
     PropertyConformance,
 ):
     """Everything an engine promises. Subclass it in a test module that has an `engine` fixture; with
-    `AcrossConformance` for one that keeps rows of earlier schema versions. What an engine says it cannot do is skipped."""
+    `AcrossConformance` for one that keeps rows of earlier schema versions. What an engine cannot do is skipped."""

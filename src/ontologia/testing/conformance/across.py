@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
+from ontologia.engines.object_rows import identity_of
 from ontologia.errors import HistoryCutWarning, MissingUpgraderError
 from ontologia.model import Entity, Field, Relation, left
 from ontologia.query import aggregates as of
@@ -67,7 +68,18 @@ def write_migrated_history(
         for objects in data.draw(st.lists(commits(model), max_size=2), label="commits"):
             session.ensure(objects)
             assert session.commit() == reference.commit(objects)
+        if session.engine.capabilities.removals and data.draw(st.booleans(), label="a removal"):
+            remove_one(data.draw(st.sampled_from(model.types)).cls, session, reference)
     return model, session, reference, steps
+
+
+def remove_one(cls: type[Any], session: Session, reference: ReferenceStore) -> None:
+    """Remove the first row of a type, if there is one."""
+    root = session.query()
+    found: Any = (root.entities(cls) if issubclass(cls, Entity) else root.relations(cls)).first()
+    if found is not None:
+        session.remove(found)
+        assert session.commit() == reference.commit((), [(cls.__declaration__.ref, identity_of(found))])
 
 
 class Carrier(Entity):
@@ -179,6 +191,33 @@ class AcrossConformance:
         ]
         assert [row.id for row in query.history_since(3).collect()] == ["b", "a", "b"]
 
+    def test_what_was_removed_before_a_migration_is_gone_after_it_and_there_before(self, store: StoreUnderTest) -> None:
+        session = store.session(Carrier, Partner)
+        if not session.engine.capabilities.removals:
+            pytest.skip("this engine keeps every row")
+        session.ensure(
+            [Carrier(id="a", tzone="utc", fleet=1, code="A"), Carrier(id="b", tzone="cet", fleet=2, code="B")]
+        )
+        session.commit()
+        session.remove(Carrier, "b")
+        session.commit()
+        store.session(Moved).migrate(dry_run=False, force=True, allow_discard=True)
+        later = store.session(Airline)
+        later.migrate(dry_run=False, force=True, upgraders=STEPS)
+        query = later.query().entities(Airline).across_versions(STEPS)
+        assert [[row.id for row in query.as_of(commit).collect()] for commit in (1, 2, 3, 4)] == [
+            ["a", "b"],
+            *[["a"]] * 3,
+        ]
+        history = query.with_history().to_arrow().to_pylist()
+        assert [(row["commit_id"], row["id"], row["fleet"], row["removed"]) for row in history] == [
+            (1, "a", "1 planes", False),
+            (1, "b", "2 planes", False),
+            (2, "b", "2 planes", True),
+            (3, "a", "1 planes", False),
+            (4, "a", "1 planes", False),
+        ]
+
     def test_filters_numbers_and_pages_see_the_fields_of_today(self, store: StoreUnderTest) -> None:
         query = renamed(store).query().entities(Airline).across_versions(STEPS)
         assert query.as_of(2).where(Airline.fleet == "3 planes").count() == 1
@@ -215,12 +254,17 @@ class AcrossConformance:
     def test_rows_as_stored_come_in_a_table_for_each_version(self, store: StoreUnderTest) -> None:
         query = renamed(store).query().entities(Airline).with_history()
         found = [(part.schema.ref.name, part.schema_version_id, part.table) for part in query.as_stored()]
-        assert [(name, version, table.column_names[2:], table.num_rows) for name, version, table in found] == [
+        assert [(name, version, table.column_names[2:-1], table.num_rows) for name, version, table in found] == [
             ("Carrier", 1, ["tzone", "fleet", "code"], 3),
             ("Carrier", 2, ["zone", "fleet", "tier"], 3),
             ("Airline", 1, ["zone", "fleet", "tier"], 2),
         ]
-        assert found[0][2].to_pylist()[0] == {"commit_id": 1, "id": "a", "tzone": "utc", "fleet": 1, "code": "A"}
+        assert found[0][2].drop_columns(["commit_id", "removed"]).to_pylist()[0] == {
+            "id": "a",
+            "tzone": "utc",
+            "fleet": 1,
+            "code": "A",
+        }
         one = query.where(Airline.id == "a").as_stored()
         assert [part.table.num_rows for part in one] == [2, 1, 1]
 
