@@ -13,6 +13,7 @@ from ontologia import (
     Entity,
     Field,
     Ontology,
+    RemovalsUnsupportedError,
     Session,
     StorageBackendError,
     UnfinishedCopyError,
@@ -53,7 +54,7 @@ class Parcel(Entity, renamed_from="Order"):
     note: Field[str | int | None] = Field(default=None)
 
 
-def shop(name: str, folder: Path) -> str:
+def shop(name: str, folder: Path, *, removals: bool = False) -> str:
     """The shop's history, then migrations, a type under another name, drops with and without history, a compaction."""
     folder.mkdir()
     store = StoreUnderTest(CASES[name], CASES[name].create(folder))
@@ -72,6 +73,15 @@ def shop(name: str, folder: Path) -> str:
     with Session(store.target, entity_types=[Product]) as session:
         session.ensure(Product(sku=3, price=-0.0))
         session.commit()
+        if name.endswith("v2") and removals:
+            session.remove(Product, 3, 10)
+            session.ensure(Product(sku=11, price=1.0))
+            session.commit()
+            if name.startswith("s3"):
+                session.repository.compact(apply=True)
+            session.remove(Product, 11)
+            session.ensure(Product(sku=3, price=2.0))
+            session.commit()
     return store.target
 
 
@@ -136,6 +146,27 @@ def test_a_store_becomes_v2_in_place(source, tmp_path):
         assert not list(Path(origin.removeprefix("file://")).glob("**/Customer.parquet"))
     with pytest.raises(ValidationError, match="in place a v1 store becomes a v2 store"):
         copy_history(origin, in_place=True)
+
+
+@pytest.mark.parametrize("source", ["sqlite/v2", "s3/v2"])
+def test_removals_are_copied_and_v1_refuses_them_before_anything_is_written(source, tmp_path):
+    origin = shop(source, tmp_path / "source", removals=True)
+    wanted = everything(origin)
+    assert [[item["operation"] for item in changes] for changes in wanted["changes"][-2:]] == [
+        ["remove", "insert", "remove"],
+        ["remove", "insert"],
+    ]
+    for name in ("sqlite/v2", "s3/v2"):
+        folder = tmp_path / name.replace("/", "-")
+        folder.mkdir()
+        report = copy_history(origin, place(name, folder))
+        assert everything(report.target) == wanted
+        with Ontology(report.target, entity_types=[Product]) as onto:
+            assert sorted(found.sku for found in onto.query().entities(Product).collect()) == [1, 2, 3]
+            assert onto.storage_info()["features"] == ["removals"]
+    with pytest.raises(RemovalsUnsupportedError, match="copy it to v2"):
+        copy_history(origin, tmp_path / "v1.db", engine_version="v1")
+    assert not (tmp_path / "v1.db").exists()
 
 
 @pytest.mark.s3

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.errors import StorageBackendError
 from ontologia.files.json_objects import now
-from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +85,17 @@ class PastCommit:
     recorded: Sequence[SchemaVersion]
     rows: Iterator[tuple[SchemaVersion, pa.Table]]
     dropped: Mapping[TypeRef, bool]
+
+
+def without_removals(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows of a commit as those that were written and those that were removed with it."""
+    import pyarrow.compute as pc
+
+    if SUPERSEDED_BY not in rows.column_names:
+        return rows, rows.slice(0, 0)
+    is_removal = pc.is_valid(rows.column(SUPERSEDED_BY))
+    plain = rows.drop_columns([SUPERSEDED_BY])
+    return plain.filter(pc.invert(is_removal)), plain.filter(is_removal)
 
 
 def past_commits(history: History, past: Past, after: int, up_to: int) -> Iterator[PastCommit]:

@@ -16,7 +16,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.duck import AS_STORED, BATCH_ROWS
 from ontologia.files.quoting import quote_name
 from ontologia.files.writing import LOOKUP_GROUP_ROWS
-from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, TypeRef
+from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, TypeRef
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -66,12 +66,14 @@ class ParquetHistory(History):
                 yield from self._rows_in_file(file, version)
             return
         with self._engine.reader.places(entry.files) as places, self._engine.duck.cursor() as cursor:
-            wanted = _schema(version)
-            names = ", ".join(map(quote_name, wanted.names))
+            wanted = _schema(version).append(pa.field(SUPERSEDED_BY, pa.int64()))
+            names = ", ".join(map(quote_name, wanted.names[:-1]))
+            removed = f"CASE WHEN {SUPERSEDED_BY} = {COMMIT_ID} THEN {COMMIT_ID} END"  # others were superseded later
             order = ", ".join(map(quote_name, (COMMIT_ID, *version.ref.identity)))
             sql = (
-                f"SELECT {names} FROM read_parquet($files, {AS_STORED}) WHERE {SCHEMA_VERSION_ID} = $version "
-                f"AND {COMMIT_ID} > $after AND {COMMIT_ID} <= $up_to ORDER BY {order}"
+                f"SELECT {names}, {removed} AS {SUPERSEDED_BY} FROM read_parquet($files, {AS_STORED}) "
+                f"WHERE {SCHEMA_VERSION_ID} = $version AND {COMMIT_ID} > $after AND {COMMIT_ID} <= $up_to "
+                f"ORDER BY {order}"
             )
             values: dict[str, Any] = {
                 "files": [places[file.path] for file in entry.files],
@@ -88,6 +90,8 @@ class ParquetHistory(History):
             self._engine.reader.opened(file) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
+            if SUPERSEDED_BY in parquet.schema_arrow.names:
+                wanted = wanted.append(pa.field(SUPERSEDED_BY, pa.int64()))
             for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=wanted.names, use_threads=False):
                 yield pa.Table.from_batches([batch]).select(wanted.names).cast(wanted)
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from ontologia.engines.base import WRITE_LOCK
 from ontologia.engines.catalog import SchemaVersion, TypeLayout
-from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit
+from ontologia.engines.features import Stamp
+from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit, without_removals
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.engine import tables
 from ontologia.engines.sqlite.history import SqliteHistory
@@ -115,7 +116,10 @@ class SqliteCopy(CopyTarget):
         return self._layouts[key]
 
     def _append(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:
-        self.engine.insert(connection, layout, commit_id, rows)
+        kept, removed = without_removals(rows)
+        if removed.num_rows:
+            self.engine.insert_removals(connection, layout, commit_id, removed)
+        self.engine.insert(connection, layout, commit_id, kept)
 
     def history(self) -> SqliteHistory:
         return self.engine.history()
@@ -125,7 +129,9 @@ class SqliteCopy(CopyTarget):
             if self.note.in_place:
                 for name in ("entity_history", "relation_history"):
                     connection.execute(f"DROP TABLE {name}")
-            control.note(connection, "engine_version", self.engine.engine_version)
+            stamped = control.stamp(connection)
+            features = frozenset() if stamped is None else stamped.features
+            control.note(connection, "engine_version", str(Stamp(self.engine.engine_version, features)))
             control.note(connection, COPY, None)
             control.note(connection, COPIED, None)
         if self.note.in_place:

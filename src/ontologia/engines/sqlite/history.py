@@ -13,7 +13,7 @@ from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import decoded
 from ontologia.engines.sqlite.control import quoted
 from ontologia.errors import StorageBackendError
-from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
 from ontologia.query.compiler import Output
 
 if TYPE_CHECKING:
@@ -135,7 +135,10 @@ class TableHistory(SqliteHistory):
         table = self._engine.table_of(connection, version.ref, version.schema_version_id)
         if not table:  # dropped with its history
             return None
-        return quoted(table), "", [column.physical for column in version.schema.columns], ()
+        columns = [column.physical for column in version.schema.columns]
+        if SUPERSEDED_BY in {row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})")}:
+            columns.append(SUPERSEDED_BY)  # there are removals
+        return quoted(table), "", columns, ()
 
     def _table(self, version: SchemaVersion, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> pa.Table:
         import pyarrow as pa
@@ -143,10 +146,12 @@ class TableHistory(SqliteHistory):
         from ontologia.files.arrays import array_of
 
         found = _keys_and_commit(version, values)
-        start = len(found)
-        for column, read in zip(version.schema.columns, values[start:], strict=True):
-            output = Output(column.physical, column.scalar)
-            found[column.physical] = array_of(decoded(output, read), column.arrow_type)
+        by_name = dict(zip(columns, values[len(found) :], strict=True))
+        for column in version.schema.columns:
+            read = decoded(Output(column.physical, column.scalar), by_name[column.physical])
+            found[column.physical] = array_of(read, column.arrow_type)
+        if SUPERSEDED_BY in by_name:
+            found[SUPERSEDED_BY] = array_of(by_name[SUPERSEDED_BY], pa.int64())
         return pa.table(found)
 
     def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool:

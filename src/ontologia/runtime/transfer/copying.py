@@ -18,7 +18,7 @@ from ontologia.engines.copies import AFTERWARDS, check_free, full_name, open_cop
 from ontologia.engines.dispatch import KNOWN_VERSIONS, LATEST_VERSION
 from ontologia.engines.features import REMOVALS
 from ontologia.engines.history import AsDeclared, CopyNote, CopyTarget, History, Past, PastCommit, past_commits
-from ontologia.errors import CopyMismatchError, EngineVersionError, ValidationError
+from ontologia.errors import CopyMismatchError, EngineVersionError, RemovalsUnsupportedError, ValidationError
 from ontologia.model import Declared, encode_json
 from ontologia.runtime.transfer.digests import differences, digests
 
@@ -76,11 +76,11 @@ def copy_history(
         raise EngineVersionError(f"engine version {engine_version!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
     with open_source(origin, config, in_place=in_place) as engine:
         history = engine.history({cls.__declaration__.ref: _as_declared(cls) for cls in types})
-        if REMOVALS in engine.features():
-            raise ValidationError(f"{origin} has removals, which a copy does not carry over yet: export and import it")
         past = history.past()
         begun = unfinished_copy(place, config)
         note = _noted(history, past, origin, engine.engine_version, engine_version, begun, in_place=in_place)
+        if note.engine_version == "v1" and REMOVALS in engine.features():
+            raise RemovalsUnsupportedError(f"{origin} has removals, and engine v1 keeps every row: copy it to v2")
         if begun is None and not in_place:
             check_free(place, config)
         past = past.at(note.head)

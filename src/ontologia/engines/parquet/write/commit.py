@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.base import Transaction, removals_refused
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.features import REMOVALS
+from ontologia.engines.history import without_removals
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
@@ -30,7 +31,7 @@ from ontologia.errors import (
 from ontologia.files.data_files import DataFile
 from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.objects import Committed, Lease, conditional_put
 from ontologia.query.plan import Plan
 
@@ -124,6 +125,14 @@ class ParquetTransaction(Transaction):
             names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
             self._file(layout, removals=True).add(rows.select(names), removed=True)
 
+    def append_versions(self, layout: TypeLayout, rows: pa.Table) -> None:
+        """Add rows of a copy. Where removals may be among them, the file takes those from the beginning."""
+        kept, removed = without_removals(rows)
+        file = self._file(layout, removals=SUPERSEDED_BY in rows.column_names)
+        for part, is_removal in ((removed, True), (kept, False)):
+            if part.num_rows:
+                file.add(part, removed=is_removal)
+
     def _file(self, layout: TypeLayout, *, removals: bool) -> RowFile:
         """Where rows of a type go; whether it takes removals is decided by what comes first."""
         if layout.ref not in self._rows:
@@ -171,7 +180,8 @@ class ParquetTransaction(Transaction):
             paths.manifest(folder): body,
             **self._schema_objects(),
         }
-        if any(file.own_removals or any(part.removals for part in file.parts) for file in files):
+        removes = any(file.own_removals or any(part.removals for part in file.parts) for file in files)
+        if removes and not self._engine.is_copy:  # which is stamped when it is finished
             use_feature(self._engine.objects, REMOVALS)  # a reader that does not know them stays out from here on
         self._engine.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
         self._guard(folder, writes)  # step 6

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ontologia.engines.catalog import TypeLayout
+from ontologia.engines.features import REMOVALS, Stamp
 from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit
 from ontologia.engines.parquet import paths, setup
 from ontologia.engines.parquet.engine import ParquetEngine
@@ -80,7 +81,7 @@ class ParquetCopy(CopyTarget):
         for version, rows in past.rows:
             activation = version.activation_commit_id or 0
             layout = TypeLayout(version.ref, version.schema, version.schema_version_id, activation)
-            transaction.append(layout, rows)
+            transaction.append_versions(layout, rows)
         for ref, purge in past.dropped.items():
             transaction.drop(ref, purge=purge)
         transaction.publish_as(past.commit)
@@ -93,18 +94,24 @@ class ParquetCopy(CopyTarget):
         objects, found = self.engine.objects, self.engine.log.head()
         head = replace(found.head, other={name: value for name, value in found.head.other.items() if name != NOTE})
         schemas = self.engine.log.schemas(head)
+        stamp = str(Stamp(self.engine.engine_version, self._features(head)))
         if self.note.in_place:
-            self._stamp(f"{COPYING}{self.engine.engine_version}")
+            self._stamp(f"{COPYING}{stamp}")
         self._write_registry(schemas)
         for ref in sorted({version.ref for version in schemas.versions} - schemas.purged):
             self._write_index(ref, head, schemas)
         self._lease.guard()
         if not self.note.in_place:
-            self._stamp(self.engine.engine_version)
+            self._stamp(stamp)
         self._put_head(head)
         if self.note.in_place:
-            self._stamp(self.engine.engine_version)
+            self._stamp(stamp)
         objects.delete(paths.COPY)
+
+    def _features(self, head: Head) -> frozenset[str]:
+        """What the store uses beyond its engine version."""
+        files = (file for _, manifest in self.engine.log.chain(head) for file in manifest.files)
+        return frozenset({REMOVALS}) if any(file.own_removals for file in files) else frozenset()
 
     def _stamp(self, version: str) -> None:
         objects = self.engine.objects
