@@ -168,3 +168,19 @@ def test_the_index_that_every_commit_writes_stays_short(kept_in_shape: Shop, sto
     few, _ = stores
     bytes_each = len(few.objects.get(key).data) / FEW
     assert len(kept_in_shape.objects.get(key).data) < 2 * MERGED_AFTER * bytes_each
+
+
+def test_a_row_that_is_written_again_and_again_is_found_in_the_newest_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/hot"), "v2", tmp_path / "warm", filled=False)
+    with shop.using(auto_compact="never") as repository:
+        for number in range(60):
+            commit(repository, [Customer(id="hot", name=f"n{number}")])
+    cold = Shop(shop.objects, shop.version, tmp_path / "cold")
+    repository = cold.repository(auto_compact="never")
+    found = asked(shop, repository, lambda: commit(repository, [Customer(id="hot", name="once more")]), monkeypatch)
+    for used in (cold, shop):
+        used.close()
+
+    assert found.opened <= 8

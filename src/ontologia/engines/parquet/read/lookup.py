@@ -25,6 +25,7 @@ from ontologia.files.reading import FileReader
 from ontologia.model import SUPERSEDED_BY, TypeSchema
 
 SMALL_FILE_BYTES = 1 << 20
+FIRST_FILES = 8
 HELD_BYTES = 64 << 20
 """What the rows of small files may take of memory, decoded."""
 FOOTER_BYTES = 8 << 20
@@ -120,14 +121,15 @@ def _is_small(file: DataFile) -> bool:
 
 
 def _batches(files: Iterable[DataFile], room: int) -> Iterator[list[DataFile]]:
-    """Large files one by one, small ones together, up to so many bytes."""
+    """Large files one by one, small ones together, up to so many bytes: few at first, since a row that is written
+    again and again is in the newest ones, then more and more."""
     batch: list[DataFile] = []
-    taken = 0
+    taken, most = 0, FIRST_FILES
     for file in files:
         taken += file.size or 0
-        if batch and (taken > room or not _is_small(file) or not _is_small(batch[-1])):
+        if batch and (taken > room or len(batch) == most or not _is_small(file) or not _is_small(batch[-1])):
             yield batch
-            batch, taken = [], file.size or 0
+            batch, taken, most = [], file.size or 0, most * 4
         batch.append(file)
     if batch:
         yield batch
