@@ -11,13 +11,13 @@ from ontologia.engines import row_files as committing
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import snapshots
-from ontologia.engines.parquet.read import lookup
+from ontologia.engines.parquet.read import layers, lookup
 from ontologia.engines.repository import Repository
 from ontologia.errors import StorageBackendError
 from ontologia.files import reading as remote
 from ontologia.files.footers import Kept
 from ontologia.model import Declared, TypeSchema
-from ontologia.query.plan import Plan
+from ontologia.query.plan import LATEST, Plan, Window
 from support.parquet_shop import Customer, Rated, Shop, commit
 
 CUSTOMER, RATED = Customer.__declaration__.schema, Rated.__declaration__.schema
@@ -150,3 +150,27 @@ def test_a_commit_over_a_damaged_or_missing_file_names_the_object(memory: Shop, 
     fresh = Shop(memory.objects, memory.version, memory.cache / "fresh")
     with fresh.using() as repository, pytest.raises(StorageBackendError, match=entry.path):
         commit(repository, [Customer(id="c1", name="Anew")])
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_task_holds_what_it_finds_though_large_loads_supersede_each_other(
+    memory: Shop, monkeypatch: pytest.MonkeyPatch, dense: bool
+) -> None:
+    """No window over all rows, for which DuckDB would need memory for all of them."""
+    monkeypatch.setattr(layers, "LARGE_ROWS", 10)
+    with memory.using() as repository:
+        for number in range(6):
+            commit(repository, [Customer(id=f"k{n:02}", name=f"{number}") for n in range(number, 40)])
+        engine = repository.engine
+        wanted = pa.table({"entity_key": [f"k{n:02}" for n in (0, 3, 9, 39, 77)], "name": ["x"] * 5})
+        expected = {("k00", "0"), ("k03", "3"), ("k09", "5"), ("k39", "5")}
+
+        monkeypatch.setattr(engine.duck, "table", _must_not_be_asked)
+        for window in (LATEST, Window("as_of", engine.catalog().head)):
+            found = engine.rows_of(CUSTOMER, wanted, window, dense=dense)
+            assert {(row["entity_key"], row["name"]) for row in found.to_pylist()} == expected
+            assert found.column_names == ["commit_id", "entity_key", "name"]
+
+
+def _must_not_be_asked(*_: object, **__: object) -> None:
+    raise AssertionError("DuckDB was asked")

@@ -254,15 +254,20 @@ class ParquetEngine(DuckEngine):
     ) -> pa.Table:
         import pyarrow as pa
 
+        catalog = catalog or self.catalog()
+        if schema.ref not in catalog.layouts:
+            return super().rows_of(schema, wanted, window, catalog, dense=dense)
+        files = self.files.at(schema.ref, catalog).in_window(window)
+        names = [COMMIT_ID, *wanted.column_names]
         if dense:
-            catalog = catalog or self.catalog()
             keys = wanted.column(schema.ref.identity[0])
             within = KeyRange(keys[0].as_py(), f"{keys[-1].as_py()}\0")
-            names = [COMMIT_ID, *wanted.column_names]
-            files = self.scan(schema.ref, window, catalog)
-            found = list(rows_in_force(self.reader, files, names, within, schema.ref.identity[0]) or ())
+            found = list(rows_in_force(self.reader, files.scan, names, within, schema.ref.identity[0]) or ())
             if found:
                 return pa.concat_tables(found)
+        if files.compares_large:  # what it holds is what it finds, however many rows supersede each other
+            keys = wanted.select(list(schema.ref.identity))
+            return Lookup(self.reader).rows(schema, files.scan, keys).select(names)
         return super().rows_of(schema, wanted, window, catalog, dense=dense)
 
     def count_stored(self, ref: TypeRef, catalog: Catalog) -> int | None:

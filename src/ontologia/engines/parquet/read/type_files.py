@@ -31,6 +31,11 @@ class WindowFiles:
     layers: Layers | None
     tail: TailKey | None
 
+    @property
+    def compares_large(self) -> bool:
+        """Whether large files have to be compared by key to tell which of their rows are in force."""
+        return bool(self.scan.tail) and (self.layers is None or any(self.layers.later))
+
 
 @dataclass(frozen=True)
 class TypeFiles:
