@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ontologia.files.arrays import scalar_of
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
 
 
@@ -37,7 +38,8 @@ def shaped(schema: TypeSchema, rows: pa.Table, *, removals: bool = False) -> pa.
 
 def are_removals(rows: pa.Table) -> pa.ChunkedArray:
     """Which rows, of those that have `superseded_by`, say that something was removed."""
-    return pc.fill_null(pc.equal(rows.column(SUPERSEDED_BY), rows.column(COMMIT_ID)), False)
+    same = pc.equal(rows.column(SUPERSEDED_BY), rows.column(COMMIT_ID))
+    return pc.fill_null(same, scalar_of(False, pa.bool_()))
 
 
 def without_removals(rows: pa.Table) -> pa.Table:
