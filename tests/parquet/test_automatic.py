@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,30 @@ def test_sessions_merge_beside_their_commits_where_the_settings_say_so(shop: Sho
 
     assert len(entries(shop)) < 12
     assert shop.session(Customer).query().entities(Customer).collect()[0].name == "m8"
+
+
+def test_a_commit_that_comes_while_files_are_merged_waits_for_it_and_does_not_give_up(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, began, may_end = compaction.merge, threading.Event(), threading.Event()
+
+    def merge_slowly(*how: Any) -> Any:
+        began.set()
+        may_end.wait(10)
+        return merge(*how)
+
+    monkeypatch.setattr(compaction, "merge", merge_slowly)
+    repository = shop.repository(**SETTINGS, s3_lock_timeout_ms=1)
+    session = shop.session(Customer, repository=repository)
+    for number in range(4):
+        session.ensure(Customer(id="c1", name=f"n{number}"))
+        session.commit()
+    assert began.wait(10)
+    session.ensure(Customer(id="c1", name="last"))
+    threading.Timer(0.05, may_end.set).start()
+
+    assert session.commit() == 5
+    assert entries(shop) == [(1, 4, True), (5, 5, False)]
 
 
 def test_a_load_is_done_though_its_files_could_not_be_merged(

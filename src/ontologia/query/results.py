@@ -165,6 +165,7 @@ def made(commits, {", ".join(f"{value}s" for value in values)}):
     return found
 """
     known: dict[str, Any] = {
+        "__name__": __name__,
         "cls": cls,
         "new": object.__new__,
         "set_dict": Declared.__dict__["__dict__"].__set__,

@@ -306,6 +306,7 @@ class ParquetEngine(DuckEngine):
     def locked(self) -> Iterator[Lease]:
         """Hold the write lease: one thread of this process, and one process of all."""
         prove_conditions(self.objects, self.reader.cache.directory)
+        self._wait_for_tidying()  # which ends soon, and is no other writer to give up on
         timeout_s = self.config.s3_lock_timeout_ms / 1000
         if not self.turn.take(timeout_s):
             raise LockContentionError(
@@ -501,9 +502,12 @@ class ParquetEngine(DuckEngine):
             self._tidying = threading.Thread(target=automatic.tidy, args=(self,), name="tidying")
             self._tidying.start()
 
-    def close(self) -> None:
-        if self._tidying is not None:
+    def _wait_for_tidying(self) -> None:
+        if self._tidying is not None and self._tidying is not threading.current_thread():
             self._tidying.join()
+
+    def close(self) -> None:
+        self._wait_for_tidying()
         super().close()
 
     def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> VacuumReport:
