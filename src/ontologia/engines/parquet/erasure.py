@@ -20,6 +20,7 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -310,9 +311,14 @@ def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
     named = _named(engine, head)
     gone = [info.key for info in engine.objects.list() if info.key not in named and _is_ours(info.key)]
     engine.objects.delete_many([key for key in gone if _has_identity(engine.objects.get(key).data, key, wanted)])
-    for path in engine.reader.cache.files():
+    for path in _copies(engine):
         if _has_identity(path.read_bytes(), path.name, wanted):
             path.unlink(missing_ok=True)
+
+
+def _copies(engine: ParquetEngine) -> list[Path]:
+    """The files in the cache of this machine, whose names do not tell what they are; of a directory there are none."""
+    return [] if engine.objects.local_path(paths.HEAD) is not None else engine.reader.cache.files()
 
 
 def _is_ours(key: str) -> bool:
@@ -393,6 +399,6 @@ def traces(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
             look(info.key, engine.objects.url(info.key), engine.objects.get(info.key).data)
         except ObjectNotFound:
             continue
-    for path in engine.reader.cache.files():
+    for path in _copies(engine):
         look(path.name, str(path), path.read_bytes())
     return found
