@@ -14,6 +14,7 @@ from ontologia.errors import MigrationError
 from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff
 from ontologia.model.typespec import accepts_none
 from ontologia.model.upgraders import Row, Upgrader
+from ontologia.model.values import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,8 +127,9 @@ def _keys(schema: TypeSchema, identity: Sequence[str]) -> Row:
 def _upgraded(journey: Journey, identity: tuple[str, ...], old: Row, new: set[str]) -> Declared:
     row = dict(old)
     try:
-        for leg in journey.legs:
-            row = _carried(leg, identity, row)
+        for leg in journey.legs[:-1]:
+            row = _as_read(leg.target, _carried(leg, identity, row))
+        row = _carried(journey.legs[-1], identity, row)
         obj = _built(journey.declaration, row, new)
     except Exception as problem:
         raise MigrationError(
@@ -151,6 +153,12 @@ def _carried(leg: Leg, identity: tuple[str, ...], row: Row) -> Row:
     kept = {name: value for name, value in row.items() if name not in names}  # what has a new name already stays
     row = {names[name]: value for name, value in row.items() if name in names} | kept
     return dict(leg.filled) | {name: value for name, value in row.items() if name not in leg.change.removed}
+
+
+def _as_read(schema: TypeSchema, row: Row) -> Row:
+    """A row on its way as it would be had it been stored in between: what is JSON there has become plain."""
+    structured = {column.name for column in schema.columns if column.scalar is None}
+    return {name: plain(value) if name in structured else value for name, value in row.items()}
 
 
 def _built(declaration: Declaration, row: Row, new: set[str]) -> Declared:

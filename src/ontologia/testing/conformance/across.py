@@ -123,6 +123,23 @@ class AirlinePartner(Relation[Airline, Airline], name="Partner"):
     share: Field[int] = Field(default=0)
 
 
+class Token(Entity):
+    """A scalar that is structured in the next version, and a text in the one after it."""
+
+    id: Field[str] = Field(primary_key=True)
+    value: Field[bytes]
+
+
+class WiderToken(Entity, name="Token"):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[bytes | list[int]]
+
+
+class TextToken(Entity, name="Token"):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[str]
+
+
 def count_planes(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "fleet": f"{row['fleet']} planes"}
 
@@ -217,6 +234,30 @@ class AcrossConformance:
             (3, "a", "1 planes", False),
             (4, "a", "1 planes", False),
         ]
+
+    def test_a_class_that_names_a_dropped_type_does_not_have_its_history(self, store: StoreUnderTest) -> None:
+        session = store.session(Carrier, Partner)
+        session.ensure(Carrier(id="a", tzone="utc", fleet=1, code="A"))
+        session.commit()
+        preview: Any = session.drop_types(["Carrier"])
+        session.drop_types(["Carrier"], dry_run=False, token=preview.token)
+        later = store.session(Airline)
+        later.ensure(Airline(id="a", zone="utc", fleet="new"))
+        later.commit()
+        query = later.query().entities(Airline).across_versions({})
+        assert [row.fleet for row in query.with_history().collect()] == ["new"]
+        assert (query.as_of(1).count(), query.as_of(3).count()) == (0, 1)
+
+    def test_an_upgrader_sees_earlier_rows_as_those_of_its_own_version(self, store: StoreUnderTest) -> None:
+        session = store.session(Token)
+        session.ensure(Token(id="t", value=b"\xff"))
+        session.commit()
+        store.session(WiderToken).migrate(dry_run=False, force=True)
+        steps: Steps = {("Token", 2): lambda row: {**row, "value": f"was {row['value']}"}}
+        later = store.session(TextToken)
+        later.migrate(dry_run=False, force=True, upgraders=steps)
+        query = later.query().entities(TextToken).across_versions(steps)
+        assert [row.value for row in query.with_history().collect()] == ["was ff"] * 3
 
     def test_filters_numbers_and_pages_see_the_fields_of_today(self, store: StoreUnderTest) -> None:
         query = renamed(store).query().entities(Airline).across_versions(STEPS)
