@@ -21,9 +21,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("s3a")]
 
 
-@pytest.fixture(params=["sqlite", "file"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.slow), "file"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store in a file, and one in a directory."""
+    """An empty store in a directory and, where tests are not in a hurry, in a file."""
     return new_store(str(tmp_path / "onto.db") if request.param == "sqlite" else (tmp_path / "store").as_uri())
 
 

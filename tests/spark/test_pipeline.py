@@ -88,6 +88,7 @@ def shop_pipeline(spark, uri, files, **settings):
     )
 
 
+@pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
 def test_sources_are_mapped_into_several_types_in_one_commit(spark, uri, files):
     report = shop_pipeline(spark, uri, files).commit(meta={"source": "crm"})
     assert (report.commit_id, head(uri)) == (1, 1)

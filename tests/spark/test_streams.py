@@ -75,6 +75,7 @@ def test_changes_can_be_read_at_once(spark, folder):
     assert list(map(tuple, found)) == [(4, "update_version", 4), (5, "insert", 5)]
 
 
+@pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
 @pytest.mark.parametrize(("after", "upto"), [(0, 6), (0, 3), (3, 6), (1, 4), (5, 6)])
 def test_operations_are_those_of_the_log_across_compaction_and_migration(uri, after, upto):
     fill(uri)
