@@ -118,6 +118,8 @@ class OntologiaSource(DataSource):
         from ontologia.spark.writing.writer import META, plan_write
 
         check_options(self.options, SINK_OPTIONS, prefix=META)
+        if overwrite:
+            raise ValidationError('a stream adds to a store: write it with .outputMode("append")')
         return OntologiaStreamWriter(plan_write(self.options, schema, overwrite=overwrite), stream_of(self.options))
 
     def _find_table(self, schema: StructType) -> None:

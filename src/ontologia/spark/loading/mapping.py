@@ -74,6 +74,35 @@ def mapped(
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
 
 
+def mapped_identity(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> DataFrame:
+    """The identities that a source names, with the reason against each."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as sql
+
+    ends = ["left_key", "right_key", *([declaration.instance_key] if declaration.instance_key else [])]
+    names = [declaration.primary_key or ""] if declaration.ref.kind == "entity" else ends
+    missing = [name for name in names if name not in expressions and name not in source.columns]
+    if missing:
+        raise ValidationError(f"nothing says {', '.join(missing)} of the {declaration.ref} to remove: map it")
+    try:
+        chosen = [_expression(expressions[name]) if name in expressions else sql.col(quoted(name)) for name in names]
+        picked = source.select(*(column.alias(f"__{place}") for place, column in enumerate(chosen)))
+        given = {name: Given(sql.col(f.name), f.dataType) for name, f in zip(names, picked.schema, strict=True)}
+        values: dict[str, SparkColumn] = {}
+        problems: list[Problem] = []
+        if declaration.ref.kind == "entity":
+            key = declaration.schema.by_name[names[0]]
+            values[key.name], problems = _converted(key, given[key.name])
+            problems.append(_missing(key.name, given[key.name].value))
+        keys, unfit = _identity(declaration, given, values, checks_of(declaration))
+        said = [sql.when(problem.holds, problem.said) for problem in (*unfit, *problems)]
+        wrong = reduce(operator.or_, (problem.holds for problem in (*unfit, *problems)), sql.lit(False))
+        reason = sql.when(wrong, sql.concat_ws("; ", *said)).alias(REASON)
+        return picked.select(*(text.alias(name) for name, text in keys.items()), reason)
+    except AnalysisException as refusal:
+        raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
+
+
 def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColumn]:
     """The columns of a row, its reason and its source.
 

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
@@ -20,24 +21,28 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.engines.staging import Staging
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
-from ontologia.model import Declaration, TypeRef
+from ontologia.model import Declaration, TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import COUNTS, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
-from ontologia.runtime.intake.loads import check_choices, load_terms
+from ontologia.runtime.intake.loads import LoadTerms, check_choices, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
 from ontologia.runtime.intake.rows import ORDER
+from ontologia.runtime.intake.syncing import check_removals, check_sync
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark
 from ontologia.spark.failures import explained, stoppable
-from ontologia.spark.loading.mapping import mapped
+from ontologia.spark.loading.mapping import mapped, mapped_identity
+from ontologia.spark.loading.removals import Removal, lacking
+from ontologia.spark.loading.removals import named as named_keys
 from ontologia.spark.loading.staging import StageTask, patient, staged
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -46,8 +51,7 @@ if TYPE_CHECKING:
 class _Load:
     declaration: Declaration
     rows: DataFrame
-    on_duplicate: OnDuplicate
-    on_tie: OnTie
+    terms: LoadTerms
     order: DataType | None
     """The type of what `order_by` says."""
 
@@ -67,6 +71,7 @@ class Pipeline:
     on_invalid: OnInvalid = "abort"
     on_conflict: OnConflict = "upsert"
     _loads: list[_Load] = field(default_factory=list)
+    _removals: list[Removal] = field(default_factory=list)
     _local: LocalPipeline | None = None
 
     def __post_init__(self) -> None:
@@ -108,7 +113,7 @@ class Pipeline:
         `on_tie="greatest"` the row with the greatest values is kept, field by field, and counted as a tie.
 
         With `mode="sync"` the type becomes what its source is: what the source no longer has is removed, at most
-        `max_removals` rows of it.
+        `max_removals` rows of it, in the same commit.
         """
         if self._local is not None:
             told = {"map": map, "key": key, "left": left, "right": right, "instance_key": instance_key}
@@ -120,18 +125,40 @@ class Pipeline:
                 raise ValidationError(f"this load needs a session of Spark, because {reason}") from None
             return self
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
-        rules: dict[str, Any] = {"on_duplicate": on_duplicate, "on_tie": on_tie}
-        rules |= {"mode": mode, "max_removals": max_removals}
-        terms = load_terms(into, map, identity, order_by=order_by, **rules)
-        if terms.mode == "sync":
-            raise ValidationError("mode='sync' is for loads in process: make the pipeline without a session")
+        how: dict[str, Any] = {"order_by": order_by, "on_duplicate": on_duplicate, "on_tie": on_tie}
+        terms = load_terms(into, map, identity, **how, mode=mode, max_removals=max_removals)
         with stoppable():
             frame = opened(self.session, source, format, options)
             rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
-        load = _Load(terms.declaration, rows, terms.on_duplicate, terms.on_tie, order)
+        load = _Load(terms.declaration, rows, terms, order)
         self._check_alike(load)
         self._loads.append(load)
+        return self
+
+    def remove(
+        self,
+        source: Any,
+        *,
+        of: type[Any],
+        key: Any = None,
+        left: Any = None,
+        right: Any = None,
+        instance_key: Any = None,
+        format: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Remove what a source names, in the commit of the run: rows with the identity of a type, from any source that
+        `load` takes. What is not there is no mistake. Relations that end at a removed entity stay, and dangle.
+
+        >>> Pipeline(spark, "s3://bucket/onto").remove(gone, of=Customer, key="customer_id").commit()  # doctest: +SKIP
+        """
+        identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
+        terms = load_terms(of, None, identity, order_by=None, on_duplicate=None, on_tie="error")
+        with stoppable():
+            frame = opened(self.session, source, format, options)
+            keys = mapped_identity(frame, terms.declaration, terms.expressions)
+        self._removals.append(Removal(terms.declaration, keys))
         return self
 
     def _check_alike(self, load: _Load) -> None:
@@ -142,10 +169,14 @@ class Pipeline:
         for other in self._loads:
             if other.declaration.ref != ref:
                 continue
-            rules = [(one.order is None, one.on_duplicate, one.on_tie) for one in (other, load)]
+            rules = [
+                (one.order is None, one.terms.on_duplicate, one.terms.on_tie, one.terms.mode, one.terms.max_removals)
+                for one in (other, load)
+            ]
             if rules[0] != rules[1]:
                 raise ValidationError(
-                    f"{ref} is loaded from several sources: give all of them order_by, on_duplicate and on_tie, or none"
+                    f"{ref} is loaded from several sources: give all of them order_by, on_duplicate and on_tie, or "
+                    "none, and the same mode"
                 )
             kinds = (other.order, load.order)
             if other.order != load.order and not all(isinstance(kind, NumericType) for kind in kinds):
@@ -156,14 +187,14 @@ class Pipeline:
         """Run all loads and publish them as one commit."""
         if self._local is not None:
             return self._local.commit(meta=meta, dry_run=dry_run)
-        if not self._loads:
+        if not self._loads and not self._removals:
             raise ValidationError("nothing to commit: add a source with load() first")
         started = time.monotonic()
         metadata = user_metadata(meta)
         with open_engine(patient(Location.of(self.target, self.config))) as engine:
             check_reach(self.session, engine)
-            schemas = {load.declaration.ref: load.declaration.schema for load in self._loads}
-            engine.catalog().check(schemas)
+            self._check_removals(engine)
+            engine.catalog().check(self._schemas())
             name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(4)}"
             run = _Run(self, engine, Quarantine(engine.staging_area, name))
             if dry_run:
@@ -185,6 +216,20 @@ class Pipeline:
             run.quarantine.uri if rejected and not dry_run else None,
         )
 
+    def _schemas(self) -> dict[TypeRef, TypeSchema]:
+        declared = [*(load.declaration for load in self._loads), *(gone.declaration for gone in self._removals)]
+        return {declaration.ref: declaration.schema for declaration in declared}
+
+    def _check_removals(self, engine: Engine) -> None:
+        """Refuse what removes rows where they cannot be, and a type that is loaded and removed from at once."""
+        loaded = {load.declaration.ref for load in self._loads}
+        removing = {load.declaration.ref for load in self._loads if load.terms.mode == "sync"}
+        removed = {removal.declaration.ref for removal in self._removals}
+        for ref in sorted(loaded & removed):
+            raise ValidationError(f"{ref} is loaded and removed from in one run: make two of it")
+        for ref in sorted(removing | removed):
+            check_sync(ref, engine.capabilities, self.on_conflict if ref in removing else "upsert", 0)
+
 
 @dataclass(slots=True)
 class _Run:
@@ -198,7 +243,11 @@ class _Run:
         reports = {}
         for ref, loads in self._by_type().items():
             layout = catalog.layouts.get(ref) or TypeLayout(ref, loads[0].declaration.schema, 1, catalog.head + 1)
-            _, reports[ref] = self._staged(catalog, loads, self._task(catalog, layout, loads, None))
+            _, report = self._staged(catalog, loads, self._task(catalog, layout, loads, None))
+            reports[ref] = replace(report, removed=self._lacking(catalog, loads, report).num_rows)
+        for removal in self.pipeline._removals:
+            keys = named_keys(self.pipeline.session, self.engine, catalog, removal)
+            reports[removal.declaration.ref] = TypeReport(removed=keys.num_rows)
         return reports
 
     def publish(
@@ -206,16 +255,42 @@ class _Run:
     ) -> tuple[dict[TypeRef, TypeReport], int | None]:
         self.quarantine.clear()  # of an attempt that lost a race
         catalog = transaction.catalog
-        catalog.check({load.declaration.ref: load.declaration.schema for load in self.pipeline._loads})
+        catalog.check(self.pipeline._schemas())
         reports: dict[TypeRef, TypeReport] = {}
         for ref, loads in self._by_type().items():
             layout = transaction.layout_for(loads[0].declaration.schema)
             task = self._task(catalog, layout, loads, transaction.staging(layout))
-            parts, reports[ref] = self._staged(catalog, loads, task)
+            parts, report = self._staged(catalog, loads, task)
+            removed = self._take_away(transaction, layout, self._lacking(catalog, loads, report))
             transaction.adopt(layout, parts)
-        if not any(report.inserted or report.updated for report in reports.values()):
+            reports[ref] = replace(report, removed=removed)
+        for removal in self.pipeline._removals:
+            keys = named_keys(self.pipeline.session, self.engine, catalog, removal)
+            layout = transaction.layout_for(removal.declaration.schema)
+            reports[layout.ref] = TypeReport(removed=self._take_away(transaction, layout, keys))
+        if not any(report.inserted or report.updated or report.removed for report in reports.values()):
             return reports, None
         return reports, transaction.publish({**metadata, **self._record(reports, started)})
+
+    def _lacking(self, catalog: Catalog, loads: Sequence[_Load], report: TypeReport) -> pa.Table:
+        """The identities that a sync removes; none of a load that is no sync, and of a type that is new."""
+        import pyarrow as pa
+
+        schema, terms = loads[0].declaration.schema, loads[0].terms
+        if terms.mode != "sync" or schema.ref not in catalog.layouts:
+            return pa.table({name: pa.array([], pa.string()) for name in schema.ref.identity})
+        check_sync(schema.ref, self.engine.capabilities, self.pipeline.on_conflict, report.rejected)
+        gone = lacking(self.pipeline.session, self.engine, catalog, schema, _together(loads))
+        with explained(f"looking for {schema.ref} that the source lacks"):
+            check_removals(schema.ref, gone.count(), report.read, terms.max_removals)
+            return gone.toArrow()
+
+    def _take_away(self, transaction: Transaction, layout: TypeLayout, keys: pa.Table) -> int:
+        if not keys.num_rows:
+            return 0
+        rows = transaction.current(layout.schema, keys)
+        transaction.remove(layout, rows)
+        return int(rows.num_rows)
 
     def _record(self, reports: Mapping[TypeRef, TypeReport], started: float) -> dict[str, str]:
         """What the commit says of the run that made it."""
@@ -228,6 +303,7 @@ class _Run:
             "rows_inserted": str(total.inserted),
             "rows_updated": str(total.updated),
             "rows_rejected": str(total.rejected),
+            **({"rows_removed": str(total.removed)} if total.removed else {}),
             "duration_s": f"{time.monotonic() - started:.3f}",
         }
 
@@ -247,25 +323,27 @@ class _Run:
             staging=staging,
             quarantine=self.quarantine.of(layout.ref),
             on_invalid=self.pipeline.on_invalid,
-            on_duplicate=loads[0].on_duplicate,
+            on_duplicate=loads[0].terms.on_duplicate,
             on_conflict=self.pipeline.on_conflict,
-            on_tie=loads[0].on_tie,
+            on_tie=loads[0].terms.on_tie,
             checks=checks_of(declaration),
         )
 
     def _staged(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[DataFile], TypeReport]:
         """Run one type's job. The digest of all parts stands for the content of the file they make up."""
-        rows = loads[0].rows
-        for load in loads[1:]:
-            rows = rows.unionByName(load.rows)
         with explained(f"loading {task.layout.ref}"):
-            messages = staged(rows, task, self.engine.count_stored(task.layout.ref, catalog))
+            messages = staged(_together(loads), task, self.engine.count_stored(task.layout.ref, catalog))
         failed = next((row.error for row in messages if row.error is not None), None)
         if failed is not None:
             raise ValidationError(failed)
         parts = parts_of(messages)
         counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
         return parts, TypeReport(**counts, files=len(parts))
+
+
+def _together(loads: Sequence[_Load]) -> DataFrame:
+    """The rows of all loads of one type."""
+    return reduce(lambda rows, more: rows.unionByName(more), (load.rows for load in loads))
 
 
 def _order_name(kind: DataType) -> str:

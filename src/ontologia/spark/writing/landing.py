@@ -21,10 +21,11 @@ from ontologia.files.sorting import Sorter, sorted_files
 from ontologia.files.writing import RowGroups
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.objects import ObjectNotFound, Objects
-from ontologia.query.plan import LATEST
+from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolved, tally
 from ontologia.runtime.intake.rows import ORDER
+from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
 from ontologia.spark.loading.staging import patient
 from ontologia.spark.writing.writer import StagedShare, WritePlan
 
@@ -60,9 +61,11 @@ def land(
             counts = dict.fromkeys(COUNTS, 0)
             counts["read"] = sum(share.read for share in shares)
             counts["rejected"] = sum(share.rejected for share in shares)
+            if plan.mode == "sync":
+                _take_away(engine, transaction, plan, files, counts)
             if files:
                 _append(engine, transaction, plan, files, counts)
-            if not counts["inserted"] and not counts["updated"]:
+            if not counts["inserted"] and not counts["updated"] and not counts["removed"]:
                 return None
             return transaction.publish({**plan.metadata, **record(plan, counts), **(metadata or {})})
 
@@ -71,9 +74,31 @@ def land(
 
 def record(plan: WritePlan, counts: dict[str, int]) -> dict[str, str]:
     """What the commit says of the write that made it."""
-    return {"spark_write": plan.run} | {
-        f"rows_{name}": str(counts[name]) for name in ("read", "inserted", "updated", "rejected")
-    }
+    told = ("read", "inserted", "updated", "rejected", *(("removed",) if plan.mode == "sync" else ()))
+    return {"spark_write": plan.run} | {f"rows_{name}": str(counts[name]) for name in told}
+
+
+def _take_away(
+    engine: Engine, transaction: Transaction, plan: WritePlan, files: Sequence[Path], counts: dict[str, int]
+) -> None:
+    """Remove what is stored and not among the rows of an overwrite."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema, catalog = plan.schema, transaction.catalog
+    catalog.check({schema.ref: schema})
+    check_sync(schema.ref, engine.capabilities, plan.on_conflict, counts["rejected"])
+    if schema.ref not in catalog.layouts:
+        return
+    identity = schema.ref.identity
+    empty = pa.table({name: pa.array([], pa.string()) for name in identity})
+    read = [pq.read_table(file, columns=list(identity), partitioning=None).cast(empty.schema) for file in files]
+    everything = Plan(schema.ref, {schema.ref: schema}, stored=True, only=identity, unordered=True)
+    gone = identities_to_remove(engine.table(everything, None, catalog), pa.concat_tables([empty, *read]), identity)
+    check_removals(schema.ref, gone.num_rows, counts["read"], plan.max_removals)
+    if gone.num_rows:
+        transaction.remove(transaction.layout_for(schema), transaction.current(schema, gone))
+    counts["removed"] = gone.num_rows
 
 
 def _append(

@@ -26,9 +26,10 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.writing import ROW_GROUP_ROWS, gather
 from ontologia.model import Declaration, TypeSchema
 from ontologia.objects import Location, Objects
-from ontologia.runtime.intake.comparing import OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.comparing import Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import Intake, RejectedRow, fit_columns
+from ontologia.spark.options import number
 from ontologia.spark.reading.rows import resolve
 from ontologia.spark.tables import check_no_table_is_made
 from ontologia.spark.types import arrow_schema_of
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_PART, BYTES_PER_PART = 8 * ROW_GROUP_ROWS, 64 << 20
-WRITE_OPTIONS = ("path", "type", "kind", "models", "onConflict", "onInvalid", "orderBy", "onTie", "branch", "settings")
+WRITE_OPTIONS = (
+    *("path", "type", "kind", "models", "onConflict", "onInvalid"),
+    *("orderBy", "onTie", "maxRemovals", "branch", "settings"),
+)
 META = "meta."
 STAGING = "staging/"
 """Where rows wait in a store before they are compared; a vacuum clears it."""
@@ -54,6 +58,8 @@ class WritePlan:
     on_conflict: OnConflict
     on_invalid: OnInvalid
     on_tie: OnTie
+    mode: Mode = "upsert"
+    max_removals: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -108,15 +114,19 @@ class OntologiaWriter(DataSourceArrowWriter):
 
 def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool) -> WritePlan:
     """Settle a write from its options and the DataFrame's columns. What is wrong with either is said here."""
-    if overwrite:
-        raise ValidationError('a store keeps its history: write with .mode("append"), which updates what differs')
     uri = options.get("path")
     if not uri:
         raise ValidationError('say where the store is: .save("s3://bucket/prefix")')
     declaration = _declared(options)
     with open_engine(Location.from_text(uri, options.get("settings"), options.get("branch"))) as engine:
         schema = _schema(engine, options, declaration)
+        if overwrite and not engine.capabilities.removals:
+            raise ValidationError('a store keeps its history: write with .mode("append"), which updates what differs')
         location, staging = engine.location, engine.staging_area
+    mode: Mode = "sync" if overwrite else "upsert"
+    limit = None if "maxRemovals" not in options else number("maxRemovals", options["maxRemovals"])
+    if limit is not None and (not overwrite or limit < 0):
+        raise ValidationError(f"maxRemovals is a number of rows from 0 on, for .mode('overwrite'), not {limit}")
     return WritePlan(
         location,
         staging,
@@ -124,6 +134,8 @@ def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool
         cast("OnConflict", _choice("onConflict", options, "upsert", get_args(OnConflict))),
         cast("OnInvalid", _choice("onInvalid", options, "abort", get_args(OnInvalid))),
         cast("OnTie", _choice("onTie", options, "error", get_args(OnTie))),
+        mode,
+        limit,
         {name[len(META) :]: text for name, text in options.items() if name.lower().startswith(META)},
     )
 

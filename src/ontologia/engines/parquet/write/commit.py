@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -171,7 +172,7 @@ class ParquetTransaction(Transaction):
         commit_id = self.commit_id  # step 2
         folder = self.folder  # step 3
         spools = self._data_files(folder)
-        files = [*(file for file, _ in spools.values()), *self._staged.values()]
+        files = [*(file for file, _ in spools.values() if file is not None), *self._staged.values()]
         manifest = self._manifest(made, files)
         body = encode(manifest.body())
         head = self._next_head(commit_id, paths.manifest(folder), body)
@@ -196,12 +197,19 @@ class ParquetTransaction(Transaction):
         for _, spool in self._rows.values():
             spool.discard()
 
-    def _data_files(self, folder: str) -> dict[str, tuple[CommitFile, Spool]]:
-        found = {}
+    def _data_files(self, folder: str) -> dict[str, tuple[CommitFile | None, Spool]]:
+        """The files that were written here. Where others wrote parts of a type, this one is a part of it, too."""
+        found: dict[str, tuple[CommitFile | None, Spool]] = {}
         for ref, (rows, spool) in self._rows.items():
             version = rows.layout.schema_version_id
             path = self._engine.data_path(folder, ref, version)
             rows.close()
+            if ref in self._staged:
+                own, digest = f"{path}/part-{uuid.uuid4().hex}.parquet", spool.complete()
+                part = DataFile(own, spool.size, rows.count, digest, rows.keys, removals=rows.removals)
+                self.adopt(rows.layout, [*self._staged[ref].parts, part])
+                found[own] = (None, spool)
+                continue
             found[path] = (
                 CommitFile(
                     ref,
