@@ -157,6 +157,12 @@ OPERATIONS = [
         prepare=break_indices,
         commits=False,
     ),
+    Operation(
+        "vacuum of compacted files",
+        lambda shop, repository: repository.vacuum(0, apply=True, compacted=True),
+        prepare=leave_litter,
+        commits=False,
+    ),
     Operation("vacuum", lambda shop, repository: repository.vacuum(0, apply=True), prepare=leave_litter, commits=False),
 ]
 

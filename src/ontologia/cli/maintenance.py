@@ -156,6 +156,9 @@ def index_repair(run: Run, apply: Apply = False) -> None:
 def vacuum(
     run: Run,
     older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="As 12h, 7d or 2w.")] = "7d",
+    compacted: Annotated[
+        bool, typer.Option("--compacted", help="Also files of commits whose rows a verified snapshot has.")
+    ] = False,
     apply: Apply = False,
 ) -> None:
     """Delete what no reader can reach: attempts that were never committed, and replaced snapshots."""
@@ -164,7 +167,7 @@ def vacuum(
         if apply:
             run.echo_target()
         with run.output.progress("vacuuming"):
-            report = store.repository.vacuum(age, apply=apply)
+            report = store.repository.vacuum(age, apply=apply, compacted=compacted)
     total = sum(item.size for item in report.objects)
     facts = {
         "applied": report.applied,

@@ -359,7 +359,7 @@ class Engine(ABC):
     def tidy(self, after: Literal["load", "commit"]) -> None:  # noqa: B027
         """Merge what has become many small files, where there are any and the settings ask for it. Never raises."""
 
-    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> Any:
+    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False, compacted: bool = False) -> Any:
         raise self._not_for_files("vacuum")
 
     def _not_for_files(self, operation: str) -> ValidationError:

@@ -15,7 +15,9 @@ from ontologia.errors import EngineVersionError
 
 REMOVALS = "removals"
 """Rows may say that something was removed: they are superseded by their own commit."""
-KNOWN_FEATURES = frozenset({REMOVALS})
+COMPACTED = "compacted"
+"""Files of commits may be gone whose rows are in a snapshot: the head names the record of those."""
+KNOWN_FEATURES = frozenset({REMOVALS, COMPACTED})
 
 
 @dataclass(frozen=True, slots=True)

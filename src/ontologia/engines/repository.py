@@ -260,9 +260,9 @@ class Repository:
         """Merge the files of each type into one snapshot (RFC 0004 §6). A preview unless `apply` is set."""
         return self.engine.compact(type_name, apply=apply)
 
-    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> Any:
+    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False, compacted: bool = False) -> Any:
         """Delete what nobody can reach any more. A preview unless `apply` is set."""
-        return self.engine.vacuum(older_than_s, apply=apply)
+        return self.engine.vacuum(older_than_s, apply=apply, compacted=compacted)
 
     # --- questions without classes ---
 

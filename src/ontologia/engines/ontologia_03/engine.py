@@ -164,7 +164,7 @@ class Engine03(DuckEngine):
     def compact(self, type_name: str | None = None, *, apply: bool = False, workers: Any = None) -> Any:
         self._refuse()
 
-    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> Any:
+    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False, compacted: bool = False) -> Any:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

@@ -26,7 +26,7 @@ from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuu
 from ontologia.engines.parquet.history import ParquetHistory
 from ontologia.engines.parquet.log.coverage import cover, entry_of
 from ontologia.engines.parquet.log.log import Log
-from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest
+from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest, stands_for
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
@@ -413,16 +413,18 @@ class ParquetEngine(DuckEngine):
             covered = cover(self.log, head, file.ref, self.log.index(file.ref).index)
             earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
             own = entry_of(commit_id, file)
-            for identity, operation in self._changed(file.ref, own, earlier):
+            if self.log.compacted(head).has(commit_id, file):  # its own file may be gone
+                own = next(entry for entry in covered.entries if stands_for(entry, commit_id, file))
+            for identity, operation in self._changed(file.ref, commit_id, own, earlier):
                 changes.append(change_entry(file.ref, identity, operation))
         return changes
 
     def _changed(
-        self, ref: TypeRef, own: IndexEntry, earlier: Sequence[IndexEntry]
+        self, ref: TypeRef, commit_id: int, own: IndexEntry, earlier: Sequence[IndexEntry]
     ) -> list[tuple[tuple[str, ...], str]]:
         before = [file for entry in earlier for file in entry.files]
         with self.reader.places([*own.files, *before]) as places, self.duck.cursor() as cursor:
-            values: dict[str, Any] = {"own": [places[file.path] for file in own.files], "commit": own.min_commit_id}
+            values: dict[str, Any] = {"own": [places[file.path] for file in own.files], "commit": commit_id}
             if before:
                 values["earlier"] = [places[file.path] for file in before]
             source, known = (f"read_parquet(${name}, {AS_STORED})" for name in ("own", "earlier"))
@@ -510,9 +512,14 @@ class ParquetEngine(DuckEngine):
         self._wait_for_tidying()
         super().close()
 
-    def vacuum(self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False) -> VacuumReport:
-        """Delete orphan attempts, replaced snapshots and expired locks. A preview unless `apply` is set."""
-        return vacuum.vacuum(self, older_than_s, apply=apply)
+    def vacuum(
+        self, older_than_s: float = 7 * 86_400.0, *, apply: bool = False, compacted: bool = False
+    ) -> VacuumReport:
+        """Delete orphan attempts, replaced snapshots and expired locks. A preview unless `apply` is set.
+
+        With `compacted`, files of commits go as well whose rows a snapshot has.
+        """
+        return vacuum.vacuum(self, older_than_s, apply=apply, compacted=compacted)
 
     # --- erasure ---
 

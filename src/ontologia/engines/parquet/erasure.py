@@ -29,8 +29,9 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.erasure import Found, Trace, Wanted, as_bytes, needles_of
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care.retention import put_record
 from ontologia.engines.parquet.log.log import HeadVersion
-from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, Manifest
+from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest
 from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
@@ -229,8 +230,15 @@ def _total(files: Sequence[DataFile], name: str) -> int:
 def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, metadata: Mapping[str, Any]) -> Head:
     """Steps 3 and 4."""
     attempt = secrets.token_hex(4)
-    chain = list(engine.log.chain(found.head))
-    changed = [place for place, (_, manifest) in enumerate(chain) if _has_any(manifest, replaced)]
+    compacted = engine.log.compacted(found.head)
+    renewed = _compacted_anew(compacted, replaced)
+    kept = list(engine.log.chain(found.head))
+    chain = [(path, _without_gone(manifest, compacted, renewed)) for path, manifest in kept]
+    changed = [
+        place
+        for place, (_, manifest) in enumerate(chain)
+        if _has_any(manifest, replaced) or manifest is not kept[place][1]
+    ]
     moved: dict[str, str] = {}
     writes: dict[str, bytes | Spool] = {}
     for path, manifest in reversed(chain[: changed[-1] + 1] if changed else []):
@@ -243,6 +251,7 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
         found.head,
         manifest_path=moved.get(found.head.manifest_path or "", found.head.manifest_path),
         schema_manifest_path=moved.get(found.head.schema_manifest_path or "", found.head.schema_manifest_path),
+        compacted_path=found.head.compacted_path if renewed is compacted else put_record(engine, renewed),
     )
     commit_id = found.head.commit_id + 1
     last = Manifest(commit_id, before.commit_id, before.manifest_path, now(), engine.runtime_id, metadata, [])
@@ -270,6 +279,33 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
     schemas = engine.log.schemas(head)
     engine.after_swap(before, head, last, schemas, schemas, {})
     return head
+
+
+def _compacted_anew(known: Compacted, replaced: Replaced) -> Compacted:
+    """The record of snapshots that stand for files which are gone, where some of those are replaced."""
+    if known.files.isdisjoint(replaced):
+        return known
+    return Compacted(
+        {
+            ref: tuple(new for entry in some if (new := _entry_anew(entry, replaced)) is not None)
+            for ref, some in known.entries.items()
+        }
+    )
+
+
+def _without_gone(manifest: Manifest, compacted: Compacted, renewed: Compacted) -> Manifest:
+    """A manifest that does not say between which keys the rows of files were that a vacuum has taken: nobody can read
+    any more whether what is erased was among them. Where no snapshot is left for such a file, it had nothing else."""
+    commit_id = manifest.commit_id
+    files = [
+        replace(file, keys=None, parts=tuple(replace(part, keys=None) for part in file.parts))
+        if compacted.has(commit_id, file)
+        else file
+        for file in manifest.files
+        if renewed.has(commit_id, file) or not compacted.has(commit_id, file)
+    ]
+    same = [file.body() for file in files] == [file.body() for file in manifest.files]
+    return manifest if same else replace(manifest, files=files)
 
 
 def _has_any(manifest: Manifest, replaced: Replaced) -> bool:

@@ -20,6 +20,8 @@ LAYOUTS = "meta/type_layout_catalog.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 STAGING = "staging/"
+COMPACTED = "meta/compacted/"
+"""Records of files that are gone, because a snapshot has their rows; the head names the one in force."""
 LOCKS = "meta/locks/"
 PROBES = ("_probe/", "meta/probe-")  # where the proof of conditions leaves its object, now and in older releases
 

@@ -45,7 +45,11 @@ def stored_version(objects: Objects) -> str:
 def use_feature(objects: Objects, feature: str) -> None:
     """Stamp a store with what it is about to use, before anything of it can be seen."""
     while True:
-        blob = objects.get(paths.ENGINE)
+        try:
+            blob = objects.get(paths.ENGINE)
+        except ObjectNotFound:  # older than stamps (RFC 0009 §7.1)
+            _create(objects, paths.ENGINE, planned_objects("v1")[paths.ENGINE])
+            continue
         body = parse(blob.data, objects.url(paths.ENGINE), dict)
         stamp = Stamp.read(str(body["engine_version"]))
         if feature in stamp.features:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Literal
 
@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.log.coverage import cover
 from ontologia.engines.parquet.log.log import Log
-from ontologia.engines.parquet.log.records import CommitFile, Head, IndexEntry, Manifest, TypeIndex
+from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest, TypeIndex
 from ontologia.errors import StorageBackendError
 from ontologia.files.data_files import DataFile
 from ontologia.files.hashes import chunks, hash_of_object
@@ -67,9 +68,10 @@ def check(objects: Objects, progress: Progress | None = None) -> CheckReport:
     report.head = head.commit_id
     manifests = list(_walk(log, head, report))
     _check_schemas(log, head, report)
-    indices = dict(_indices(log, head, report))
-    whole = _whole_snapshots(objects, indices, report)
-    _check_files(objects, manifests, whole, report, progress)
+    entries = {ref: cover(log, head, ref, index).entries for ref, index in _indices(log, head, report)}
+    compacted = log.compacted(head)
+    whole = _whole_snapshots(objects, entries, compacted, report)
+    _check_files(objects, manifests, compacted, whole, report, progress)
     return report
 
 
@@ -140,12 +142,12 @@ def _indices(log: Log, head: Head, report: CheckReport) -> Iterator[tuple[TypeRe
 
 
 def _whole_snapshots(
-    objects: Objects, indices: dict[TypeRef, TypeIndex], report: CheckReport
+    objects: Objects, entries: Mapping[TypeRef, Sequence[IndexEntry]], compacted: Compacted, report: CheckReport
 ) -> dict[TypeRef, list[IndexEntry]]:
     """The snapshots that can be read to the last page."""
     found: dict[TypeRef, list[IndexEntry]] = {}
-    for ref, index in indices.items():
-        for entry in index.entries:
+    for ref, some in entries.items():
+        for entry in some:
             if not entry.is_snapshot:
                 continue
             problems = list(_snapshot_problems(objects, entry))
@@ -156,6 +158,8 @@ def _whole_snapshots(
                     f"questions about {ref} fail, and its commits have the same rows: delete {paths.index(ref)}, "
                     "then run onto index repair --apply and onto compact --apply"
                 )
+                if any(entry.covers(old.min_commit_id) for old in compacted.of(ref)):
+                    effect = f"questions about {ref} fail, and files of its commits were let go: restore a backup"
                 report.damages.append(Damage("snapshot", key, problem, effect))
             if not problems:
                 found.setdefault(ref, []).append(entry)
@@ -173,11 +177,17 @@ def _snapshot_problems(objects: Objects, entry: IndexEntry) -> Iterator[tuple[st
 def _check_files(
     objects: Objects,
     manifests: Iterable[Manifest],
+    compacted: Compacted,
     whole: dict[TypeRef, list[IndexEntry]],
     report: CheckReport,
     progress: Progress | None,
 ) -> None:
-    files = [(manifest.commit_id, file) for manifest in manifests for file in manifest.files]
+    files = [
+        (manifest.commit_id, file)
+        for manifest in manifests
+        for file in manifest.files
+        if not compacted.has(manifest.commit_id, file)  # a snapshot stands for it, and it may be gone
+    ]
     for start in range(0, len(files), objects.concurrency):
         some = files[start : start + objects.concurrency]
         found = objects.map(lambda item: list(_file_problems(objects, item[1])), some)

@@ -2,7 +2,8 @@
 
 Leftovers are attempts that lost or died before the swap, files staged by loads that did not finish, snapshots that a
 newer one replaced, and lock files long expired. Every committed attempt stays, and so does every snapshot an index
-names. Rows in quarantine are their owner's: they are not even listed.
+names. Where it is asked for, files of commits go whose rows such a snapshot has (`retention`). Rows in quarantine are
+their owner's: they are not even listed.
 
 A writer that stalls just before its swap has files here that look orphaned. Before anything is deleted, the head is
 rewritten in place under the write lease: same commit, new version of the object. From then on the stalled writer's
@@ -18,8 +19,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ontologia.engines.care import VacuumItem, VacuumReport
+from ontologia.engines.features import COMPACTED
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care.retention import covered_files, write_record
 from ontologia.engines.parquet.log.records import Head
+from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.parquet.write.accelerators import files_of, is_among, write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.files.json_objects import now, parse
@@ -33,18 +37,21 @@ if TYPE_CHECKING:
 _range = re.compile(r"\d+-\d+(-[0-9a-f]+)?\.parquet$")
 
 
-def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool) -> VacuumReport:
-    """Find leftovers older than an age, and delete exactly those that were found."""
+def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool, compacted: bool = False) -> VacuumReport:
+    """Find leftovers older than an age, and delete exactly those that were found; with `compacted`, the files of
+    commits whose rows a snapshot has are among them."""
     if older_than_s < 0:
         raise ValidationError(f"older_than must not be negative, and is {older_than_s} s")
     before = datetime.now(UTC) - timedelta(seconds=older_than_s)
     if not apply:
         head = engine.log.head().head
-        return VacuumReport(False, list(_leftovers(engine, head, _listed(engine), before)))
+        listed = _listed(engine)
+        more = covered_files(engine, head, listed, before, verify=False).items if compacted else []
+        return VacuumReport(False, [*_leftovers(engine, head, listed, before), *more])
     with engine.locked():
         listed = _listed(engine)
-        head = _fenced(engine)
-        found = list(_leftovers(engine, head, listed, before))
+        head, more = _let_go(engine, listed, before) if compacted else (_fenced(engine), [])
+        found = [*_leftovers(engine, head, listed, before), *more]
         if any(item.key.startswith(paths.SNAPSHOTS) for item in found):
             _fence_indices(engine, head)
         engine.lease.guard()
@@ -56,15 +63,25 @@ def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool) -> Vacuum
 def _listed(engine: ParquetEngine) -> list[Info]:
     return [
         info
-        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, *paths.PROBES)
+        for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, paths.COMPACTED, *paths.PROBES)
         for info in engine.objects.list(folder)
     ]
 
 
-def _fenced(engine: ParquetEngine) -> Head:
+def _let_go(engine: ParquetEngine, listed: list[Info], before: datetime) -> tuple[Head, list[VacuumItem]]:
+    """Swap the head to a record of the snapshots that stand for files of commits; those files can go then."""
+    head = engine.log.head().head
+    found = covered_files(engine, head, listed, before, verify=True)
+    if not found.items:
+        return _fenced(engine), []
+    use_feature(engine.objects, COMPACTED)
+    return _fenced(engine, write_record(engine, head, found)), found.items
+
+
+def _fenced(engine: ParquetEngine, compacted_path: str | None = None) -> Head:
     """Rewrite the head in place, so that a swap prepared against its old version cannot succeed any more."""
     found = engine.log.head()
-    head = replace(found.head, updated_at=now())
+    head = replace(found.head, updated_at=now(), compacted_path=compacted_path or found.head.compacted_path)
     outcome = conditional_put(
         engine.objects, paths.HEAD, head.body(), etag=found.etag, buried=lambda winner: Head.read(winner) == head
     )
@@ -86,7 +103,7 @@ def _fence_indices(engine: ParquetEngine, head: Head) -> None:
 def _leftovers(engine: ParquetEngine, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
     purged = files_of(engine, head, engine.log.schemas(head).purged)
     committed = _committed_files(engine, head)
-    named = _named_files(engine, head)
+    named = _named_files(engine, head) | engine.log.compacted(head).files
     for info in listed:
         attempt = paths.attempt_of(info.key)
         if is_among(info.key, purged):
@@ -99,6 +116,8 @@ def _leftovers(engine: ParquetEngine, head: Head, listed: list[Info], before: da
             yield VacuumItem(info.key, info.size, "staged by a load that did not finish")
         elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed) <= before:
             yield VacuumItem(info.key, info.size, "a snapshot that no index names")
+        elif info.key.startswith(paths.COMPACTED) and info.key != head.compacted_path:
+            yield VacuumItem(info.key, info.size, "a record that a newer one replaced")
         elif info.key.startswith(paths.PROBES):
             yield VacuumItem(info.key, info.size, "a probe whose writer died")
         elif info.key.startswith(paths.LOCKS) and info.key != paths.lock() and _is_over(engine, info.key, before):

@@ -33,8 +33,13 @@ class Coverage:
 
 
 def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
-    """The authoritative files of a type: index entries, corrected and completed from the manifest chain."""
+    """The authoritative files of a type: index entries, corrected and completed from the manifest chain. Where files of
+    commits are gone, from the snapshots that the head's record has in their place."""
     entries = [entry for entry in index.entries if entry.min_commit_id <= head.commit_id]
+    for entry in log.compacted(head).of(ref):
+        is_known = any(known.is_snapshot and known.covers(entry.min_commit_id) for known in entries)
+        if entry.min_commit_id <= head.commit_id and not is_known:
+            entries = [known for known in entries if not entry.covers(known.min_commit_id)] + [entry]
     covered = min(index.max_indexed_commit, head.commit_id)
     missing_latest = False
     if covered == head.commit_id and head.manifest_path is not None and not _is_of_head(entries, head):

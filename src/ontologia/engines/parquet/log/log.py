@@ -13,7 +13,7 @@ from typing import Any
 
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.log.records import Compacted, Head, Manifest, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from
 from ontologia.errors import StorageBackendError, UnfinishedCopyError, UninitializedStorageError
 from ontologia.files.json_objects import parse
@@ -21,6 +21,7 @@ from ontologia.model import TypeRef
 from ontologia.objects import Blob, FileCache, ObjectNotFound, Objects
 
 MANIFESTS_KEPT = 4096
+NOTHING_COMPACTED = Compacted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Log:
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
         self._remembered: tuple[str | None, dict[Any, Any]] = (None, {})
+        self._compacted: tuple[str | None, Compacted] = (None, NOTHING_COMPACTED)
         self.indices: dict[TypeRef, IndexVersion] = {}
         """Indices as they were last read or written."""
         self._lock = threading.Lock()
@@ -211,6 +213,22 @@ class Log:
         index = self.index(version.ref).index  # a type without rows leaves its trace only there
         earlier = [item.get("schema_version_id") for item in index.historical_versions or ()]
         return version.schema_version_id in (1, index.current_schema_version_id, *earlier)
+
+    def compacted(self, head: Head) -> Compacted:
+        """Which snapshots stand for files that are gone."""
+        path = head.compacted_path
+        if path is None:
+            return NOTHING_COMPACTED
+        if self._compacted[0] != path:
+            try:
+                blob = self.objects.get(path)
+            except ObjectNotFound:
+                raise StorageBackendError(
+                    f"{self.objects.url(path)}, which says where the rows of old commits are, is gone",
+                    context={"operation": "read", "url": self.objects.url(path)},
+                ) from None
+            self._compacted = path, parse(blob.data, self.objects.url(path), Compacted.read)
+        return self._compacted[1]
 
     def catalog(self, head: Head) -> Catalog:
         schemas = self.schemas(head)

@@ -6,7 +6,7 @@ RFC 0004 §2.3, §2.4 and "Head object schema"; RFC 0009 §4.3.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -36,6 +36,8 @@ class Head:
     commit_sha256: str | None = None
     store_id: str | None = None
     """Ours too: made with the store, so that what is remembered of it is not taken for another one's."""
+    compacted_path: str | None = None
+    """Ours as well: the record of commits whose files are gone, because snapshots have their rows."""
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -49,7 +51,8 @@ class Head:
             optional_text(body, "schema_manifest_path"),
             optional_text(body, "commit_sha256"),
             optional_text(body, "store_id"),
-            rest(body, *names, "store_id", "writer_id"),
+            optional_text(body, "compacted_path"),
+            rest(body, *names, "store_id", "compacted_path", "writer_id"),
         )
         if (head.manifest_path is None) != (head.commit_id == 0):
             raise ValueError("manifest_path must be null for commit 0, and only for that")
@@ -65,6 +68,7 @@ class Head:
             "schema_manifest_path": self.schema_manifest_path,
             **({} if self.commit_sha256 is None else {"commit_sha256": self.commit_sha256}),
             **({} if self.store_id is None else {"store_id": self.store_id}),
+            **({} if self.compacted_path is None else {"compacted_path": self.compacted_path}),
         }
 
 
@@ -379,3 +383,46 @@ class TypeIndex:
                 "historical_versions": [dict(item) for item in self.historical_versions],
             }
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """`meta/compacted/{random}.json`: snapshots that stand for files of commits which are gone. Never modified.
+
+    Keys are left out of it: who a row is about stands in files and indices, and nowhere else.
+    """
+
+    entries: Mapping[TypeRef, tuple[IndexEntry, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Self:
+        return cls({ref_from(item): tuple(map(IndexEntry.read, item["entries"])) for item in body["types"]})
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "types": [
+                {"kind": ref.kind, "type_name": ref.name, "entries": [_without_keys(entry).body() for entry in entries]}
+                for ref, entries in sorted(self.entries.items())
+            ]
+        }
+
+    def of(self, ref: TypeRef) -> tuple[IndexEntry, ...]:
+        return self.entries.get(ref, ())
+
+    def has(self, commit_id: int, file: CommitFile) -> bool:
+        """Whether a snapshot stands for a file of a commit, which may be gone."""
+        return any(stands_for(entry, commit_id, file) for entry in self.of(file.ref))
+
+    @property
+    def files(self) -> set[str]:
+        return {file.path for entries in self.entries.values() for entry in entries for file in entry.files}
+
+
+def stands_for(entry: IndexEntry, commit_id: int, file: CommitFile) -> bool:
+    """Whether a snapshot has the rows of a commit's file."""
+    same = entry.schema_version_id in (None, file.schema_version_id)
+    return entry.is_snapshot and entry.covers(commit_id) and same
+
+
+def _without_keys(entry: IndexEntry) -> IndexEntry:
+    return replace(entry, own_keys=None, parts=tuple(replace(part, keys=None) for part in entry.parts))
