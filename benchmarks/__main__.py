@@ -22,6 +22,7 @@ from benchmarks import (
     objects,
     ordinary,
     page,
+    removals,
     spark,
 )
 from benchmarks.growth import Growth
@@ -34,6 +35,7 @@ WHOLE: dict[str, Suite] = {
     **hops.SUITES,
     **objects.SUITES,
     **embedded.SUITES,
+    **removals.SUITES,
     **across.SUITES,
     **console.SUITES,
     **events.SUITES,
