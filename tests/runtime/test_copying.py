@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from ontologia import (
     Ontology,
     RemovalsUnsupportedError,
     Session,
-    StorageBackendError,
     UnfinishedCopyError,
     UninitializedStorageError,
     ValidationError,
@@ -26,13 +24,10 @@ from ontologia import (
 from ontologia.engines.copies import open_copy
 from ontologia.engines.dispatch import StorageTarget, open_engine, recover_head
 from ontologia.engines.history import CopyNote
-from ontologia.engines.parquet import paths
-from ontologia.engines.sqlite.connections import Connections
-from ontologia.objects import Location, requests
 from ontologia.runtime.transfer import copying, digests
 from ontologia.testing.conformance import directory, sqlite
 from ontologia.testing.conformance.case import StoreUnderTest
-from ontologia.testing.stores import SimulatedCrash
+from support.cut_off import KINDS, Fault, is_killed
 
 CASES = {"sqlite/v1": sqlite("v1"), "sqlite/v2": sqlite("v2"), "s3/v1": directory("v1"), "s3/v2": directory("v2")}
 
@@ -318,71 +313,21 @@ def survivors(target: str) -> str | None:
         return None
 
 
-def lost_before(request, call):
-    raise TimeoutError(f"injected: {request} never arrived")
-
-
-def lost_after(request, call):
-    call()
-    raise TimeoutError(f"injected: the answer to {request} was lost")
-
-
-def crash_before(request, call):
-    raise SimulatedCrash(str(request))
-
-
-def crash_after(request, call):
-    call()
-    raise SimulatedCrash(str(request))
-
-
-class Interrupted:
-    """Copies, with one fault at one request. After a crash no further request is let through."""
-
-    def __init__(self, effect=None, number: int = 0) -> None:
-        self.effect = effect
-        self.number = number
-        self.seen = 0
-        self.dead = False
-
-    def __call__(self, request, call):
-        self.seen += 1
-        if self.dead:
-            raise SimulatedCrash(str(request))
-        if self.seen != self.number:
-            return call()
-        self.dead = self.effect in (crash_before, crash_after)
-        return self.effect(request, call)
-
-    def copy(self, source: str, target: str | None) -> None:
-        requests.interceptors.append(self)
-        try:
-            copy_history(source, target, in_place=target is None)
-        except (StorageBackendError, OSError, SimulatedCrash):
-            pass
-        finally:
-            requests.interceptors.remove(self)
-        Location.of(target or source).open_objects().delete(paths.lock())  # as time would have it
-
-
-EFFECTS = (lost_before, lost_after, crash_before, crash_after)
-
-
 def test_a_fault_at_any_request_leaves_a_copy_that_can_be_finished(small, step_by_step):
     wanted = everything(small)
     names = itertools.count()
 
-    def attempt(fault: Interrupted) -> int:
+    def attempt(fault: Fault) -> int:
         target = f"memory://copies-{os.getpid()}-{next(names)}/store"
-        fault.copy(small, target)
+        fault.during(lambda: copy_history(small, target), at=target)
         if survivors(target) is None:
             copy_history(small, target)
-        assert everything(target) == wanted, (fault.effect, fault.number)
+        assert everything(target) == wanted, fault
         return fault.seen
 
-    for number in range(1, attempt(Interrupted()) + 1):
-        attempt(Interrupted(EFFECTS[number % 4], number))
-        attempt(Interrupted(EFFECTS[(number + 2) % 4], number))
+    for number in range(1, attempt(Fault()) + 1):
+        attempt(Fault(number, KINDS[number % 4]))
+        attempt(Fault(number, KINDS[(number + 2) % 4]))
 
 
 def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(step_by_step, tmp_path):
@@ -390,50 +335,25 @@ def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(ste
     wanted = everything(original)
     names = itertools.count()
 
-    def attempt(fault: Interrupted) -> int:
+    def attempt(fault: Fault) -> int:
         folder = tmp_path / f"copy-{next(names)}"
         shutil.copytree(tmp_path / "original", folder)
-        fault.copy(folder.as_uri(), None)
+        fault.during(lambda: copy_history(folder.as_uri(), in_place=True), at=folder.as_uri())
         found = survivors(folder.as_uri())
         if found is not None:
-            assert everything(folder.as_uri()) == wanted, (fault.effect, fault.number)
+            assert everything(folder.as_uri()) == wanted, fault
         if found != "v2":
             copy_history(folder.as_uri(), in_place=True)
         assert survivors(folder.as_uri()) == "v2"
-        assert everything(folder.as_uri()) == wanted, (fault.effect, fault.number)
+        assert everything(folder.as_uri()) == wanted, fault
         shutil.rmtree(folder)
         return fault.seen
 
-    for number in range(1, attempt(Interrupted()) + 1):
-        attempt(Interrupted(EFFECTS[number % 4], number))
+    for number in range(1, attempt(Fault()) + 1):
+        attempt(Fault(number, KINDS[number % 4]))
 
 
 # --- killed ---
-
-
-def killed_at(statement: int, source: str, target: str | None) -> bool:
-    """Copy in a child process that is killed before its n-th statement; whether it was."""
-    child = os.fork()
-    if not child:
-        try:
-            seen = itertools.count(1)
-            configured = Connections._configured
-
-            def armed(self, address):
-                connection = configured(self, address)
-                connection.set_trace_callback(
-                    lambda _: os.kill(os.getpid(), signal.SIGKILL) if next(seen) == statement else None
-                )
-                return connection
-
-            Connections._configured = armed
-            copy_history(source, target, in_place=target is None)
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
 
 
 def test_a_copy_killed_at_any_statement_goes_on(tmp_path, step_by_step):
@@ -441,7 +361,7 @@ def test_a_copy_killed_at_any_statement_goes_on(tmp_path, step_by_step):
     wanted = everything(small)
     for statement in itertools.count(1):
         target = str(tmp_path / f"{statement}.db")
-        was_killed = killed_at(statement, small, target)
+        was_killed = is_killed(statement, lambda: copy_history(small, target))  # noqa: B023 — called at once
         if survivors(target) is None:
             copy_history(small, target)
         assert everything(target) == wanted, statement
@@ -456,7 +376,7 @@ def test_a_file_whose_way_to_v2_was_killed_at_any_statement_is_the_old_one_or_th
     for statement in itertools.count(1):
         target = str(tmp_path / f"{statement}.db")
         shutil.copy(original, target)
-        was_killed = killed_at(statement, target, None)
+        was_killed = is_killed(statement, lambda: copy_history(target, in_place=True))  # noqa: B023 — called at once
         assert everything(target) == wanted, statement
         if survivors(target) == "v1":
             free_lock(target)

@@ -1,9 +1,7 @@
 """Erased identities are nowhere: not in rows, not in free pages, logs, snapshots, indices or caches."""
 
 import itertools
-import os
 import shutil
-import signal
 import zlib
 from pathlib import Path
 
@@ -18,15 +16,12 @@ from ontologia import (
     Ontology,
     Relation,
     Session,
-    StorageBackendError,
     ValidationError,
     initialize_storage,
 )
-from ontologia.engines.parquet import paths
-from ontologia.engines.sqlite.connections import Connections
-from ontologia.objects import Location, requests
+from ontologia.objects import Location
 from ontologia.runtime import erasure
-from ontologia.testing.stores import SimulatedCrash
+from support.cut_off import KINDS, Fault, is_killed
 
 ENGINES = ["sqlite/v1", "sqlite/v2", "s3/v1", "s3/v2"]
 ANN = "ann-7f3a9c51e2"
@@ -238,69 +233,35 @@ def bob(where: str) -> list:
         return [[(row.meta().commit_id, row.name) for row in rows if row.id == "bob"], onto.list_commits(None)[-2:]]
 
 
-def lost_before(request, call):
-    raise TimeoutError(f"injected: {request} never arrived")
+def applied(onto: Ontology, token: str):
+    return onto.erase("Person", ANN, reason="article 17", dry_run=False, token=token)
 
 
-def lost_after(request, call):
-    call()
-    raise TimeoutError(f"injected: the answer to {request} was lost")
-
-
-class Dying:
-    """A fault at one request; with `crash`, nothing gets through afterwards."""
-
-    def __init__(self, number: int, effect=lost_before, *, crash: bool = False) -> None:
-        self.number = number
-        self.effect = effect
-        self.crash = crash
-        self.seen = 0
-
-    def __call__(self, request, call):
-        self.seen += 1
-        if self.crash and self.seen > self.number > 0:
-            raise SimulatedCrash(str(request))
-        if self.seen != self.number:
-            return call()
-        if not self.crash:
-            return self.effect(request, call)
-        if self.effect is lost_after:
-            call()
-        raise SimulatedCrash(str(request))
-
-    def erase(self, where: str) -> None:
-        with Ontology(where) as onto:
-            plan = onto.erase("Person", ANN, reason="article 17")
-            requests.interceptors.append(self)
-            try:
-                onto.erase("Person", ANN, reason="article 17", dry_run=False, token=plan.token)
-            except (StorageBackendError, OSError, SimulatedCrash):
-                pass
-            finally:
-                requests.interceptors.remove(self)
-        Location.of(where).open_objects().delete(paths.lock())  # as time would have it
+def applied_at(where: str, token: str) -> None:
+    with Ontology(where) as onto:
+        applied(onto, token)
 
 
 def test_a_fault_at_any_request_leaves_everybody_else_and_the_erasure_can_be_finished(tmp_path):
     original = small("s3/v2", tmp_path / "original")
     wanted = bob(original)
-    faults = itertools.cycle(itertools.product((lost_before, lost_after), (False, True)))
 
-    def attempt(fault: Dying) -> int:
+    def attempt(fault: Fault) -> int:
         folder = tmp_path / "attempt"
         shutil.copytree(tmp_path / "original", folder)
         where = (folder / "store").as_uri()
-        fault.erase(where)
-        assert bob(where) == wanted, (fault.number, fault.effect, fault.crash)
+        with Ontology(where) as onto:
+            token = onto.erase("Person", ANN, reason="article 17").token
+            fault.during(lambda: applied(onto, token), at=where)
+        assert bob(where) == wanted, fault
         erase(where)
         assert bob(where) == wanted
-        assert places_with(folder, *SECRETS) == [], (fault.number, fault.effect, fault.crash)
+        assert places_with(folder, *SECRETS) == [], fault
         shutil.rmtree(folder)
         return fault.seen
 
-    for number in range(1, attempt(Dying(0)) + 1):
-        effect, crash = next(faults)
-        attempt(Dying(number, effect, crash=crash))
+    for number in range(1, attempt(Fault()) + 1):
+        attempt(Fault(number, KINDS[number % 4]))
 
 
 def test_an_erasure_killed_at_any_statement_is_finished_by_another(tmp_path):
@@ -312,7 +273,7 @@ def test_an_erasure_killed_at_any_statement_is_finished_by_another(tmp_path):
         where = str(folder / "onto.db")
         with Ontology(where) as onto:
             token = onto.erase("Person", ANN, reason="article 17").token
-        was_killed = killed_at(statement, where, token)
+        was_killed = is_killed(statement, lambda: applied_at(where, token))  # noqa: B023 — called at once
         assert bob(where) == wanted
         erase(where)
         assert bob(where) == wanted
@@ -320,29 +281,3 @@ def test_an_erasure_killed_at_any_statement_is_finished_by_another(tmp_path):
         if not was_killed:
             break
     assert statement > 20
-
-
-def killed_at(statement: int, where: str, token: str) -> bool:
-    """Erase in a child process that is killed before its n-th statement; whether it was."""
-    child = os.fork()
-    if not child:
-        try:
-            seen = itertools.count(1)
-            configured = Connections._configured
-
-            def armed(self, address):
-                connection = configured(self, address)
-                connection.set_trace_callback(
-                    lambda _: os.kill(os.getpid(), signal.SIGKILL) if next(seen) == statement else None
-                )
-                return connection
-
-            Connections._configured = armed
-            with Ontology(where) as onto:
-                onto.erase("Person", ANN, reason="article 17", dry_run=False, token=token)
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)

@@ -17,6 +17,6 @@ for it with `request.getfixturevalue("s3")` and marks that case: `pytest.param("
 A module whose fixture takes seconds to make keeps its tests in one worker: `pytestmark = pytest.mark.xdist_group("demo")`.
 
 Modules: `*_shop` and `frames` the types and stores of a folder's tests, `shared_server` and `shared_session` the fixtures above,
-`engine_cases` engines for the conformance suite, `gcs_server` a stand-in for GCS, `*_writers`, `*_worker`, `spark_cluster` and
+`engine_cases` engines for the conformance suite, `cut_off` faults and kills, `gcs_server` a stand-in for GCS, `*_writers`, `*_worker`, `spark_cluster` and
 `spark_victim` programs that tests start, `tpch_reference` the answers of another engine, `imports` who imports whom.
 """
