@@ -158,7 +158,16 @@ class Plan:
         if operand.name != key or operand.owner != self.source or operand.steps or operand.side or operand.item_path:
             return None
         plain = self.schema.by_name[key].scalar == "str" and self.limit != 0 and not self.offset
-        asked = (self.aggregates, self.hops, self.search, self.only, self.keyed, self.stored, self.ends_only)
+        asked = (
+            self.aggregates,
+            self.hops,
+            self.search,
+            self.only,
+            self.keyed,
+            self.stored,
+            self.ends_only,
+            self.across,
+        )
         return condition.value if plain and not any(item not in (None, (), False) for item in asked) else None
 
     @property

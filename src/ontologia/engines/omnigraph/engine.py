@@ -108,14 +108,14 @@ class GraphEngine(DuckEngine):
                 catalog = catalog or self.catalog()
                 found = super().fetch(plan, keys, catalog)
                 return Fetched(best_first(plan, self._reading.ranked, found.columns), found.diagnostics)
+            if plan.sought_key is None:
+                return super().fetch(plan, keys, catalog)
             with self._prepared(plan, catalog) as (statement, diagnostics):
                 row = row_by_key(plan, self.tables_in_memory())
-                if row is not None:
-                    row = row.rename_columns([output.name for output in statement.outputs]).cast(
-                        output_schema(statement)
-                    )
-                    return Fetched([python_values(column) for column in row.columns], diagnostics)
-                return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
+                if row is None:
+                    return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
+                row = row.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+                return Fetched([python_values(column) for column in row.columns], diagnostics)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
         with self._looking_for(keys), self.snapshot():
