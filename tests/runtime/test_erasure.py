@@ -17,6 +17,7 @@ from ontologia import (
     Relation,
     Session,
     ValidationError,
+    copy_history,
     initialize_storage,
 )
 from ontologia.objects import Location
@@ -211,6 +212,21 @@ def test_a_single_relation_is_erased_by_its_ends(tmp_path):
             table = onto.query().relations(Knows).to_arrow()
             left = set(zip(table["left_key"].to_pylist(), table["right_key"].to_pylist(), strict=True))
         assert left == {("bob", ANN), ("bob", "zoe")}
+
+
+def test_a_store_on_its_way_to_v2_is_refused_because_it_has_the_rows_twice(tmp_path):
+    for name in ("sqlite/v1", "s3/v1"):
+        where = small(name, tmp_path / name.replace("/", "-"))
+
+        def stop(what: str, done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            copy_history(where, in_place=True, progress=stop)
+        with pytest.raises(ValidationError, match="on its way to v2"):
+            erase(where)
+        copy_history(where, in_place=True)
+        assert erase(where).rows == 2
 
 
 # --- cut off ---

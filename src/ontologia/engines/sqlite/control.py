@@ -11,6 +11,8 @@ from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.features import Stamp
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
+COPY = "copy"
+"""In `storage_meta`: what the file is in the middle of becoming."""
 LARGEST = 2**63 - 1  # a number SQLite can compare with; no commit has it
 
 CONTROL_TABLES = """

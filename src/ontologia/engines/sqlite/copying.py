@@ -19,6 +19,7 @@ from ontologia.engines.catalog import SchemaVersion, TypeLayout
 from ontologia.engines.features import Stamp
 from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit, without_removals
 from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.control import COPY
 from ontologia.engines.sqlite.engine import tables
 from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, LockContentionError
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from ontologia.config import OntologiaConfig
     from ontologia.engines.sqlite.engine import SqliteEngine
 
-COPY, COPIED = "copy", "copied"
-"""In `storage_meta`: what the copy is, and the last commit that is there."""
+COPIED = "copied"
+"""In `storage_meta`: the last commit that is there."""
 LOCK_MS = 120_000
 
 

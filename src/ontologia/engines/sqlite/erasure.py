@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.catalog import Commit
 from ontologia.engines.erasure import ERASURE, Found, Trace, Wanted, as_bytes, is_in_file, needles_of
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.control import quoted
-from ontologia.errors import StorageBackendError
+from ontologia.engines.sqlite.control import COPY, quoted
+from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.model import COMMIT_ID, instant_text
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def erase(engine: SqliteEngine, wanted: Sequence[Wanted], metadata: Mapping[str,
     with engine.connections.use() as connection:
         connection.execute("PRAGMA secure_delete = ON")
     with engine.change() as connection:
+        if control.noted(connection, COPY) is not None:
+            raise ValidationError(f"{engine.path} is on its way to v2: finish that first, with onto copy --in-place")
         for item in wanted:
             for table, where, values in list(_conditions(engine, connection, item)):
                 connection.execute(f"DELETE FROM {table} WHERE {where}", values)
