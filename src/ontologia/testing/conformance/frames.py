@@ -27,7 +27,8 @@ QUERIES: dict[str, Any] = {
 
 
 def expected_rows(query: Any) -> list[dict[str, Any]]:
-    """The rows of a table, from the objects: identity, values, JSON as text, and the commit among versions."""
+    """The rows of a table, from the objects: identity, values, JSON as text; of versions also
+    the commit, and whether they are removals."""
     rows = []
     for obj in query.collect():
         declaration, row = obj.__declaration__, {}
@@ -38,6 +39,8 @@ def expected_rows(query: Any) -> list[dict[str, Any]]:
         for column in declaration.schema.columns:
             value = getattr(obj, column.name)
             row[column.name] = encode_json(value) if column.scalar is None and value is not None else value
+        if not query.plan.window.deduplicated:
+            row["removed"] = obj.meta().removed
         rows.append(row)
     return rows
 
