@@ -7,9 +7,10 @@ import os
 import stat
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from ontologia.files import duck as duck_module
@@ -41,18 +42,36 @@ def test_a_value_is_the_same_as_a_literal_and_as_a_parameter(monkeypatch):
     sql = "SELECT typeof($a) AS t, CAST($a AS VARCHAR) AS text, $b AS b"
     duck = Duck("64MB")
     for value in VALUES:
-        given = {"a": value, "b": 1}
-        with monkeypatch.context() as patched:
-            patched.setattr(duck_module.sys, "modules", {**sys.modules, "pandas": None})
-            as_parameter = duck.table(sql, given).to_pydict()
-            patched.setattr(duck_module.sys, "modules", _without_pandas())
-            as_literal = duck.table(sql, given).to_pydict()
-        assert as_literal == as_parameter, repr(value)
+        found = []
+        for loaded in (True, False):
+            monkeypatch.setattr(duck_module, "_is_loaded", lambda _, loaded=loaded: loaded)
+            found.append(duck.table(sql, {"a": value, "b": 1}).to_pydict())
+        assert found[0] == found[1], repr(value)
     duck.close()
 
 
-def _without_pandas():
-    return {name: module for name, module in sys.modules.items() if name != "pandas"}
+def test_a_table_is_the_same_by_way_of_a_file_and_of_arrow(monkeypatch):
+    columns = {
+        "text": pa.array(["it's", None, "a\0b"]),
+        "bytes": pa.array([b"\0\xff", None, b""]),
+        "whole": pa.array([2**63 - 1, None, -(2**63)]),
+        "float": pa.array([math.nan, None, -0.0]),
+        "truth": pa.array([True, None, False]),
+        "day": pa.array([date(1, 1, 1), None, date(9999, 12, 31)]),
+        "instant": pa.array([datetime(1969, 1, 1, tzinfo=UTC), None, datetime.max.replace(tzinfo=UTC)]),
+        "length": pa.array([timedelta(1), None, timedelta(0)]),
+    }
+    tables = [pa.table({name: column}) for name, column in columns.items()]
+    assert {table.schema.types[0] for table in tables} - {pa.duration("us")} == duck_module.PLAIN
+    duck = Duck("64MB")
+    for table in (*tables, pa.table(columns), pa.table(columns).slice(0, 0)):
+        found = []
+        for loaded in (True, False):
+            monkeypatch.setattr(duck_module, "_is_loaded", lambda _, loaded=loaded: loaded)
+            found.append(duck.table('SELECT * FROM "it is given"', {}, **{"it is given": table}))
+        assert found[0].schema == found[1].schema
+        assert str(found[0].to_pydict()) == str(found[1].to_pydict())
+    duck.close()
 
 
 def test_a_name_of_a_parameter_is_quoted():

@@ -21,6 +21,8 @@ from ontologia.files.quoting import exact_path, literal_path, quote_name, quote_
 
 BATCH_ROWS = 131_072
 SMALL_TABLE_BYTES = 1 << 20
+PLAIN = {pa.string(), pa.binary(), pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC")}
+"""What Parquet and Arrow have alike."""
 READ_OPTIONS = {"union_by_name": True, "hive_partitioning": False}
 """How files are read: columns by name, and none from the name of a folder such as `country=DE`."""
 AS_STORED = ", ".join(f"{name} = {str(value).lower()}" for name, value in READ_OPTIONS.items())
@@ -61,7 +63,8 @@ class Duck:
         """Give a table to a cursor. To read one of Arrow's, DuckDB imports `pyarrow.dataset`, and that pandas, which
         takes longer than most questions: a small table goes by way of a file, in no more time."""
         small = isinstance(table, pa.Table) and table.nbytes <= SMALL_TABLE_BYTES  # what streams in may be any size
-        if self._is_sealed or not small or "pyarrow.dataset" in sys.modules:
+        is_plain = small and PLAIN.issuperset(table.schema.types)
+        if self._is_sealed or not is_plain or _is_loaded("pyarrow.dataset"):
             cursor.register(name, table)
             return
         assert self._spill is not None
@@ -136,13 +139,17 @@ class Duck:
 def execute(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     """Run a statement. To bind a value, DuckDB imports pandas where that is installed, which takes longer than most
     questions; a value that SQL can say is handed over that way."""
-    if "pandas" not in sys.modules and parameters:
+    if parameters and not _is_loaded("pandas"):
         literals = {name: quote_value(value) for name, value in parameters.items()}
         if None not in literals.values():
             cursor.execute(f"PREPARE asked AS {sql}")
             given = ", ".join(f"{quote_name(name)} := {literal}" for name, literal in literals.items())
             return cursor.execute(f"EXECUTE asked({given})")
     return cursor.execute(sql, dict(parameters))
+
+
+def _is_loaded(module: str) -> bool:
+    return module in sys.modules
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:
