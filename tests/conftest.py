@@ -67,6 +67,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Copies of files that tests read from buckets are not kept among the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def s3_prefix(s3: S3Server) -> str:
     """An empty prefix on the S3 server."""
@@ -74,9 +82,9 @@ def s3_prefix(s3: S3Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def workers_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The path of Python processes that tests start, set in the environment; they have a cache of their own."""
-    with workers_environment(tmp_path_factory.mktemp("cache")) as path:
+def workers_path() -> Iterator[str]:
+    """The path of Python processes that tests start, set in the environment."""
+    with workers_environment() as path:
         yield path
 
 

@@ -18,3 +18,12 @@ def test_an_identity_is_erased_with_the_token_of_its_preview(onto, filled):
 def test_a_type_that_is_not_there_is_named(onto, filled):
     store = filled("sqlite-v2")
     onto("erase", "Nobody", "x", "--reason", "r", *store.flags).failed(1, "Nobody is not in this store")
+
+
+def test_a_relation_is_named_as_it_is_for_remove(onto, filled):
+    store = filled("sqlite-v2")
+    words = ("--reason", "r", *store.flags, "--json")
+    by_slashes = onto("erase", "Subscription", "c1/10/b", *words).valid("erase")
+    assert by_slashes["rows"] > 0
+    assert onto("erase", "Subscription", '["c1", "10", "b"]', *words).valid("erase") == by_slashes
+    onto("erase", "Subscription", "[c1", *words).failed(2, "no JSON list")

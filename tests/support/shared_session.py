@@ -17,18 +17,16 @@ TESTS = str(Path(__file__).parents[1])
 
 
 @contextmanager
-def workers_environment(cache: Path) -> Iterator[str]:
-    """What Python processes that Spark starts need to find: the package, `support`, and a cache of their own."""
-    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "XDG_CACHE_HOME")}
+def workers_environment() -> Iterator[str]:
+    """What Python processes that Spark starts need to find: the package and `support`."""
+    before = os.environ.get("PYTHONPATH")
     # Executors run in folders of their own: no path may be relative.
-    given = [os.path.abspath(path) for path in (before["PYTHONPATH"] or "").split(os.pathsep) if path]
+    given = [os.path.abspath(path) for path in (before or "").split(os.pathsep) if path]
     os.environ["PYTHONPATH"] = os.pathsep.join([TESTS, str(Path(ontologia.__file__).parents[1]), *given])
-    os.environ["XDG_CACHE_HOME"] = str(cache)
     try:
         yield os.environ["PYTHONPATH"]
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
 @contextmanager

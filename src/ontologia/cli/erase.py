@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ontologia.cli.exits import UsageError
+from ontologia.cli.keys import Keys, relation_parts
 from ontologia.cli.options import Apply, Token
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command
@@ -23,9 +23,7 @@ def register(app: typer.Typer) -> None:
 def erase(
     run: Run,
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The type of what is to go.")],
-    keys: Annotated[
-        list[str], typer.Argument(metavar="KEY...", help='Its keys; of relations as JSON: \'["ann", "bob"]\'.')
-    ],
+    keys: Keys,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why. The log keeps it; name nobody.", show_default=False)
     ],
@@ -40,7 +38,7 @@ def erase(
         raise UsageError("--apply needs --token: the preview, without --apply, prints it")
     with run.store() as store:
         known = {version.ref.kind for version in store.engine.schema_versions() if version.ref.name == type_name}
-        wanted = [_relation_key(key) for key in keys] if known == {"relation"} else list(keys)
+        wanted = [relation_parts(key) for key in keys] if known == {"relation"} else list(keys)
         with run.output.progress("searching"):
             plan = erasure.preview(store.engine, type_name, wanted, reason=reason, cascade=cascade)
         if not apply:
@@ -50,13 +48,6 @@ def erase(
         with run.output.progress("erasing"):
             report = erasure.apply(store.engine, plan, token)
     _show_report(run, report)
-
-
-def _relation_key(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise UsageError(f'a relation is named by its ends as JSON, as in \'["ann", "bob"]\', not {text!r}') from None
 
 
 def _facts(found: Any) -> list[dict[str, Any]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ontologia.cli.exits import UsageError
+from ontologia.cli.keys import Keys, relation_parts
 from ontologia.cli.options import Apply, CommitMeta, KindOption, OnBranch
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, metadata
@@ -24,14 +23,7 @@ def register(app: typer.Typer) -> None:
 def remove(
     run: Run,
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The type.", show_default=False)],
-    keys: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="KEY…",
-            help="Keys; of a relation LEFT/RIGHT or LEFT/RIGHT/INSTANCE, or a JSON list where a key has a slash.",
-            show_default=False,
-        ),
-    ],
+    keys: Keys,
     kind: KindOption = None,
     cascade: Annotated[
         bool, typer.Option("--cascade", help="Of entities: take the relations that end there along.")
@@ -94,12 +86,7 @@ def identity(schema: TypeSchema, text: str) -> tuple[str, ...]:
     if schema.ref.kind == "entity":
         return (text,)
     names = ["left_key", "right_key", *([schema.instance_key] if schema.instance_key else [])]
-    parts: Sequence[Any] = text.split("/")
-    if text.startswith("["):
-        try:
-            parts = json.loads(text)
-        except ValueError:
-            raise UsageError(f"{text}: this is no JSON list") from None
+    parts = relation_parts(text)
     if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
         raise UsageError(f"{text}: a {schema.ref.name} is named by {'/'.join(names)}, or by a JSON list of these")
     return (*parts, *([] if schema.instance_key else [""]))
