@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.log.coverage import cover
+from ontologia.engines.parquet.log.coverage import with_compacted
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest, TypeIndex
 from ontologia.errors import StorageBackendError
@@ -68,8 +68,9 @@ def check(objects: Objects, progress: Progress | None = None) -> CheckReport:
     report.head = head.commit_id
     manifests = list(_walk(log, head, report))
     _check_schemas(log, head, report)
-    entries = {ref: cover(log, head, ref, index).entries for ref, index in _indices(log, head, report)}
-    compacted = log.compacted(head)
+    compacted = _record(log, head, report)
+    indices = _indices(log, head, report)
+    entries = {ref: with_compacted(index.entries, compacted.of(ref), head) for ref, index in indices}
     whole = _whole_snapshots(objects, entries, compacted, report)
     _check_files(objects, manifests, compacted, whole, report, progress)
     return report
@@ -126,6 +127,16 @@ def _check_schemas(log: Log, head: Head, report: CheckReport) -> None:
 
 
 # --- indices and snapshots ---
+
+
+def _record(log: Log, head: Head, report: CheckReport) -> Compacted:
+    """The record of snapshots that stand for files which are gone."""
+    try:
+        return log.compacted(head)
+    except StorageBackendError as problem:
+        effect = "where files of commits were let go, rows are found by healthy indices alone: restore it from a backup"
+        report.damages.append(Damage("index", head.compacted_path or "", str(problem), effect))
+        return Compacted()
 
 
 def _indices(log: Log, head: Head, report: CheckReport) -> Iterator[tuple[TypeRef, TypeIndex]]:

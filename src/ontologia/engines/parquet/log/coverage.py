@@ -36,10 +36,7 @@ def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
     """The authoritative files of a type: index entries, corrected and completed from the manifest chain. Where files of
     commits are gone, from the snapshots that the head's record has in their place."""
     entries = [entry for entry in index.entries if entry.min_commit_id <= head.commit_id]
-    for entry in log.compacted(head).of(ref):
-        is_known = any(known.is_snapshot and known.covers(entry.min_commit_id) for known in entries)
-        if entry.min_commit_id <= head.commit_id and not is_known:
-            entries = [known for known in entries if not entry.covers(known.min_commit_id)] + [entry]
+    entries = with_compacted(entries, log.compacted(head).of(ref), head)
     covered = min(index.max_indexed_commit, head.commit_id)
     missing_latest = False
     if covered == head.commit_id and head.manifest_path is not None and not _is_of_head(entries, head):
@@ -55,6 +52,16 @@ def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
     entries.sort(key=lambda entry: entry.min_commit_id)
     lagging = index.max_indexed_commit < head.commit_id
     return Coverage(entries, lagging, missing_latest, index.max_indexed_commit)
+
+
+def with_compacted(entries: Sequence[IndexEntry], compacted: Sequence[IndexEntry], head: Head) -> list[IndexEntry]:
+    """Entries of an index, with the snapshots of the head's record where it has none that covers the same commits."""
+    found = list(entries)
+    for entry in compacted:
+        is_known = any(known.is_snapshot and known.covers(entry.min_commit_id) for known in found)
+        if entry.min_commit_id <= head.commit_id and not is_known:
+            found = [known for known in found if not entry.covers(known.min_commit_id)] + [entry]
+    return found
 
 
 def _is_of_head(entries: Sequence[IndexEntry], head: Head) -> bool:
