@@ -51,8 +51,8 @@ def test_versions_of_one_identity_are_never_split_over_pages(store, models):
 def test_commits_made_during_an_export_stay_out_of_it(store, models, tmp_path, monkeypatch):
     plain = exporting.pages
 
-    def interrupted(engine, schema, window, head):
-        for page in plain(engine, schema, window, head, page_rows=2):
+    def interrupted(engine, schema, window, head, **more):
+        for page in plain(engine, schema, window, head, page_rows=2, **more):
             yield page
             if schema.ref.name == "Customer" and engine.catalog().head == 2:
                 with store.session() as session:

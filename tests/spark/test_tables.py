@@ -73,7 +73,7 @@ def test_no_row_is_written_by_the_name_of_a_table(spark, shop, tmp_path):
             "INSERT INTO shop.Customer SELECT * FROM other_shop.Customer",
             "INSERT INTO shop.Customer VALUES ('c', 'Cy', 3, '[]', null)",
             "INSERT OVERWRITE shop.Customer VALUES ('c', 'Cy', 3, '[]', null)",
-            "INSERT INTO shop.Customer_history VALUES (9, 'c', 'Cy', 3, '[]', null)",
+            "INSERT INTO shop.Customer_history VALUES (9, 'c', 'Cy', 3, '[]', null, false)",
         ):
             with pytest.raises(PySparkException, match="none are written by a table's name: write"):
                 spark.sql(statement)

@@ -120,9 +120,9 @@ def test_parquet_parts_have_the_columns_and_rows_of_the_embedded_file(spark, sou
 def test_commits_made_meanwhile_stay_out(spark, source, options, tmp_path, monkeypatch):
     uri, plain = copied(source, tmp_path / "copy"), exporting.stored_rows
 
-    def and_then(*given):
+    def and_then(*given, **more):
         commit(uri, Customer(id="c1", name="too late", age=1), Customer(id="too late", name="n", age=1))
-        return plain(*given)
+        return plain(*given, **more)
 
     monkeypatch.setattr(exporting, "stored_rows", and_then)
     with session(uri) as opened:
