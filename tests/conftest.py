@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
         claim = conformance_class(item)
-        if claim == "PropertyConformance":
+        if claim == "PropertyConformance" or (claim and item.name.startswith("test_any_")):
             item.add_marker(pytest.mark.thorough)
         if repeats_another_engine(item, claim):
             item.add_marker(pytest.mark.slow)
@@ -54,7 +54,7 @@ def conformance_class(item: pytest.Item) -> str | None:
 def repeats_another_engine(item: pytest.Item, claim: str | None) -> bool:
     """Whether the same statements run over the same files elsewhere: on a bucket what a directory shows of answers,
     and random questions to the older version of an engine. Random lives of stores are lived by all of them."""
-    if claim == "PropertyConformance":
+    if item.name.startswith("test_any_") or claim == "PropertyConformance":
         return "life" not in item.name and ("in a bucket" in item.name or "/v1" in item.name)
     return "in a bucket" in item.name and claim in ANSWERS
 

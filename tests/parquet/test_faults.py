@@ -111,6 +111,7 @@ def leave_litter(shop: Shop) -> None:
     faulty.crash(operation="put_if_match", key=paths.HEAD)
     with pytest.raises(SimulatedCrash):
         shop.commit([Customer(id="dead", name="Dead")], objects=faulty, keep_alive=False)
+    shop.objects.delete(paths.lock())  # its lease is over: nobody waits for it
     time.sleep(0.002)
 
 

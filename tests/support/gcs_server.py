@@ -60,6 +60,7 @@ class GcsServer(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is several small writes
     server: GcsServer
 
     @property

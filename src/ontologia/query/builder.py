@@ -28,7 +28,7 @@ from ontologia.query.aggregates import max as max_of
 from ontologia.query.aggregates import min as min_of
 from ontologia.query.aggregates import sum as sum_of
 from ontologia.query.plan import Across, Hop, Order, Plan, Search, Window, group_names
-from ontologia.query.results import Hydrator, Path, Result, StoredTable, attach_endpoints, collector_paused, place_ends
+from ontologia.query.results import Hydrator, Path, Result, StoredTable, attach_endpoints, made_at_once, place_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -465,9 +465,7 @@ class PathQuery(Query[Path]):
         return EndQuery(self._source, self._declaration, self._plan.changed(ends_only=True), self._steps)
 
     def collect(self) -> Result[Path]:
-        fetched = self._source.fetch(self._plan)
-        with collector_paused():
-            return self._paths(fetched)
+        return made_at_once(self._paths, self._source.fetch(self._plan))
 
     def _paths(self, fetched: Fetched) -> Result[Path]:
         start: Hydrator[Any] = Hydrator.of(self._declaration.cls)

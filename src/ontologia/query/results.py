@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ontologia.query.builder import QuerySource
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Result(list[T]):
@@ -122,8 +122,7 @@ class Hydrator(Generic[T]):
         """The objects of a result; with `removals`, its column after theirs says which of them are removals."""
         if not columns:
             return []
-        with collector_paused():
-            found = self._objects(columns)
+        found = made_at_once(self._objects, columns)
         if removals and any(columns[self.end]):
             set_removed = Declared.__dict__["__removed__"].__set__
             for obj, removed in zip(found, columns[self.end], strict=True):
@@ -176,17 +175,19 @@ def made(commits, {", ".join(f"{value}s" for value in values)}):
     return made
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """While many objects are made that all stay, the collector would look at them again and again, and find nothing."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
+def made_at_once(make: Callable[[R], T], rows: R) -> T:
+    """What `make` makes of rows. While many objects are made that all stay, the garbage collector would look at them
+    again and again, and find nothing: it rests.
+
+    No context manager: Ctrl-C on the way into its exit would leave the collector off for good.
+    """
+    was_running = gc.isenabled()
     try:
-        yield
+        gc.disable()
+        return make(rows)
     finally:
-        gc.enable()
+        if was_running:
+            gc.enable()
 
 
 @lru_cache(maxsize=512)
