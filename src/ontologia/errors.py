@@ -120,6 +120,18 @@ class HistoryCutError(ValidationError):
     code = "history_cut"
 
 
+class HistoryForgottenError(ValidationError):
+    """A state or the changes of a commit from before the one at which history begins: they were given up."""
+
+    code = "history_forgotten"
+
+
+class ForgetRefusedError(OntologiaError):
+    """History was to be given up with a token of another state. Nothing was given up."""
+
+    code = "forget_refused"
+
+
 class ImportConflictError(OntologiaError):
     """The store is not as the import demands: an identity exists, or is missing, or the head moved. Nothing written."""
 

@@ -13,6 +13,7 @@ from ontologia.cli import (
     copy,
     erase,
     events,
+    forget,
     frames,
     graphs,
     maintenance,
@@ -32,7 +33,7 @@ HELP = """Typed data with history: the operator's console.
 Reads never write. Every write can be previewed, and says on stderr where it goes. Data goes to stdout.
 
 Exit codes: 0 ok, 1 error, 2 usage, 3 schema mismatch or unhealthy index, 4 a lost race or failed execution,
-5 storage or transaction error, 6 import precondition or conflict, 7 a drop, a discard or an erasure refused for safety.
+5 storage or transaction error, 6 import precondition or conflict, 7 a drop, discard, erasure or forget refused for safety.
 """
 
 
@@ -64,7 +65,7 @@ def build() -> typer.Typer:
         remember(ctx, values)
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
-    about_types = (storage, verify, schema, migrate, query, remove, erase, commits)
+    about_types = (storage, verify, schema, migrate, query, remove, erase, forget, commits)
     for module in (*about_types, events, transfer, copy, maintenance, check, pipeline, graphs, frames):
         module.register(app)
     return app

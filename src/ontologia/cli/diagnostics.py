@@ -35,6 +35,8 @@ def said(diagnostic: Mapping[str, Any]) -> str:
         case "commit_after_head":
             wanted, head = diagnostic["commit_id"], diagnostic["head_commit_id"]
             return f"commit {wanted} is not there yet: this is the state at the head, commit {head}"
+        case "history_forgotten":
+            return f"history begins at commit {diagnostic['base_commit_id']}: what was superseded by then was given up"
         case "index_lagging" | "index_latest_entry_missing":
             return f"the index of {diagnostic['type']} lags behind the head: run onto index repair --apply"
         case "compaction_overdue":

@@ -26,6 +26,7 @@ BY_CODE = {
     "drop_refused": REFUSED,
     "erasure_refused": REFUSED,
     "erasure_incomplete": STORAGE,
+    "forget_refused": REFUSED,
     "migration_discards": REFUSED,
 }
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ontologia.engines.care import Workers
     from ontologia.engines.erasure import Found, Trace, Wanted
+    from ontologia.engines.forgetting import Superseded
     from ontologia.engines.history import Declared, History
     from ontologia.engines.shares import Share
     from ontologia.engines.staging import Staging
@@ -284,6 +285,26 @@ class Engine(ABC):
             "until onto cleanup, and a store of 0.3 is read-only"
         )
 
+    # --- giving up history, where an engine can ---
+
+    def find_superseded(self, base: int) -> list[Superseded]:
+        """How many versions of each type were superseded at a commit or before it, and still are there."""
+        raise self._cannot_forget()
+
+    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> int:
+        """Give these up, so that history begins at that commit, and note it in a commit. Its number.
+
+        Refused when the head is no longer the one that the caller saw.
+        """
+        raise self._cannot_forget()
+
+    def _cannot_forget(self) -> ValidationError:
+        return ValidationError(
+            f"{self.location.uri}: only SQLite files of engine v2 can forget their early history. A file of v1 becomes "
+            "one with onto copy --in-place; a bucket gives up files, and no history, with onto vacuum --compacted; a "
+            "graph forgets with onto cleanup"
+        )
+
     @abstractmethod
     def storage_info(self) -> dict[str, Any]: ...
 
@@ -401,6 +422,7 @@ class Engine(ABC):
         with self.snapshot():
             catalog = self.catalog()
             catalog.check(plan.schemas)
+            catalog.check_remembers(plan.window)
             if plan.source not in catalog.layouts:
                 return []
             return [
@@ -425,6 +447,7 @@ class Engine(ABC):
         with self.snapshot():
             catalog = catalog or self.catalog()
             catalog.check(plan.schemas)
+            catalog.check_remembers(plan.window)
             if plan.across is not None and not self.capabilities.past_versions:
                 raise past_versions_refused(self.backend)
             if plan.search is not None and not self.capabilities.search:

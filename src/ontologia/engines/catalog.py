@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ontologia.errors import SchemaOutdatedError, ValidationError
+from ontologia.errors import HistoryForgottenError, SchemaOutdatedError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, diff
+from ontologia.query.plan import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Catalog:
     version: Any = None
     remembered: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was found out about its types, and holds as long as these do."""
+    base: int = 0
+    """The commit at which history begins, if what was before it was given up."""
 
     def outdated(self, schemas: Mapping[TypeRef, TypeSchema]) -> list[Any]:
         """The differences between these schemas and the stored ones; types not stored yet are no difference."""
@@ -78,6 +81,13 @@ class Catalog:
             raise ValidationError(f"{name} is not in this store; it has {known}")
         known = ", ".join(sorted(ref.name for ref in self.layouts if ref.kind == kind)) or "none yet"
         raise ValidationError(f"{kind} {name} is not in this store; of that kind it has {known}")
+
+    def check_remembers(self, window: Window) -> None:
+        """Refuse a state from before the commit at which history begins."""
+        if window.mode == "as_of" and (window.commit or 0) < self.base:
+            raise HistoryForgottenError(
+                f"the state at commit {window.commit or 0} was given up: history begins at commit {self.base}"
+            )
 
     def check(self, schemas: Mapping[TypeRef, TypeSchema]) -> None:
         outdated = self.outdated(schemas)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.catalog import Catalog
-from ontologia.engines.versions import is_cut
+from ontologia.engines.versions import is_cut, versions_of
 from ontologia.errors import CommitAfterHeadWarning, HistoryCutWarning, warn
 from ontologia.model import TypeRef
 from ontologia.query.plan import Plan, Window
+from ontologia.query.results import HISTORY_FORGOTTEN
 
 if TYPE_CHECKING:
     from ontologia.engines.base import Engine
@@ -21,7 +22,8 @@ def plan_diagnostics(plan: Plan, engine: Engine, catalog: Catalog) -> list[dict[
     Of the type that is asked about, and of every other type the question touches, which then is named.
     """
     refs = () if plan.across is not None else plan.schemas
-    return window_diagnostics(plan.window, refs, engine, catalog, unnamed=plan.source)
+    found = window_diagnostics(plan.window, refs, engine, catalog, unnamed=plan.source)
+    return found + forgotten_history(plan.window, plan.schemas, engine, catalog)
 
 
 def window_diagnostics(
@@ -49,6 +51,20 @@ def window_diagnostics(
         found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": catalog.head})
         warn(CommitAfterHeadWarning(f"commit {commit} is not there yet: this is the state at the head, {catalog.head}"))
     return found
+
+
+def forgotten_history(
+    window: Window, refs: Iterable[TypeRef], engine: Engine, catalog: Catalog
+) -> list[dict[str, Any]]:
+    """That versions of these types, which a window of versions would have, were given up."""
+    reaches_back = window.mode == "history" or (window.mode == "since" and (window.commit or 0) < catalog.base)
+    if not catalog.base or not reaches_back:
+        return []
+    stored = (catalog.layouts[ref] for ref in refs if ref in catalog.layouts)
+    first = (versions_of(engine, layout.schema, catalog)[0].layout.activation_commit_id for layout in stored)
+    if all(activation > catalog.base for activation in first):
+        return []
+    return [{"reason": HISTORY_FORGOTTEN, "base_commit_id": catalog.base}]
 
 
 def said_of_cut(ref: TypeRef, window: Window, activation: int) -> str:

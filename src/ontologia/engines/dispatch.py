@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
-from ontologia.engines.features import Stamp
+from ontologia.engines.features import KNOWN_IN_BUCKETS, KNOWN_IN_FILES, Stamp
 from ontologia.engines.history import COPYING
 from ontologia.errors import (
     EngineVersionError,
@@ -193,7 +193,7 @@ def _check_version(wanted: str | None) -> None:
         raise EngineVersionError(f"engine version {wanted!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
 
 
-def _agreed(where: str, stored: str, wanted: str | None) -> str:
+def _agreed(where: str, stored: str, wanted: str | None, known: frozenset[str]) -> str:
     """The engine version of a stamp, if this release knows it and what the store uses besides."""
     if stored.startswith(COPYING):
         raise UnfinishedCopyError.at(where)
@@ -203,7 +203,7 @@ def _agreed(where: str, stored: str, wanted: str | None) -> str:
             f"{where}: this store has engine version {stamp.version!r}, and this release knows "
             f"{', '.join(KNOWN_VERSIONS)}; upgrade ontologia to open it"
         )
-    stamp.check(where)
+    stamp.check(where, known)
     if wanted is not None and wanted != stamp.version:
         raise EngineVersionError(f"{where}: this store has engine version {stamp.version}, not {wanted}")
     return stamp.version
@@ -235,7 +235,7 @@ def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None, 
         if stored in (None, SqliteStamp(made.engine_version)):
             return made
         made.close()
-    version = _agreed(path, stored.version, wanted)
+    version = _agreed(path, stored.version, wanted, KNOWN_IN_FILES)
     if stored.written_by_03:
         return _open_sqlite_03(path, version, config)
     return classes[version](path, config)
@@ -378,7 +378,7 @@ def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_versi
     from ontologia.engines.ontologia_03.detection import is_bucket_of_03
     from ontologia.engines.parquet.setup import stored_version
 
-    version = _agreed(objects.uri, stored_version(objects), engine_version)
+    version = _agreed(objects.uri, stored_version(objects), engine_version, KNOWN_IN_BUCKETS)
     engine = parquet_classes()[version](objects, config)
     if not is_bucket_of_03(objects, engine.opened_at.schema_manifest_path):
         return engine

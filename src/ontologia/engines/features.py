@@ -17,7 +17,10 @@ REMOVALS = "removals"
 """Rows may say that something was removed: they are superseded by their own commit."""
 COMPACTED = "compacted"
 """Files of commits may be gone whose rows are in a snapshot: the head names the record of those."""
-KNOWN_FEATURES = frozenset({REMOVALS, COMPACTED})
+FORGOTTEN = "forgotten"
+"""History begins at a commit that the store names: what was superseded by then is gone."""
+KNOWN_IN_FILES = frozenset({REMOVALS, FORGOTTEN})
+KNOWN_IN_BUCKETS = frozenset({REMOVALS, COMPACTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,9 @@ class Stamp:
     def using(self, features: Iterable[str]) -> Stamp:
         return Stamp(self.version, self.features | {*features})
 
-    def check(self, where: str) -> None:
-        """Refuse what this release does not know."""
-        unknown = self.features - KNOWN_FEATURES
+    def check(self, where: str, known: frozenset[str]) -> None:
+        """Refuse what this release does not know in stores of this kind."""
+        unknown = self.features - known
         if unknown:
             raise EngineVersionError(
                 f"{where}: this store uses {', '.join(sorted(unknown))}, which this release does not know; upgrade "

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.engines.catalog import Commit, SchemaVersion
-from ontologia.errors import StorageBackendError
+from ontologia.errors import HistoryForgottenError, StorageBackendError
 from ontologia.files.json_objects import now
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 
@@ -191,6 +191,13 @@ class CopyNote:
         return asdict(self)
 
 
+def cannot_begin_at(base: int) -> HistoryForgottenError:
+    return HistoryForgottenError(
+        f"the history of the source begins at commit {base}, and only a SQLite file of engine v2 can say so: copy it "
+        "into one, or move the state with onto export and onto import"
+    )
+
+
 class CopyTarget(ABC):
     """A store in the making. Nobody takes it for a store before `finish`, and it can be gone on with at any point."""
 
@@ -208,6 +215,10 @@ class CopyTarget(ABC):
     @abstractmethod
     def history(self) -> History:
         """What was written, read back from where it is."""
+
+    def begin_history_at(self, base: int) -> None:
+        """Say in the copy that its history begins at a commit, as that of the source does."""
+        raise cannot_begin_at(base)
 
     @abstractmethod
     def finish(self) -> None:

@@ -68,7 +68,8 @@ def _found(engine: Engine, schema: TypeSchema, current: TypeLayout, catalog: Cat
         if "renamed_from" in note and found[0].layout.ref == ref:
             earlier = TypeRef(ref.kind, note["renamed_from"])
         ref = earlier if earlier in catalog.dropped else None
-    return found
+    # Of those that had ended when history begins, nothing is left.
+    return [version for version in found if version.until is None or version.until > catalog.base]
 
 
 def is_cut(engine: Engine, schema_ref: TypeRef, window: Window, catalog: Catalog) -> bool:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+HISTORY_FORGOTTEN = "history_forgotten"
+"""The reason of a diagnostic: versions from before the commit at which history begins were given up."""
+
 
 class Result(list[T]):
     """A list of results that also carries diagnostics (RFC 0009 §2.3)."""
@@ -221,7 +224,9 @@ def attach_endpoints(
         place = Relation.__dict__[f"__{side}__"].__set__
         keys = {relation.__dict__[f"{side}_key"] for relation in relations}
         versions, diagnostics = _versions(source, cls, keys, plan.changed(window=reading))
-        said += [item for item in diagnostics if item not in said]
+        # What was given up is said of the relations; in the first state that is left, so are the ends.
+        base = next((item["base_commit_id"] for item in diagnostics if item["reason"] == HISTORY_FORGOTTEN), 0)
+        said += [item for item in diagnostics if item not in said and item["reason"] != HISTORY_FORGOTTEN]
         for relation in relations:
             known = versions.get(relation.__dict__[f"{side}_key"])
             if known is None:
@@ -229,7 +234,7 @@ def attach_endpoints(
             elif window.deduplicated:
                 place(relation, known[-1])
             else:
-                before = bisect_right(known, relation.__commit_id__, key=Declared._commit_id)
+                before = bisect_right(known, max(relation.__commit_id__, base), key=Declared._commit_id)
                 end = known[before - 1] if before else None
                 place(relation, None if getattr(end, "__removed__", False) else end)
     return said

@@ -12,9 +12,10 @@ from ontologia.engines.repository import Repository
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.builder import QueryRoot
-from ontologia.runtime import drop, erasure, migration
+from ontologia.runtime import drop, erasure, forgetting, migration
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.erasure import ErasurePreview, ErasureReport
+from ontologia.runtime.forgetting import ForgetPreview, ForgetReport
 from ontologia.runtime.migration import MigrationCheck, MigrationPreview, MigrationResult
 
 
@@ -140,6 +141,17 @@ class Store:
         """
         plan = erasure.preview(self.engine, type_name, keys, reason=reason, cascade=cascade)
         return plan if dry_run else erasure.apply(self.engine, plan, token)
+
+    def forget(
+        self, before: int | datetime, *, dry_run: bool = True, token: str | None = None
+    ) -> ForgetPreview | ForgetReport:
+        """Preview giving up history before a commit, or before the last one at a time; with the token, give it up.
+
+        What was there at that commit stays, as the first state that can be read; versions that it and earlier commits
+        superseded go.
+        """
+        plan = forgetting.preview(self.engine, before)
+        return plan if dry_run else forgetting.apply(self.engine, plan, token)
 
     # --- life ---
 

@@ -13,6 +13,8 @@ from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
 COPY = "copy"
 """In `storage_meta`: what the file is in the middle of becoming."""
+BASE = "history_base"
+"""In `storage_meta`: the commit at which history begins, if what was before it was given up."""
 LARGEST = 2**63 - 1  # a number SQLite can compare with; no commit has it
 
 CONTROL_TABLES = """

@@ -21,6 +21,7 @@ from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit,
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import COPY
 from ontologia.engines.sqlite.engine import tables
+from ontologia.engines.sqlite.forgetting import begin_history_at
 from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, LockContentionError
 from ontologia.model import TypeRef
@@ -124,6 +125,10 @@ class SqliteCopy(CopyTarget):
 
     def history(self) -> SqliteHistory:
         return self.engine.history()
+
+    def begin_history_at(self, base: int) -> None:
+        with self.engine.change() as connection:
+            begin_history_at(connection, base)
 
     def finish(self) -> None:
         with self.engine.change() as connection:

@@ -22,12 +22,14 @@ from ontologia.engines.base import WRITE_LOCK, Engine, Transaction, removals_ref
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
 from ontologia.engines.erasure import Found, Trace, Wanted
+from ontologia.engines.features import FORGOTTEN, KNOWN_IN_FILES
 from ontologia.engines.sqlite import control, erasure
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
+from ontologia.engines.sqlite.control import BASE
 from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.engines.sqlite.windows import NoRows
-from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
+from ontologia.errors import EngineVersionError, HistoryForgottenError, LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, instant_text
 from ontologia.objects import Location
 from ontologia.query.compiler import Statement
@@ -216,8 +218,10 @@ class SqliteEngine(Engine):
                     f"{self.path}: this store was laid out anew with engine version {stamped.version} since it was "
                     f"opened, with {self.engine_version}: open it again"
                 )
-            stamped.check(self.path)
-        catalog = Catalog(control.head(connection), self.layouts(connection), control.dropped(connection), version)
+            stamped.check(self.path, KNOWN_IN_FILES)
+        base = int(control.noted(connection, BASE) or 0) if stamped is not None and FORGOTTEN in stamped.features else 0
+        head, dropped = control.head(connection), control.dropped(connection)
+        catalog = Catalog(head, self.layouts(connection), dropped, version, base=base)
         connection.catalog = catalog
         return catalog
 
@@ -345,7 +349,12 @@ class SqliteEngine(Engine):
         return None if found is None else found.to_dict()
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
-        with self.reading() as connection:
+        with self.snapshot(), self.reading() as connection:
+            base = self._catalog(connection).base
+            if 0 < commit_id <= base:
+                raise HistoryForgottenError(
+                    f"what commit {commit_id} changed was given up: history begins with the state at commit {base}"
+                )
             return [change_entry(*change) for change in self.changed_rows(connection, min(commit_id, control.LARGEST))]
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:

@@ -14,7 +14,8 @@ from ontologia.engines.base import Capabilities
 from ontologia.engines.catalog import Catalog, TypeLayout, summarized_layouts
 from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.features import REMOVALS
-from ontologia.engines.sqlite import control
+from ontologia.engines.forgetting import Superseded
+from ontologia.engines.sqlite import control, forgetting
 from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.control import quoted
@@ -179,13 +180,21 @@ CREATE TABLE type_layout_catalog (
                 for *identity, operation in connection.execute(sql, {"commit": commit_id}):
                     yield ref, tuple(identity), operation
 
+    def find_superseded(self, base: int) -> list[Superseded]:
+        return forgetting.find(self, base)
+
+    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> int:
+        return forgetting.forget(self, base, head, metadata)
+
     def storage_info(self) -> dict[str, Any]:
         with self.reading() as connection:
             rows = connection.execute(
                 "SELECT type_kind, type_name, schema_version_id, activation_commit_id, is_current "
                 "FROM type_layout_catalog ORDER BY type_kind, type_name, schema_version_id"
             ).fetchall()
-        return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
+            base = self._catalog(connection).base
+        begins = {"history_begins_at": base} if base else {}
+        return super().storage_info() | begins | {"type_layouts": summarized_layouts(rows)}
 
 
 class TableRows(SqliteRows):

@@ -13,11 +13,21 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.engines.copies import AFTERWARDS, check_free, full_name, open_copy, open_source, unfinished_copy
 from ontologia.engines.dispatch import KNOWN_VERSIONS, LATEST_VERSION
-from ontologia.engines.features import REMOVALS
-from ontologia.engines.history import AsDeclared, CopyNote, CopyTarget, History, Past, PastCommit, past_commits
+from ontologia.engines.features import FORGOTTEN, REMOVALS
+from ontologia.engines.history import (
+    AsDeclared,
+    CopyNote,
+    CopyTarget,
+    History,
+    Past,
+    PastCommit,
+    cannot_begin_at,
+    past_commits,
+)
 from ontologia.errors import CopyMismatchError, EngineVersionError, RemovalsUnsupportedError, ValidationError
 from ontologia.model import Declared, encode_json
 from ontologia.runtime.transfer.digests import differences, digests
@@ -86,14 +96,31 @@ def copy_history(
         past = past.at(note.head)
         backend = "s3" if "://" in full_name(place) else "sqlite"
         report = CopyReport(origin, place, backend, note.engine_version, note.head, applied=False, in_place=in_place)
+        base = _history_base(engine, note)
+        if base and (backend, note.engine_version) != ("sqlite", "v2"):
+            raise cannot_begin_at(base)
         if dry_run:
             return report
         with open_copy(place, config, note, begun=begun) as copy:
             before, rows = copy.done, _copied(history, past, copy, progress)
             _verify(history, past, copy.history(), progress)
+            base = _history_base(engine, note)  # not the one from before: what went meanwhile was compared as gone
+            if base:
+                copy.begin_history_at(base)
             engine.close()  # in place, its readers would keep the old bytes
             copy.finish()
     return replace(report, applied=True, resumed_after=before, rows=rows)
+
+
+def _history_base(engine: Engine, note: CopyNote) -> int:
+    """The commit at which the history of the source begins; 0 where all of it is there."""
+    base = engine.catalog().base if FORGOTTEN in engine.features() else 0
+    if base > note.head:
+        raise ValidationError(
+            f"the copy was begun up to commit {note.head}, and the history of its source now begins at {base}: delete "
+            "the copy and begin again"
+        )
+    return base
 
 
 def _as_declared(cls: type[Declared]) -> AsDeclared:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout
-from ontologia.engines.diagnostics import window_diagnostics
+from ontologia.engines.diagnostics import forgotten_history, window_diagnostics
 from ontologia.engines.versions import is_cut
 from ontologia.errors import HistoryCutError, ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
@@ -138,6 +138,7 @@ def export_data(
     window = job.window if as_of is None else Window("as_of", as_of)
     refs = [] if job.across is not None else [layout.ref for layout in layouts]
     diagnostics = window_diagnostics(window, refs, store.engine, job.catalog)
+    diagnostics += forgotten_history(window, [layout.ref for layout in layouts], store.engine, job.catalog)
     return ExportReport(target, format, job.head, written, job.commit, diagnostics)
 
 
@@ -192,6 +193,7 @@ def _planned(
     catalog = store.engine.catalog()
     # The head is fixed, so that commits made meanwhile do not mix into later pages.
     window = Window("as_of", catalog.head if as_of is None else min(as_of, catalog.head))
+    catalog.check_remembers(window)
     if history_since is not None:
         window = Window("since", history_since)
     return ExportJob(catalog, window, format, with_metadata, across), _chosen(catalog.layouts.values(), types)

@@ -45,6 +45,8 @@ def change_rows(
     """The rows of a range of keys from commits after one and up to another, in the order of commits."""
     where = range_predicates(schema, keys)
     catalog = engine.catalog_at(upto)
+    if after > 0:
+        catalog.check_remembers(Window("as_of", after))
     plan = Plan(schema.ref, {schema.ref: schema}, Window("since", after), where, stored=True, unordered=True)
     rows = up_to(engine.table(plan.changed(across=across), catalog=catalog), upto)
     identity = schema.ref.identity
@@ -62,8 +64,8 @@ def check_one_version(engine: Engine, schema: TypeSchema, after: int) -> None:
     layout = engine.catalog().layouts.get(schema.ref)
     if layout is None or layout.schema_version_id == 1 or after >= layout.activation_commit_id - 1:
         return
-    last = layout.activation_commit_id - 1
-    for commit in engine.commits(since=after):
+    last, base = layout.activation_commit_id - 1, engine.catalog().base
+    for commit in engine.commits(since=max(after, base) if base > last else after):
         if commit.id <= last and _touches(engine, commit.id, schema):
             raise ValidationError(
                 f"changes of {schema.ref} are asked for from commit {after + 1} on, and commit {commit.id} wrote rows "

@@ -78,9 +78,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly_said()
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        end = self._head() if self.last is None else self.last
+        catalog = engine_at(self.wanted.location).catalog()
+        end = catalog.head if self.last is None else self.last
         if isinstance(limit, ReadMaxFiles):
-            end = min(end, start["commit"] + limit.max_files)
+            # The state at which history begins is one commit: there is none in between to go on from.
+            end = min(end, max(start["commit"] + limit.max_files, catalog.base))
         return {"commit": max(end, start["commit"])}
 
     @plainly_said()

@@ -1,0 +1,93 @@
+"""Giving up the early history of a SQLite file of engine v2, in one transaction.
+
+What was in force at the base keeps its commit, so that the state there and all that came after it read as before. Gone
+is what was superseded by then: by a later version, by its removal, by a migration, or because its type was dropped.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ontologia.engines.catalog import Commit
+from ontologia.engines.features import FORGOTTEN
+from ontologia.engines.forgetting import Superseded
+from ontologia.engines.sqlite import control
+from ontologia.engines.sqlite.control import BASE, quoted
+from ontologia.errors import ForgetRefusedError
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, instant_text
+
+if TYPE_CHECKING:
+    from ontologia.engines.sqlite.v2 import SqliteEngineV2
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of one table that go. Each condition is true of rows whatever the ones before it took away."""
+
+    ref: TypeRef
+    table: str
+    conditions: tuple[str, ...]
+
+
+def find(engine: SqliteEngineV2, base: int) -> list[Superseded]:
+    """How many versions of each type would go."""
+    counts: Counter[TypeRef] = Counter()
+    with engine.snapshot(), engine.reading() as connection:
+        for part in _parts(connection, base):
+            where = " OR ".join(f"({condition})" for condition in part.conditions)
+            (rows,) = connection.execute(
+                f"SELECT count(*) FROM {part.table} t WHERE {where}", {"base": base}
+            ).fetchone()
+            counts[part.ref] += rows
+    return [Superseded(ref, rows) for ref, rows in sorted(counts.items())]
+
+
+def forget(engine: SqliteEngineV2, base: int, head: int, metadata: Mapping[str, Any]) -> int:
+    """Take these rows away, and say where history begins: in the stamp, in the file, and in the log."""
+    with engine.change() as connection:
+        found = control.head(connection)
+        if found != head:
+            raise ForgetRefusedError(f"the head is {found} and was {head} in the preview: preview it again")
+        for part in list(_parts(connection, base)):
+            for condition in part.conditions:
+                connection.execute(f"DELETE FROM {part.table} AS t WHERE {condition}", {"base": base})
+        begin_history_at(connection, base)
+        made = Commit(head + 1, instant_text(control.now()), engine.runtime_id, metadata)
+        control.add_commit(connection, made)
+    engine.give_space_back()
+    return made.id
+
+
+def begin_history_at(connection: sqlite3.Connection, base: int) -> None:
+    """Note where history begins. Called inside a transaction."""
+    control.use_feature(connection, FORGOTTEN)
+    control.note(connection, BASE, str(base))
+
+
+def _parts(connection: sqlite3.Connection, base: int) -> Iterator[_Part]:
+    """Where superseded rows are: all of a version that had ended by then, and some of the one in force."""
+    rows = connection.execute(
+        "SELECT type_kind, type_name, table_name, activation_commit_id, lead(activation_commit_id) OVER "
+        "(PARTITION BY type_kind, type_name ORDER BY activation_commit_id) FROM type_layout_catalog ORDER BY 1, 2, 4"
+    ).fetchall()
+    drops = control.drops(connection)
+    for kind, name, table, start, following in rows:
+        ref = TypeRef(kind, name)
+        end = drops.get(ref) if following is None else following
+        if end is not None and end <= base:
+            yield _Part(ref, quoted(table), ("true",))
+        elif start <= base:
+            yield _Part(ref, quoted(table), tuple(_superseded(connection, ref, table)))
+
+
+def _superseded(connection: sqlite3.Connection, ref: TypeRef, table: str) -> Iterator[str]:
+    """What is true of rows that a later row of the same table supersedes, and of removals, which nothing needs then."""
+    same = " AND ".join(f"n.{name} = t.{name}" for name in ref.identity)
+    later = f"n.{COMMIT_ID} > t.{COMMIT_ID} AND n.{COMMIT_ID} <= :base"
+    yield f"EXISTS (SELECT 1 FROM {quoted(table)} n WHERE {same} AND {later})"
+    if any(row[1] == SUPERSEDED_BY for row in connection.execute(f"PRAGMA table_info({quoted(table)})")):
+        yield f"t.{COMMIT_ID} <= :base AND t.{SUPERSEDED_BY} = t.{COMMIT_ID}"

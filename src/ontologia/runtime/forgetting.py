@@ -1,0 +1,85 @@
+"""Giving up history before a commit: what was there then stays as the base (`docs/history.md`)."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import Catalog
+from ontologia.engines.forgetting import FORGET, Superseded
+from ontologia.errors import ForgetRefusedError, ValidationError
+from ontologia.model import canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPreview:
+    """What would be given up. The token binds it to this head."""
+
+    token: str
+    base: int
+    head: int
+    found: list[Superseded]
+    is_done: bool = False
+    """Whether history begins at that commit already."""
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReport:
+    """What was given up, and the commit that says so; None where nothing was left to give up."""
+
+    commit_id: int | None
+    base: int
+    found: list[Superseded]
+
+    @property
+    def rows(self) -> int:
+        return sum(item.rows for item in self.found)
+
+
+def preview(engine: Engine, before: int | datetime) -> ForgetPreview:
+    """Work out what would go, or refuse."""
+    with engine.snapshot():
+        catalog = engine.catalog()
+        base = engine.commit_at(before) if isinstance(before, datetime) else before
+        _check(base, before, catalog)
+        found = engine.find_superseded(base)
+    content = [FORGET, catalog.head, base, [[str(item.ref), item.rows] for item in found]]
+    token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    return ForgetPreview(token, base, catalog.head, found, base == catalog.base)
+
+
+def apply(engine: Engine, plan: ForgetPreview, token: str | None) -> ForgetReport:
+    """Give up what was previewed."""
+    if token != plan.token:
+        raise ForgetRefusedError("the token does not belong to this point on this head: preview it again")
+    commit_id = None if plan.is_done else engine.forget(plan.base, plan.head, _noted(plan))
+    return ForgetReport(commit_id, plan.base, plan.found)
+
+
+def _check(base: int, before: int | datetime, catalog: Catalog) -> None:
+    if isinstance(before, datetime) and base == 0:
+        raise ValidationError(f"there was no commit yet at {before.isoformat()}, so there is nothing to forget")
+    if not 1 <= base <= catalog.head:
+        raise ValidationError(f"history can begin at a commit from 1 to the head, {catalog.head}, not at {base}")
+    if base < catalog.base:
+        raise ValidationError(f"history begins at commit {catalog.base} already; what was before it is gone")
+
+
+def _noted(plan: ForgetPreview) -> dict[str, Any]:
+    """What the commit says."""
+    return {
+        "kind": FORGET,
+        "base_commit_id": plan.base,
+        "forgotten": [
+            {"type_kind": item.ref.kind, "type_name": item.ref.name, "rows": item.rows}
+            for item in plan.found
+            if item.rows
+        ],
+    }
