@@ -68,6 +68,21 @@ def test_a_stream_from_a_file_starts_after_the_commit_it_is_given(spark, tmp_pat
     assert found == [[(4, "update_version", "a", 4), (5, "insert", "c", 5)]]
 
 
+def test_a_stream_begins_with_the_state_at_which_history_begins_and_not_before_it(spark, tmp_path):
+    path = fill(str(tmp_path / "onto.db"))
+    with session(path) as opened:
+        opened.forget(3, dry_run=False, token=opened.forget(3).token)
+    one_by_one = read_stream(spark, path, Customer, max_commits_per_batch=1)
+    found = [batch for batch in delivered(one_by_one, tmp_path / "checkpoint") if batch]
+    assert found == [
+        [(1, "insert", "b", 1), (3, "insert", "a", 3)],
+        [(4, "update_version", "a", 4)],
+        [(5, "insert", "c", 5)],
+    ]
+    with pytest.raises(PySparkException, match="history begins at commit 3"):
+        delivered(read_stream(spark, path, Customer, since=2), tmp_path / "other")
+
+
 def test_changes_can_be_read_at_once(spark, folder):
     fill(folder)
     changes = spark.read.format("ontologia").options(type="Customer", changes="true", since="1").load(folder)
