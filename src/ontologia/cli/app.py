@@ -33,7 +33,7 @@ HELP = """Typed data with history: the operator's console.
 Reads never write. Every write can be previewed, and says on stderr where it goes. Data goes to stdout.
 
 Exit codes: 0 ok, 1 error, 2 usage, 3 schema mismatch or unhealthy index, 4 a lost race or failed execution,
-5 storage or transaction error, 6 import precondition or conflict, 7 a drop, discard, erasure or forget refused for safety.
+5 storage or transaction error, 6 import precondition or conflict, 7 a drop, discard, erasure or forget refused.
 """
 
 
