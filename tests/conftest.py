@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 keep_files_in_memory()
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell; some tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ANSWERS = {f"{part}Conformance" for part in ("Filter", "Exactness", "Aggregation", "Relation", "Frame")}
 
