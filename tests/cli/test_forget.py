@@ -7,6 +7,7 @@ def test_history_is_given_up_with_the_token_of_its_preview(onto, filled):
     preview = onto(*words).valid("forget")
     assert (preview["applied"], preview["base_commit_id"], preview["rows"] > 0) == (False, 2, True)
     onto(*words, "--apply").failed(2, "--apply needs --token")
+    onto(*words, "--token", "t").failed(2, "--token is for --apply")
     onto(*words, "--apply", "--token", "0" * 32).failed(7, "preview it again")
     report = onto(*words, "--apply", "--token", preview["token"]).valid("forget")
     assert (report["rows"], report["commit_id"]) == (preview["rows"], 3)

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ontologia.cli import exits
-from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, Token
+from ontologia.cli.options import Apply, Token, check_token
 from ontologia.cli.output import Face, counted, size
 from ontologia.cli.run import Run, command
 
@@ -56,8 +55,7 @@ def recover(
     """Make a head that is lost or damaged again, from the chain of manifests. A preview, unless --apply --token."""
     from ontologia.engines.dispatch import recover_head
 
-    if apply and token is None:
-        raise UsageError("--apply needs --token: run it without --apply to see what would be written")
+    check_token(apply, token)
     if apply:
         run.echo_target()
     found = recover_head(run.settings.target, run.settings.config, apply=apply, token=token, manifest_path=manifest)

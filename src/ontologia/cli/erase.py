@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ontologia.cli.exits import UsageError
 from ontologia.cli.keys import Keys, relation_parts
-from ontologia.cli.options import Apply, Token
+from ontologia.cli.options import Apply, Token, check_token
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command
 
@@ -34,8 +33,7 @@ def erase(
     """Erase identities with all their versions: rows, snapshots, free pages, caches. A preview with a token first."""
     from ontologia.runtime import erasure
 
-    if apply and token is None:
-        raise UsageError("--apply needs --token: the preview, without --apply, prints it")
+    check_token(apply, token)
     with run.store() as store:
         known = {version.ref.kind for version in store.engine.schema_versions() if version.ref.name == type_name}
         wanted = [relation_parts(key) for key in keys] if known == {"relation"} else list(keys)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, Token, commit_or_time
+from ontologia.cli.options import Apply, Token, check_token, commit_or_time
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command
 
@@ -36,8 +35,7 @@ def forget(run: Run, before: Before, apply: Apply = False, token: Token = None) 
     """Give up history before a commit: what was there then stays as the base. A preview with a token first."""
     from ontologia.runtime import forgetting
 
-    if apply and token is None:
-        raise UsageError("--apply needs --token: the preview, without --apply, prints it")
+    check_token(apply, token)
     point: int | datetime = before
     with run.store() as store:
         with run.output.progress("searching"):

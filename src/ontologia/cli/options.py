@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ontologia.cli.exits import UsageError
 from ontologia.model import to_utc
 
 if TYPE_CHECKING:
@@ -113,3 +114,11 @@ UpgraderModules = Annotated[
     list[str] | None, typer.Option("--upgraders", metavar="MODULE", help="Module or file with @upgrader functions.")
 ]
 HistorySince = Annotated[int | None, number("--history-since", help="Every version written after commit N.")]
+
+
+def check_token(apply: bool, token: str | None) -> None:
+    """A preview prints a token, and what it showed is done with that token alone."""
+    if apply and token is None:
+        raise UsageError("--apply needs --token: run it without --apply to see what would be done and to get the token")
+    if token is not None and not apply:
+        raise UsageError("--token is for --apply")

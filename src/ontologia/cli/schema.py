@@ -9,7 +9,7 @@ import typer
 
 from ontologia.cli.differences import draw_schema, draw_schema_diffs
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply, KindOption, Models, OneType, Token, number
+from ontologia.cli.options import Apply, KindOption, Models, OneType, Token, check_token, number
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
@@ -188,10 +188,7 @@ def drop(
     """Drop types: they read as empty and take no new rows. A preview with a token, unless --apply --token."""
     if not entities and not drop_relation:
         raise UsageError("name a type to drop, or a relation with --drop-relation")
-    if token is not None and not apply:
-        raise UsageError("--token is for --apply")
-    if apply and token is None:
-        raise UsageError("--apply needs --token: run it without --apply to see what would go and to get the token")
+    check_token(apply, token)
     question: dict[str, Any] = {
         "entities": entities or [],
         "relations": drop_relation or [],
