@@ -59,6 +59,7 @@ def quiet(monkeypatch):
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("verb", ACTS)
+@pytest.mark.thorough
 def test_a_fault_at_any_request_leaves_the_old_state_or_the_new_one(uri, tmp_path, monkeypatch, verb, fault):
     quiet(monkeypatch)
     act, after = ACTS[verb]

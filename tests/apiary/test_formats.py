@@ -226,6 +226,7 @@ def test_creating_a_frame_of_the_original_again_changes_nothing(original, tmp_pa
         (lambda text: text.replace('"rows": 1', '"rows": -1'), "rows must be a whole number"),
     ],
 )
+@pytest.mark.thorough
 def test_an_entry_that_cannot_be_read_is_named_and_nothing_is_written(root, tmp_path, spoil, says):
     with apiary(root, tmp_path / "cache") as ap:
         sensors(ap).write(readings(("north", 38.5, 1)))

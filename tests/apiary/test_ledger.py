@@ -41,6 +41,7 @@ def test_eight_threads_of_one_node_all_land(frame):
 
 
 @pytest.mark.parametrize("writers", [2, 8])
+@pytest.mark.thorough
 def test_the_rows_of_racing_processes_all_land_at_versions_of_their_own(ap, uri, tmp_path, writers):
     frame = sensors(ap)
     each = 24 // writers

@@ -83,6 +83,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.thorough
 def test_statements_give_the_same_answer_by_one_node_and_by_several(asking, root, tmp_path, monkeypatch):
     monkeypatch.setattr("ontologia.apiary.queries.worker.LOOK_EVERY_S", 0.01)
     with apiary(root, tmp_path / "c", worker=True):
@@ -304,6 +305,7 @@ def node_process(uri, cache):
     raise AssertionError("".join(said))
 
 
+@pytest.mark.thorough
 def test_a_node_in_another_process_reads_its_share_and_is_done_without_when_it_is_killed(uri, tmp_path):
     faulty = FaultyObjects(open_objects(uri))
     with apiary(uri, tmp_path / "c", objects=faulty) as ap:

@@ -37,6 +37,7 @@ def test_a_store_that_is_well_is_said_to_be(onto, store):
     assert "everything is as it was written" in onto("check", *store[0]).out
 
 
+@pytest.mark.thorough
 def test_every_flipped_bit_of_a_data_file_is_found(onto, store):
     flags, folder = store
     file = one(folder, "commits/1-*/**/*.parquet")
@@ -118,6 +119,7 @@ def test_a_sqlite_file_is_checked_by_sqlite(onto, filled, name):
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut off", "wrong"])
+@pytest.mark.thorough
 def test_a_lost_or_damaged_head_is_recovered_with_the_token_of_a_preview(onto, store, damage):
     flags, folder = store
     before = onto("query", "entities", "Customer", *flags, "--json").json["rows"]

@@ -224,6 +224,7 @@ def test_files_are_written_as_one_version_with_the_types_of_the_frame(capsys, ro
     ids=["value", "late", "missing", "null", "cut", "other", "kind"],
 )
 @pytest.mark.parametrize("more", [[], ["--apply"]], ids=["preview", "apply"])
+@pytest.mark.thorough
 def test_a_file_that_cannot_be_read_whole_is_not_written_in_part(capsys, root, tmp_path, name, content, says, more):
     (tmp_path / name).write_text(content)
     code, _, err = run(capsys, root, "write", NAME, str(tmp_path / name), *more)

@@ -22,6 +22,7 @@ PYTHON_ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception)\b")
 
 
 @pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.thorough
 def test_a_number_too_large_for_an_engine_means_the_largest(onto, filled, name, tmp_path):
     flags = [*filled(name).flags, "--json"]
     for number in HUGE:
@@ -43,6 +44,7 @@ def test_a_number_too_large_for_an_engine_means_the_largest(onto, filled, name, 
 
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30, 1e300, float("inf")])
+@pytest.mark.thorough
 def test_a_filter_may_have_any_number(onto, filled, name, value):
     flags = (*filled(name).flags, "--json")
     found = [
@@ -150,6 +152,7 @@ BAD_TARGETS = [
 
 
 @pytest.mark.parametrize("flags", BAD_TARGETS, ids=lambda flags: repr(" ".join(flags)))
+@pytest.mark.thorough
 def test_a_target_that_cannot_be_one_is_a_usage_error(onto, flags):
     for command in (("info",), ("init", "--dry-run")):
         line = onto(*command, *flags).failed(2, flags[0])
@@ -168,6 +171,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("address", SECRETS)
+@pytest.mark.thorough
 def test_a_password_in_an_address_is_never_said(onto, address, capfd):
     commands = [
         ("info", "--storage-uri", address),
@@ -199,6 +203,7 @@ def test_what_is_no_password_stays_readable(text):
 # --- being stopped ---
 
 
+@pytest.mark.thorough
 def test_an_interrupt_is_one_line(tmp_path, filled):
     target = filled("sqlite-v2")
     lines = tmp_path / "many.jsonl"

@@ -43,6 +43,7 @@ def test_compact_is_a_preview_that_changes_nothing(onto, shop):
     assert onto("info", *shop.flags, "--json").json["types"][0]["files"] == 2
 
 
+@pytest.mark.thorough
 def test_compact_merges_files_and_answers_stay_the_same(onto, shop):
     before = all_rows(onto, shop)
     answer = onto("compact", *shop.flags, "--apply", "--json")
@@ -112,6 +113,7 @@ def test_repair_is_a_preview_unless_applied_and_then_done_once(onto, folder):
 # --- vacuum ---
 
 
+@pytest.mark.thorough
 def test_vacuum_previews_and_deletes_orphans_and_nothing_else(onto, folder):
     orphan = folder.root / "commits" / "3-0a0a0a0a" / "manifest.json"
     orphan.parent.mkdir(parents=True)

@@ -29,6 +29,7 @@ QUERY = ("query", "entities", "Customer")
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
+@pytest.mark.thorough
 def test_a_filter_finds_what_it_says(onto, shop, question, expected):
     answer = onto(*QUERY, *shop.flags, "--filter", *question, "--json")
     answer.valid("query-rows")

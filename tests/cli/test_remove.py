@@ -24,6 +24,7 @@ def test_a_preview_counts_and_writes_nothing(onto, shop):
     assert len(onto("commits", *shop.flags, "--json").json["commits"]) == 2
 
 
+@pytest.mark.thorough
 def test_what_is_removed_is_gone_and_its_relations_dangle_or_go(onto, shop):
     assert (
         onto("remove", "Customer", "c1", *shop.flags, "--apply", "--meta", "why=left", "--json").valid("remove")[

@@ -27,6 +27,7 @@ def keys_of(table, ref):
     "window", [Window("as_of", 2), Window("as_of", 1), Window("since", 0), Window("since", 1)], ids=str
 )
 @pytest.mark.parametrize("name", ["Customer", "Product", "Subscription"])
+@pytest.mark.thorough
 def test_pages_of_any_size_have_every_row_once_in_order_of_identity(store, models, name, window, size):
     schema = getattr(models, name).__declaration__.schema
     one = next(pages(store.engine, schema, window, 2), None)

@@ -35,6 +35,7 @@ def terminal(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["sqlite-v2", "s3-v2"])
+@pytest.mark.thorough
 def test_info_is_a_dashboard_in_colour(terminal, filled, name):
     said, code = terminal("info", *filled(name).flags, "--stats")
     assert code == 0
@@ -95,6 +96,7 @@ def test_a_failure_is_one_line_in_a_terminal_too(terminal):
     assert len(said.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_work_that_takes_its_time_shows_a_bar(terminal, initialized, tmp_path):
     fields = '{"sku": %d, "price": 1.5, "since": null}'
     with (tmp_path / "rows.jsonl").open("w") as file:
@@ -113,6 +115,7 @@ def test_quiet_work_shows_none(terminal, filled):
     assert json.loads(said)["rows"] == 11
 
 
+@pytest.mark.thorough
 def test_a_query_shows_a_hundred_rows_and_says_so_unless_more_are_asked_for(terminal, initialized, models):
     target = initialized("sqlite-v2")
     with target.ontology(models) as ontology, ontology.session() as session:

@@ -125,6 +125,7 @@ def test_an_empty_folder_is_filled(onto, filled):
 
 @pytest.mark.parametrize("classes", [(), ("--models", "myapp.models")], ids=["by schema", "by class"])
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
+@pytest.mark.thorough
 def test_what_goes_in_comes_out_in_one_commit(onto, filled, empty, format, classes):
     export(onto, filled("sqlite-v2", "source"), "data", "--format", format)
     facts = import_(onto, empty, "data", *classes, "--apply").valid("import")
@@ -226,6 +227,7 @@ def test_what_is_stored_already_makes_no_commit(onto, shop):
         ("if_commit_id:2", 0),
     ],
 )
+@pytest.mark.thorough
 def test_preconditions(onto, shop, rule, code):
     changed(onto, shop)
     more = ("--on-conflict", "upsert", "--precondition", rule)
@@ -296,6 +298,7 @@ GOOD = {"kind": "entity", "type": "Product", "key": "1", "fields": {"sku": 1, "p
         ),
     ],
 )
+@pytest.mark.thorough
 def test_a_bad_record_is_named_with_its_line_and_nothing_is_imported(onto, filled, line, word, classes):
     target = filled("sqlite-v2")
     Path("rows.jsonl").write_text(

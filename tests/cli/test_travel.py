@@ -68,6 +68,7 @@ def records(folder):
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
 @pytest.mark.parametrize("arrival", ENGINES)
 @pytest.mark.parametrize("departure", ["sqlite-v1", "s3-v2"])
+@pytest.mark.thorough
 def test_every_kind_of_value_travels(onto, initialized, departure, arrival, format, classes):
     source, target = initialized(departure, "source"), initialized(arrival, "target")
     with ontology(source) as store, store.session() as session:

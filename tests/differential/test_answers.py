@@ -36,6 +36,7 @@ def cut_texts(monkeypatch):
 @pytest.mark.parametrize(
     "mistake", [wrong_comparisons, forgotten_nulls, cut_texts], ids=lambda mistake: mistake.__name__
 )
+@pytest.mark.thorough
 def test_a_mistake_in_the_compiler_is_found(monkeypatch, mistake):
     mistake(monkeypatch)
     with pytest.raises(Disagreement, match=r"sqlite/v2, seed \d+, question \d+"):

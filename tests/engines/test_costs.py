@@ -85,6 +85,7 @@ def cost_of_one(onto: Ontology) -> Counted:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.thorough
 def test_a_commit_of_a_few_rows_reads_as_much_of_100_000_rows_as_of_1_000(version: str, tmp_path: Path) -> None:
     with (
         filled(tmp_path / "small.db", version, 1_000) as small,

@@ -46,6 +46,7 @@ def rows(onto, name):
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.thorough
 def test_types_and_fields_of_any_names_live_side_by_side(path, tmp_path, seed):
     rng = Random(seed)
     names = rng.sample(NAMES, 5)

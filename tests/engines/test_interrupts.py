@@ -75,6 +75,7 @@ def commit(onto, value):
     return session.commit()
 
 
+@pytest.mark.thorough
 def test_a_commit_interrupted_at_any_step_leaves_a_store_that_takes_the_next_one(onto):
     values = iter(range(1, 100_000))
 
@@ -86,6 +87,7 @@ def test_a_commit_interrupted_at_any_step_leaves_a_store_that_takes_the_next_one
     assert interrupted_everywhere(lambda: commit(onto, next(values)), check) > 100
 
 
+@pytest.mark.thorough
 def test_a_query_interrupted_at_any_step_leaves_reads_that_see_new_commits(onto, path):
     values = iter(range(1, 100_000))
     with Ontology(path, entity_types=[Thing], relation_types=[Link]) as other:

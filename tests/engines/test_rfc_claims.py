@@ -174,6 +174,7 @@ def test_a_filter_on_an_endpoint_of_sqlite_narrows_the_endpoint_before_the_relat
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.thorough
 def test_a_commit_that_takes_longer_than_its_lease_needs_the_keep_alive(tmp_path, version):
     """RFC 0004 §3.2: without it, such a commit is refused before the swap."""
     place = Place("s3", version, tmp_path)

@@ -67,6 +67,7 @@ def cost_on_sqlite(path, queued: int, handled: int) -> int:
     return count[0]
 
 
+@pytest.mark.thorough
 def test_a_claim_on_sqlite_reads_as_many_rows_from_a_long_queue_as_from_a_short_one(tmp_path):
     short = cost_on_sqlite(tmp_path / "short.db", 1_000, 0)
     long = cost_on_sqlite(tmp_path / "long.db", MANY, MANY)
@@ -101,6 +102,7 @@ def cost_on_objects(queued: int, handled: int) -> dict[str, int]:
     return count.by_operation
 
 
+@pytest.mark.thorough
 def test_a_claim_on_object_storage_makes_as_many_requests_on_a_long_queue_as_on_a_short_one():
     short, long = cost_on_objects(1_000, 0), cost_on_objects(MANY, MANY // 5)
     assert long == short

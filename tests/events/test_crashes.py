@@ -124,6 +124,7 @@ def handle_and_emit(place: Place):
 
 
 @pytest.mark.parametrize("when", WHEN)
+@pytest.mark.thorough
 def test_a_worker_that_dies_anywhere_leaves_its_work_to_another(when):
     for number, place in crashes(handle_and_emit, when):
         place.recover(place.handlers)

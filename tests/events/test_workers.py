@@ -114,6 +114,7 @@ def test_each_event_is_handled_by_one_of_many_workers(workers, count):
     assert statuses(workers) == {"acked"}
 
 
+@pytest.mark.thorough
 def test_a_killed_workers_events_come_back_after_the_lease(workers):
     skus = send(workers, 8)
     (victim,) = workers.start(mode="hang", event_claim_lease_ms=2000)
@@ -129,6 +130,7 @@ def test_a_killed_workers_events_come_back_after_the_lease(workers):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.thorough
 def test_a_signal_lets_the_handler_finish_and_releases_the_rest(workers, number):
     skus = send(workers, 12)
     (first,) = workers.start(mode="slow", event_claim_limit=10, event_claim_lease_ms=3_600_000)

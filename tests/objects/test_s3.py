@@ -215,6 +215,7 @@ def test_a_conflict_with_a_write_under_way_is_a_failed_condition(scripted: Scrip
         (400, "AuthorizationHeaderMalformed", "another region"),
     ],
 )
+@pytest.mark.thorough
 def test_errors_say_what_to_look_at(scripted: Scripted, status: int, code: str, hint: str) -> None:
     objects = open_objects("s3://bucket/prefix", endpoint_url=scripted.url)
     scripted.script = [(status, code)]

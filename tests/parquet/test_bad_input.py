@@ -243,6 +243,7 @@ def test_a_manifest_that_is_gone_is_named(memory: Shop, tmp_path: Path) -> None:
         Shop(memory.objects, memory.version, tmp_path / "cold").repository().engine.commits()
 
 
+@pytest.mark.thorough
 def test_a_malformed_index_is_named_by_readers_and_writers_and_mended_by_repair(memory: Shop) -> None:
     key, expected = paths.index(CUSTOMER), memory.state()
     for body in damaged(memory, key):

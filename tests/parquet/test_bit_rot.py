@@ -41,6 +41,7 @@ def opened(objects: Objects) -> Iterator[Repository]:
         repository.close()
 
 
+@pytest.mark.thorough
 def test_no_flipped_bit_of_a_commit_gives_other_rows(store: Shop) -> None:
     key = data_file(store.objects)
     size = len(store.objects.get(key).data)

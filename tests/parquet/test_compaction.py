@@ -43,6 +43,7 @@ def compact(shop: Shop, **how: Any) -> None:
         repository.compact(apply=True, **how)
 
 
+@pytest.mark.thorough
 def test_every_window_answers_the_same_before_and_after_twice_and_with_commits_between(store: Shop) -> None:
     more(store, 7)
     expected = store.state()

@@ -64,6 +64,7 @@ def asked(shop: Shop, repository: Repository, work: object, monkeypatch: pytest.
     return Asked([f"{item.operation} {item.key.partition('/')[0]}" for item in requests.log], opened[0])
 
 
+@pytest.mark.thorough
 def test_a_commit_of_a_process_that_starts_costs_at_most_twelve_requests_at_any_depth(
     stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_commit_of_a_process_that_starts_costs_at_most_twelve_requests_at_any_
     assert many.opened <= few.opened + 1  # the one file that has the key
 
 
+@pytest.mark.thorough
 def test_a_question_that_was_asked_before_reads_nothing_but_head_and_index_at_any_depth(
     stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ def kept_in_shape(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     shop.close()
 
 
+@pytest.mark.thorough
 def test_the_first_question_of_a_process_opens_as_many_files_as_are_merged_at_once(
     kept_in_shape: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +166,7 @@ def test_the_first_question_of_a_process_opens_as_many_files_as_are_merged_at_on
         assert len(found.requests) <= 2 * MERGED_AFTER + 5
 
 
+@pytest.mark.thorough
 def test_the_index_that_every_commit_writes_stays_short(kept_in_shape: Shop, stores: tuple[Shop, Shop]) -> None:
     key = paths.index(Customer.__declaration__.ref)
     few, _ = stores

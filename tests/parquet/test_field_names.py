@@ -35,6 +35,7 @@ NAMES = (
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thorough
 def test_a_field_of_any_name_is_committed_compacted_and_found(tmp_path, name, version):
     body = {
         "__annotations__": {"id": Field[str], name: Field[int]},

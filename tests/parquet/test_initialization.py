@@ -129,6 +129,7 @@ def test_a_reset_waits_for_the_writer_at_work(tmp_path: Path) -> None:
     assert len(shop.state()["commits"]) == 3
 
 
+@pytest.mark.thorough
 def test_a_reset_that_died_at_any_request_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/x"), "v1", tmp_path / "cache")
 

@@ -392,6 +392,7 @@ def test_the_store_tells_its_layouts(store: Shop) -> None:
 # --- RFC 0009 §6.6: readers beside a migration ---
 
 
+@pytest.mark.thorough
 def test_a_reader_at_any_request_of_a_migration_sees_all_of_it_or_nothing(memory: Shop) -> None:
     faulty = FaultyObjects(memory.objects)
     seen: list[set[bool]] = []

@@ -42,6 +42,7 @@ def some_keys(chance: random.Random) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+@pytest.mark.thorough
 def test_loads_removals_and_snapshots_in_any_order_read_as_committed(
     shop: Shop, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

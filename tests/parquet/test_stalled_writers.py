@@ -90,6 +90,7 @@ def test_a_commit_that_lost_the_race_starts_again_from_the_new_head(memory: Shop
     assert memory.commit([Customer(id="c7", name="Second")], objects=faulty) == 5
 
 
+@pytest.mark.thorough
 def test_a_head_that_keeps_moving_ends_in_a_head_mismatch(memory: Shop) -> None:
     faulty = FaultyObjects(memory.objects)
     numbers = iter(range(100))

@@ -100,6 +100,7 @@ def everything(target: str) -> dict:
 @pytest.mark.parametrize(
     "source", [name if name in ("sqlite/v1", "s3/v2") else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
+@pytest.mark.thorough
 def test_a_copy_is_the_same_on_every_engine(source, tmp_path):
     origin = shop(source, tmp_path / "source")
     wanted = everything(origin)
@@ -313,6 +314,7 @@ def survivors(target: str) -> str | None:
         return None
 
 
+@pytest.mark.thorough
 def test_a_fault_at_any_request_leaves_a_copy_that_can_be_finished(small, step_by_step):
     wanted = everything(small)
     names = itertools.count()
@@ -330,6 +332,7 @@ def test_a_fault_at_any_request_leaves_a_copy_that_can_be_finished(small, step_b
         attempt(Fault(number, KINDS[(number + 2) % 4]))
 
 
+@pytest.mark.thorough
 def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(step_by_step, tmp_path):
     original = filled((tmp_path / "original").as_uri(), "v1")
     wanted = everything(original)
@@ -356,6 +359,7 @@ def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(ste
 # --- killed ---
 
 
+@pytest.mark.thorough
 def test_a_copy_killed_at_any_statement_goes_on(tmp_path, step_by_step):
     small = filled(tmp_path / "small.db", "v2")
     wanted = everything(small)
@@ -370,6 +374,7 @@ def test_a_copy_killed_at_any_statement_goes_on(tmp_path, step_by_step):
     assert statement > 40
 
 
+@pytest.mark.thorough
 def test_a_file_whose_way_to_v2_was_killed_at_any_statement_is_the_old_one_or_the_new(tmp_path, step_by_step):
     original = filled(tmp_path / "original.db", "v1")
     wanted = everything(original)

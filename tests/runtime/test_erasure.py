@@ -258,6 +258,7 @@ def applied_at(where: str, token: str) -> None:
         applied(onto, token)
 
 
+@pytest.mark.thorough
 def test_a_fault_at_any_request_leaves_everybody_else_and_the_erasure_can_be_finished(tmp_path):
     original = small("s3/v2", tmp_path / "original")
     wanted = bob(original)
@@ -280,6 +281,7 @@ def test_a_fault_at_any_request_leaves_everybody_else_and_the_erasure_can_be_fin
         attempt(Fault(number, KINDS[number % 4]))
 
 
+@pytest.mark.thorough
 def test_an_erasure_killed_at_any_statement_is_finished_by_another(tmp_path):
     small("sqlite/v2", tmp_path / "original")
     wanted = bob(str(tmp_path / "original" / "onto.db"))

@@ -139,6 +139,7 @@ def left_of(rows: list, base: int) -> list:
     return sorted(kept + [row for row in rows if row[0] > base])
 
 
+@pytest.mark.thorough
 def test_states_and_changes_from_the_base_on_are_as_before_wherever_it_is(tmp_path):
     for seed in range(2):
         original = filled(tmp_path / f"original{seed}.db", seed)
@@ -369,6 +370,7 @@ def test_the_file_gets_smaller_and_readers_see_one_state(tmp_path):
     assert (tmp_path / "onto.db").stat().st_size < size / 4
 
 
+@pytest.mark.thorough
 def test_killed_at_any_statement_it_is_done_or_not_begun(tmp_path):
     original = tmp_path / "original"
     original.mkdir()
