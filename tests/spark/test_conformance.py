@@ -17,8 +17,9 @@ from pyspark.errors import PySparkException
 
 from ontologia import ValidationError
 from ontologia.model import Declared, encode_json
-from ontologia.query import builder
-from ontologia.query.builder import QueryRoot
+from ontologia.query.aggregating import GroupedQuery
+from ontologia.query.builder import EntityQuery, QueryRoot, RelationQuery
+from ontologia.query.paths import EndQuery
 from ontologia.spark import Pipeline
 from ontologia.spark.reading.queries import SparkSource
 from ontologia.testing.conformance.answers import are_close, make_plain, plain_values
@@ -99,9 +100,9 @@ def test_objects_that_spark_found_are_those_of_the_reference(spark, stores, ques
 def unended(question: Question, root: QueryRoot, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, Any]] | None:
     """The query of a question that has a table for its answer, just before its ending, and the ending's aggregates."""
     with monkeypatch.context() as patch:
-        for kind in (builder.EntityQuery, builder.RelationQuery, builder.EndQuery):
+        for kind in (EntityQuery, RelationQuery, EndQuery):
             patch.setattr(kind, "collect", lambda query: (query, {}))
-        patch.setattr(builder.GroupedQuery, "agg", lambda query, **aggregates: (query, aggregates))
+        patch.setattr(GroupedQuery, "agg", lambda query, **aggregates: (query, aggregates))
         found = question.ask(root)
     return found if isinstance(found, tuple) else None
 

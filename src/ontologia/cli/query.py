@@ -30,8 +30,8 @@ from ontologia.model import Kind, TypeRef, TypeSchema
 from ontologia.model.values import plain
 
 if TYPE_CHECKING:
-    from ontologia.query.builder import QuerySource
     from ontologia.query.plan import Hop, Order, Plan, Window
+    from ontologia.query.query import QuerySource
     from ontologia.runtime.store import Store
 
 MOST_ON_TERMINAL = 100

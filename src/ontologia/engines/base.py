@@ -22,10 +22,10 @@ from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.errors import RemovalsUnsupportedError, ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
-from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
 from ontologia.query.plan import LATEST, Plan, Window
+from ontologia.query.query import Fetched
 from ontologia.query.results import StoredTable
 from ontologia.query.stored_rows import StoredRows
 

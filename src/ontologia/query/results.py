@@ -16,7 +16,7 @@ from ontologia.query.plan import Plan, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ontologia.query.builder import QuerySource
+    from ontologia.query.query import QuerySource
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -39,8 +39,8 @@ from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.names import LEASES, MAIN
-from ontologia.query.builder import Fetched
 from ontologia.query.plan import Plan, Window
+from ontologia.query.query import Fetched
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from ontologia.engines.catalog import Catalog
 from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
 from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, TypeRef, commit_column, removed_column
-from ontologia.query.builder import Fetched
 from ontologia.query.compiler import Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
+from ontologia.query.query import Fetched
 from ontologia.query.results import StoredTable
 from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows, is_removal

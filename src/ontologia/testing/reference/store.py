@@ -26,9 +26,10 @@ from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.aggregates import Aggregate
-from ontologia.query.builder import Fetched, QueryRoot
+from ontologia.query.builder import QueryRoot
 from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window, group_names
+from ontologia.query.query import Fetched
 from ontologia.query.results import StoredTable
 from ontologia.testing.reference.filters import (
     ABSENT,
