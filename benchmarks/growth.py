@@ -19,7 +19,8 @@ from benchmarks.customers import Customer, key, values
 from benchmarks.embedded import filled, numbered
 from benchmarks.ordinary import loaded, memory
 from ontologia import Entity, Field, OntologiaConfig, Ontology
-from ontologia.engines.dispatch import initialize_storage, open_repository
+from ontologia.engines.dispatch import open_repository
+from ontologia.engines.initializing import initialize_storage
 from ontologia.query import count
 
 FLAT = 0.15

@@ -15,7 +15,7 @@ import duckdb
 
 from benchmarks.report import Case
 from ontologia import Entity, Field, OntologiaConfig, Ontology, Relation
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 
 PEOPLE, ACQUAINTANCES, TEAMS = 20_000, 60_000, 20
 GOAL = 2.0

@@ -17,7 +17,7 @@ from benchmarks.customers import Customer, key
 from benchmarks.embedded import changed, numbered
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.testing.s3server import s3_server
 
 ROWS = 1_000_000

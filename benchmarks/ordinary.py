@@ -21,7 +21,7 @@ from benchmarks.customers import Customer, key
 from benchmarks.embedded import bare, changed, filled, numbered
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.query import count
 from ontologia.query import sum as sum_of
 

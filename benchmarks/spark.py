@@ -20,7 +20,7 @@ from annotated_types import Ge
 
 from benchmarks.report import Case
 from ontologia import Entity, Field, OntologiaConfig, Ontology
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 
 ROWS = int(os.environ.get("ONTOLOGIA_BENCH_ROWS", "10_000_000"))
 COMMITS = 1_000

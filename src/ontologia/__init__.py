@@ -61,7 +61,9 @@ from ontologia.errors import (
 from ontologia.model import Entity, Field, Meta, Relation, TypeSchemaDiff, build_type_spec, left, meta, right
 
 if TYPE_CHECKING:
-    from ontologia.engines.dispatch import initialize_storage, open_repository, parse_storage_target
+    from ontologia.engines.dispatch import open_repository
+    from ontologia.engines.initializing import initialize_storage
+    from ontologia.engines.targets import parse_storage_target
     from ontologia.model.upgraders import load_upgraders, upgrader
     from ontologia.query.aggregates import avg, count, max, min, sum
     from ontologia.query.results import Path, Result
@@ -95,13 +97,13 @@ _LATER = {
     "count": "query.aggregates",
     "export_data": "runtime.transfer",
     "import_data": "runtime.transfer",
-    "initialize_storage": "engines.dispatch",
+    "initialize_storage": "engines.initializing",
     "load_upgraders": "model.upgraders",
     "max": "query.aggregates",
     "min": "query.aggregates",
     "on_event": "runtime.events.handlers",
     "open_repository": "engines.dispatch",
-    "parse_storage_target": "engines.dispatch",
+    "parse_storage_target": "engines.targets",
     "sum": "query.aggregates",
     "upgrader": "model.upgraders",
 }

@@ -44,7 +44,7 @@ def test_what_is_of_another_kind_is_left_to_pyarrow() -> None:
 CHILD = """
 import sys
 from ontologia import Entity, Field, Ontology
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 
 class Place(Entity):
     id: Field[str] = Field(primary_key=True)

@@ -86,7 +86,7 @@ def test_neither_a_question_nor_a_commit_imports_pandas(tmp_path):
 import sys
 from datetime import UTC, datetime
 from ontologia import Entity, Field, Ontology
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 
 class Thing(Entity):
     id: Field[str] = Field(primary_key=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ontologia import Entity, Field, OntologiaConfig, Ontology
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.errors import StorageBackendError
 from ontologia.objects import ConditionFailed, open_objects, prove_conditions
 from support.gcs_server import GcsServer, gcs_server

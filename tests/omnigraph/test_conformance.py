@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.testing.conformance import EngineCase, EngineConformance, graph
 
 pytestmark = pytest.mark.thorough  # of graphs, `make check` has the tests of their own

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia import OntologiaConfig, Ontology, open_repository
-from ontologia.engines.dispatch import initialize_storage, open_objects_engine
+from ontologia.engines.dispatch import open_objects_engine
+from ontologia.engines.initializing import initialize_storage
 from ontologia.engines.parquet import paths, setup
 from ontologia.errors import EngineVersionError, StorageBackendError, UninitializedStorageError, ValidationError
 from ontologia.objects import Objects, open_objects

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ontologia import OntologiaConfig
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.engines.parquet import paths, setup
 from ontologia.errors import LockContentionError, OntologiaError, ValidationError
 from ontologia.objects import Location, Objects, open_objects

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ontologia import Entity, Field, Ontology, open_repository
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.versions import ParquetEngineV1, ParquetEngineV2
 from ontologia.errors import (

@@ -22,8 +22,10 @@ from ontologia import (
     open_repository,
 )
 from ontologia.engines.copies import open_copy
-from ontologia.engines.dispatch import StorageTarget, open_engine, recover_head
+from ontologia.engines.damage import recover_head
+from ontologia.engines.dispatch import open_engine
 from ontologia.engines.history import CopyNote
+from ontologia.engines.targets import StorageTarget
 from ontologia.runtime.transfer import copying, digests
 from ontologia.testing.conformance import directory, sqlite
 from ontologia.testing.conformance.case import StoreUnderTest

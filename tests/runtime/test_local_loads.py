@@ -14,7 +14,7 @@ import pytest
 from annotated_types import Ge
 
 from ontologia import Entity, Field, Relation, Session, ValidationError
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.runtime.intake.reports import TypeReport
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark, read_source

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ontologia import Entity, Field, Relation, RemovalLimitError, RemovalsUnsupportedError, Session, ValidationError
-from ontologia.engines.dispatch import initialize_storage, open_repository
+from ontologia.engines.dispatch import open_repository
+from ontologia.engines.initializing import initialize_storage
 from ontologia.runtime.intake.syncing import identities_to_remove
 from ontologia.runtime.loading.local import LocalPipeline
 

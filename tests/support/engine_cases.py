@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 from ontologia.testing.conformance import EngineCase
 from ontologia.testing.conformance import directory as directory
 

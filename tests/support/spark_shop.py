@@ -10,7 +10,7 @@ from annotated_types import Ge
 from pydantic import StringConstraints
 
 from ontologia import Entity, Field, OntologiaConfig, Relation, Session
-from ontologia.engines.dispatch import initialize_storage
+from ontologia.engines.initializing import initialize_storage
 
 Tidied = Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)]
 

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def check(run: Run) -> None:
     """Read all that a store consists of and compare it with what was written. Exits with 5 when there is damage."""
-    from ontologia.engines.dispatch import check_storage
+    from ontologia.engines.damage import check_storage
 
     with run.output.progress("checking") as bar:
         report = check_storage(
@@ -53,7 +53,7 @@ def recover(
     token: Token = None,
 ) -> None:
     """Make a head that is lost or damaged again, from the chain of manifests. A preview, unless --apply --token."""
-    from ontologia.engines.dispatch import recover_head
+    from ontologia.engines.damage import recover_head
 
     check_token(apply, token)
     if apply:

@@ -33,7 +33,7 @@ def remove(
     branch: OnBranch = None,
 ) -> None:
     """Take rows out of the state; history keeps them. A preview, unless --apply. What is not there is no mistake."""
-    from ontologia.engines.base import removals_refused
+    from ontologia.engines.transaction import removals_refused
     from ontologia.runtime.commit import commit_state
     from ontologia.runtime.removals import Removals, rows_to_remove
     from ontologia.runtime.rows import identity_table

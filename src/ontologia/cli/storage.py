@@ -33,7 +33,7 @@ def init(
     token: Token = None,
 ) -> None:
     """Lay out a new store. An existing one is refused, or emptied with --force and the token of its dry run."""
-    from ontologia.engines.dispatch import initialize_storage
+    from ontologia.engines.initializing import initialize_storage
 
     settings = run.settings
     fits = "s3" if engine == "omnigraph" else engine  # a graph lies where object storage does

@@ -18,8 +18,8 @@ from ontologia.config import OntologiaConfig
 from ontologia.errors import OntologiaError, UninitializedStorageError
 
 if TYPE_CHECKING:
-    from ontologia.engines.dispatch import StorageTarget
     from ontologia.engines.repository import Repository
+    from ontologia.engines.targets import StorageTarget
 
 PAGED_MEMORY_LIMIT = "128MB"
 CONSOLE_KEYS = ("db", "storage_uri", "models", "upgraders", "log_level")
@@ -97,7 +97,7 @@ def _first_named(*levels: tuple[str | None, str | None]) -> tuple[str | None, st
 
 
 def _target(db: str | None, storage_uri: str | None) -> StorageTarget:
-    from ontologia.engines.dispatch import parse_storage_target
+    from ontologia.engines.targets import parse_storage_target
 
     try:
         return parse_storage_target(db, storage_uri=storage_uri)

@@ -9,16 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.dispatch import (
-    StorageTarget,
-    is_graph,
-    open_engine,
-    parquet_classes,
-    parse_storage_target,
-    sqlite_classes,
-    stored_sqlite_stamp,
-)
+from ontologia.engines.dispatch import is_graph, open_engine, parquet_classes, sqlite_classes, stored_sqlite_stamp
 from ontologia.engines.history import CopyNote, CopyTarget
+from ontologia.engines.targets import StorageTarget, parse_storage_target
 from ontologia.errors import UninitializedStorageError, ValidationError
 from ontologia.objects import Location
 

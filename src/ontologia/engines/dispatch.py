@@ -1,20 +1,17 @@
-"""Which engine a target needs: parsed from paths and URIs, decided by the stored stamp (RFC 0009 §1, §7)."""
+"""Which engine a target needs: the stamp that is stored there decides (RFC 0009 §7)."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.engines.features import KNOWN_IN_BUCKETS, KNOWN_IN_FILES, Stamp
 from ontologia.engines.history import COPYING
+from ontologia.engines.targets import StorageTarget, parse_storage_target
 from ontologia.errors import (
     EngineVersionError,
     StorageBackendError,
@@ -25,97 +22,15 @@ from ontologia.errors import (
 from ontologia.objects import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ontologia.engines.base import Engine
-    from ontologia.engines.catalog import Commit
-    from ontologia.engines.parquet.care.check import CheckReport
-    from ontologia.engines.parquet.care.recovery import Recovery
     from ontologia.engines.parquet.engine import ParquetEngine
     from ontologia.engines.repository import Repository
     from ontologia.engines.sqlite.engine import SqliteEngine
     from ontologia.objects import Lease, Objects
 
-DEFAULT_PATH = "onto.db"
 LATEST_VERSION = "v2"
 KNOWN_VERSIONS = ("v1", "v2")
-OBJECT_SCHEMES = ("s3", "gs", "file", "memory")
 V1_TABLES = {"commits", "entity_history", "relation_history"}
-
-
-@dataclass(frozen=True, slots=True)
-class StorageTarget:
-    """A parsed target: the backend (`sqlite` or `s3`, which is any object store), and where it is."""
-
-    backend: str
-    location: str
-
-    @property
-    def uri(self) -> str:
-        return f"sqlite:///{self.location}" if self.backend == "sqlite" else self.location
-
-    def __str__(self) -> str:
-        return self.location
-
-
-@dataclass(frozen=True, slots=True)
-class InitReport:
-    """What an initialization wrote, or would write. `token` confirms a forced one."""
-
-    target: StorageTarget
-    engine_version: str
-    planned: list[str] = field(default_factory=list)
-    token: str | None = None
-    initialized: bool = False
-
-
-def parse_storage_target(
-    db_path: str | os.PathLike[str] | None = None, *, storage_uri: str | None = None
-) -> StorageTarget:
-    """Resolve the two ways to name a target; giving both is fine when they mean the same file.
-
-    >>> parse_storage_target("onto.db")
-    StorageTarget(backend='sqlite', location='onto.db')
-    """
-    if db_path is not None and not os.fspath(db_path):
-        raise ValidationError("db_path is empty: give the path of a file, or leave it out for onto.db")
-    path = None if db_path is None else os.fspath(db_path)
-    if path is not None and "://" in path and storage_uri is None:
-        path, storage_uri = None, path  # a URI is a URI wherever it is given
-    by_path = None if path is None else _sqlite(path)
-    by_uri = None if storage_uri is None else _parse_uri(storage_uri)
-    if by_path is not None and by_uri is not None:
-        same = by_uri.backend == "sqlite" and _resolved(by_uri.location) == _resolved(by_path.location)
-        if not same:
-            raise ValidationError(f"db_path {by_path.location!r} and storage_uri {storage_uri!r} are different targets")
-    return by_uri or by_path or StorageTarget("sqlite", DEFAULT_PATH)
-
-
-def _parse_uri(uri: str) -> StorageTarget:
-    scheme = uri.partition(":")[0].lower() if ":" in uri else ""
-    if scheme == "sqlite":
-        rest = uri.removeprefix("sqlite:")
-        if not rest.startswith("///") or len(rest) == 3:
-            raise ValidationError(f"{uri!r}: write sqlite:///relative/path.db or sqlite:////absolute/path.db")
-        return _sqlite(unquote(rest[3:]))
-    if scheme in OBJECT_SCHEMES and "://" in uri:
-        from ontologia.objects import checked_uri
-
-        checked_uri(uri)
-        return StorageTarget("s3", uri.rstrip("/"))
-    raise ValidationError(
-        f"{uri!r} is no storage URI: write sqlite:///path.db, s3://bucket/prefix, gs://bucket/prefix or file:///folder"
-    )
-
-
-def _sqlite(path: str) -> StorageTarget:
-    if "\0" in path:
-        raise ValidationError(f"{path!r} has a zero byte, which no path has")
-    return StorageTarget("sqlite", path)
-
-
-def _resolved(path: str) -> str:
-    return path if path == ":memory:" else str(Path(path).resolve())
 
 
 def open_repository(
@@ -155,7 +70,7 @@ def _open(
     branch: str | None = None,
     make_file: bool = True,
 ) -> Engine:
-    _check_version(wanted)
+    check_version(wanted)
     if target.backend == "sqlite":
         opened = _open_sqlite(target.location, config, wanted, make_file=make_file)
     else:
@@ -166,29 +81,7 @@ def _open(
     return opened
 
 
-def initialize_storage(
-    db_path: str | os.PathLike[str] | None = None,
-    *,
-    storage_uri: str | None = None,
-    config: OntologiaConfig | None = None,
-    engine: str | None = None,
-    engine_version: str | None = None,
-    dry_run: bool = False,
-    force: bool = False,
-    token: str | None = None,
-) -> InitReport:
-    """Lay out an empty store (RFC 0004 §7). `force` empties an existing one, and needs the token of its dry run."""
-    _check_version(engine_version)
-    target = parse_storage_target(db_path, storage_uri=storage_uri)
-    version = engine_version or LATEST_VERSION
-    if engine == "omnigraph":
-        return _initialize_graph(target, config, dry_run=dry_run, force=force)
-    if target.backend == "sqlite":
-        return _initialize_sqlite(target, config, version, dry_run=dry_run, force=force, token=token)
-    return _initialize_objects(target, config, version, dry_run=dry_run, force=force, token=token)
-
-
-def _check_version(wanted: str | None) -> None:
+def check_version(wanted: str | None) -> None:
     if wanted is not None and wanted not in KNOWN_VERSIONS:
         raise EngineVersionError(f"engine version {wanted!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
 
@@ -209,19 +102,11 @@ def _agreed(where: str, stored: str, wanted: str | None, known: frozenset[str]) 
     return stamp.version
 
 
-def _kept_for_03(where: str) -> ValidationError:
+def kept_for_03(where: str) -> ValidationError:
     return ValidationError(
         f"{where} holds an ontology of Ontologia 0.3, which is kept as it is: initialize another place, and move the "
         "data there with onto export and onto import"
     )
-
-
-def _check_token(where: str, expected: str, token: str | None) -> None:
-    if token != expected:
-        raise ValidationError(f"{where}: re-initializing needs the token of a forced dry run on this very state")
-
-
-# --- SQLite ---
 
 
 def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None, *, make_file: bool) -> Engine:
@@ -304,49 +189,6 @@ def _stamp(connection: sqlite3.Connection, path: str) -> str:
     return str(stamps["engine_version"])
 
 
-def _initialize_sqlite(
-    target: StorageTarget,
-    config: OntologiaConfig | None,
-    version: str,
-    *,
-    dry_run: bool,
-    force: bool,
-    token: str | None,
-) -> InitReport:
-    path = target.location
-    stamp = stored_sqlite_stamp(path)
-    if stamp is not None and stamp.written_by_03:
-        raise _kept_for_03(path)
-    exists = stamp is not None
-    if exists and not force:
-        raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
-    if dry_run:
-        expected = None
-        if exists:
-            with open_engine(path) as engine:
-                expected = _reset_token(path, engine.commits(limit=1))
-        return InitReport(target, version, [path], expected)
-    if exists:
-        from ontologia.engines.sqlite import control
-
-        def check(found: sqlite3.Connection) -> None:
-            _check_token(path, _reset_token(path, control.list_commits(found, 1, None)), token)
-
-        sqlite_classes()[version].reset(path, config, check)
-    else:
-        open_repository(path, config=config, engine_version=version).close()
-    return InitReport(target, version, [path], initialized=True)
-
-
-def _reset_token(path: str, newest: Sequence[Commit]) -> str:
-    """Binds a reset to the last commit of a file."""
-    head, made = (newest[0].id, newest[0].created_at) if newest else (0, "")
-    return hashlib.sha256(f"reset {_resolved(path)} {head} {made}".encode()).hexdigest()[:32]
-
-
-# --- object storage ---
-
-
 def open_objects_engine(
     objects: Objects,
     config: OntologiaConfig | None = None,
@@ -395,57 +237,7 @@ def parquet_classes() -> dict[str, type[ParquetEngine]]:
     return {"v1": ParquetEngineV1, "v2": ParquetEngineV2}
 
 
-def _initialize_graph(
-    target: StorageTarget, config: OntologiaConfig | None, *, dry_run: bool, force: bool
-) -> InitReport:
-    from ontologia.omnigraph.datasets import storage_options
-    from ontologia.omnigraph.graph import Graph
-    from ontologia.omnigraph.names import ACTORS, COMMITS, MANIFEST
-
-    if target.backend == "sqlite":
-        raise ValidationError(f"a graph lives in a directory or a bucket: write file:///folder, not {target}")
-    if force:
-        raise ValidationError("a graph is not emptied by force: delete its folder or prefix, or choose another one")
-    objects = Location.of(target.location, config).open_objects()
-    storage_options(objects)  # where graphs cannot be is said before anything is asked of the place
-    found = next(iter(objects.list()), None)
-    if found is not None:
-        held = "a graph" if is_graph(objects) else found.key
-        raise ValidationError(f"{objects.uri} holds {held} already; a graph is made in an empty place")
-    if not dry_run:
-        Graph.init(objects, config)
-    return InitReport(target, "v1", [MANIFEST, COMMITS, ACTORS], initialized=not dry_run)
-
-
-def _initialize_objects(
-    target: StorageTarget,
-    config: OntologiaConfig | None,
-    version: str,
-    *,
-    dry_run: bool,
-    force: bool,
-    token: str | None,
-) -> InitReport:
-    from ontologia.engines.ontologia_03.detection import REGISTRY
-    from ontologia.engines.parquet import paths, setup
-
-    objects = Location.of(target.location, config).open_objects()
-    if objects.exists(REGISTRY):
-        raise _kept_for_03(target.location)
-    if not (force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
-        if dry_run:
-            setup.check_free(objects)
-            return InitReport(target, version, list(setup.planned_objects(version)))
-        return InitReport(target, version, setup.initialize(objects, version), initialized=True)
-    expected = setup.reset_token(objects)
-    if dry_run:
-        return InitReport(target, version, list(setup.planned_objects(version)), expected)
-    _check_token(target.location, expected, token)
-    lease = _write_lease(objects, config)
-    return InitReport(target, version, setup.reset(objects, version, lease), initialized=True)
-
-
-def _write_lease(objects: Objects, config: OntologiaConfig | None) -> Lease:
+def write_lease(objects: Objects, config: OntologiaConfig | None) -> Lease:
     from ontologia.engines.parquet import paths
     from ontologia.objects import Lease
 
@@ -458,68 +250,3 @@ def _write_lease(objects: Objects, config: OntologiaConfig | None) -> Lease:
         timeout_s=settings.s3_lock_timeout_ms / 1000,
         timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
     )
-
-
-# --- damage ---
-
-
-def check_storage(
-    target: StorageTarget, config: OntologiaConfig | None = None, progress: Callable[[int, int], None] | None = None
-) -> CheckReport:
-    """Walk over everything a store consists of, and say what is damaged and what that costs."""
-    from ontologia.engines.parquet.care import check
-
-    if target.backend == "sqlite":
-        return _check_sqlite(target.location)
-    return check.check(_checkable(target, config), progress)
-
-
-def _check_sqlite(path: str) -> CheckReport:
-    from ontologia.engines.parquet.care.check import CheckReport, Damage
-    from ontologia.engines.sqlite.connections import Connections
-
-    if stored_sqlite_stamp(path) is None:
-        raise UninitializedStorageError(f"{path}: there is no ontology here")
-    connections = Connections(path, 5_000)
-    try:
-        with connections.use() as connection:
-            problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
-            head, commits = connection.execute("SELECT coalesce(max(id), 0), count(*) FROM commits").fetchone()
-    finally:
-        connections.close()
-    effect = "restore the file from a backup, or save with onto export what can still be read"
-    damages = [Damage("file", path, problem, effect) for problem in problems if problem != "ok"]
-    return CheckReport(head, commits, 1, os.stat(path).st_size, damages)
-
-
-def recover_head(
-    target: StorageTarget,
-    config: OntologiaConfig | None = None,
-    *,
-    apply: bool = False,
-    token: str | None = None,
-    manifest_path: str | None = None,
-) -> Recovery:
-    """Make a lost or damaged head again from the chain of manifests; a preview with a token unless `apply` is set."""
-    from ontologia.engines.parquet.care import recovery
-
-    objects = _checkable(target, config)
-    if not apply:
-        return recovery.plan_recovery(objects, manifest_path)
-    return recovery.recover(objects, _write_lease(objects, config), token, manifest_path)
-
-
-def _checkable(target: StorageTarget, config: OntologiaConfig | None) -> Objects:
-    from ontologia.engines.ontologia_03.detection import REGISTRY
-    from ontologia.engines.parquet import paths
-
-    if target.backend == "sqlite":
-        raise ValidationError(f"{target}: a SQLite file has no head to recover; this is for a bucket or a folder")
-    objects = Location.of(target.location, config).open_objects()
-    if objects.exists(REGISTRY):
-        raise ValidationError(f"{target}: a store of Ontologia 0.3 is compared with its hashes whenever it is read")
-    if is_graph(objects):
-        raise ValidationError(f"{target} is a graph, whose files Lance keeps")
-    if objects.exists(paths.COPY) and not objects.exists(paths.HEAD):
-        raise UnfinishedCopyError.at(objects.uri)
-    return objects

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Engine, Transaction
+from ontologia.engines.base import WRITE_LOCK, Capabilities, Engine
 from ontologia.engines.catalog import SchemaVersion, TypeLayout, user_metadata
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import LockContentionError, ValidationError
 from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json, removed_column
 from ontologia.query.aggregates import Aggregate, AggregateCondition

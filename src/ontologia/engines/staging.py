@@ -17,9 +17,9 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.engines.base import Transaction
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.row_files import RowFile
+from ontologia.engines.transaction import Transaction
 from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
 from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, Transaction, removals_refused
+from ontologia.engines.base import Engine
+from ontologia.engines.transaction import Transaction, removals_refused
 from ontologia.errors import BatchSizeExceededError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.runtime.delta import OPERATION, delta

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout
+from ontologia.engines.transaction import Transaction
 from ontologia.files.identity import identity_key
 from ontologia.model import FieldExpr, TypeRef, TypeSchema
 from ontologia.query.plan import Plan

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import removals_refused
 from ontologia.engines.catalog import user_metadata
 from ontologia.engines.dispatch import open_repository
 from ontologia.engines.object_rows import identity_of
 from ontologia.engines.repository import Repository
+from ontologia.engines.transaction import removals_refused
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
 from ontologia.runtime.commit import WantedState, commit_state

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema, past_versions_refused
+from ontologia.engines.base import WRITE_LOCK, Capabilities, output_schema, past_versions_refused
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.duck import DuckEngine
@@ -29,6 +29,7 @@ from ontologia.engines.omnigraph.transaction import GraphTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import ROWS_PER_SHARE, Share
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import StorageBackendError
 from ontologia.files.duck import python_values
 from ontologia.model import TypeRef, TypeSchema

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ontologia.engines.base import Transaction
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool

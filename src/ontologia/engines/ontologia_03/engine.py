@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from sqlglot import exp
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction
+from ontologia.engines.base import WRITE_LOCK, Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import INSERT, UPDATE, change_entry
 from ontologia.engines.duck import DuckEngine
@@ -23,6 +23,7 @@ from ontologia.engines.history import Declared
 from ontologia.engines.ontologia_03.history import History03
 from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.source import Contents, Source
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import ReadOnlyStoreError
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.objects import Location

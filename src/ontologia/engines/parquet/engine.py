@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Transaction, output_schema
+from ontologia.engines.base import WRITE_LOCK, Capabilities, output_schema
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import VersionRows, change_entry, changed_rows_sql
@@ -40,6 +40,7 @@ from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import Share
+from ontologia.engines.transaction import Transaction
 from ontologia.engines.turns import Turn
 from ontologia.engines.versions import read_in, versions_of
 from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError

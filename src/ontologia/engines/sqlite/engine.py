@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import time
 from abc import abstractmethod
@@ -15,39 +14,34 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Engine, Transaction, removals_refused
+from ontologia.engines.base import WRITE_LOCK, Engine
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
 from ontologia.engines.erasure import Found, Trace, Wanted
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_FILES
 from ontologia.engines.sqlite import control, erasure
+from ontologia.engines.sqlite.asked_keys import FEW_KEYS, named_keys, touched
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.control import BASE
 from ontologia.engines.sqlite.history import SqliteHistory
+from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
+from ontologia.engines.transaction import Transaction, removals_refused
 from ontologia.errors import EngineVersionError, HistoryForgottenError, LockContentionError, ValidationError
-from ontologia.model import TypeRef, TypeSchema, instant_text
+from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan
-from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ontologia.engines.history import Declared
-    from ontologia.engines.staging import Staging
-    from ontologia.files.data_files import DataFile
-
-MEMORY = ":memory:"
-SPOOL = "spool/"
-FEW_KEYS = 64
 
 
 class SqliteEngine(Engine):
@@ -250,10 +244,10 @@ class SqliteEngine(Engine):
             if keys is None:
                 yield connection, statement.sql, parameters
             elif keys.num_rows <= FEW_KEYS:
-                named, values = _named_keys(keys)
+                named, values = named_keys(keys)
                 yield connection, f"{named} {statement.sql}", {**parameters, **values}
             else:
-                with self.snapshot(), _touched(connection, keys):
+                with self.snapshot(), touched(connection, keys):
                     yield connection, statement.sql, parameters
 
     @contextmanager
@@ -448,139 +442,10 @@ class AwaitedLayout:
         return True
 
 
-class SqliteTransaction(Transaction):
-    """A commit inside one `BEGIN IMMEDIATE`."""
-
-    def __init__(self, engine: SqliteEngine, connection: Connection) -> None:
-        self._engine = engine
-        self._connection = connection
-        self._spooled = False
-        self._keeps_layouts = True
-        self.catalog = engine._catalog(connection)
-
-    @property
-    def commit_id(self) -> int:
-        return self.catalog.head + 1
-
-    def keep(self) -> None:
-        self._connection.keep()
-
-    def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
-        plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
-        return self._engine.table(plan, keys, self.catalog)
-
-    def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
-        return self._engine.stored_versions(self._connection, ref)
-
-    def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
-        return control.schema_versions(self._connection, ref)
-
-    def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
-        if schema.ref in self.catalog.dropped:
-            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
-        self._keeps_layouts = False
-        if schema_version_id is None:
-            known = self.recorded(schema.ref)
-            same = [version.schema_version_id for version in known if version.fingerprint == schema.fingerprint]
-            schema_version_id = same[-1] if same else max((v.schema_version_id for v in known), default=0) + 1
-        control.add_schema_version(self._connection, schema, schema_version_id)
-        return schema_version_id
-
-    def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
-        version = self.record(schema, schema_version_id)
-        control.activate_schema_version(self._connection, schema.ref, version, self.commit_id)
-        layout = TypeLayout(schema.ref, schema, version, self.commit_id)
-        layout = self._engine.create_partition(self._connection, layout)
-        self._engine.ensure_indexes(self._connection, layout, schema)
-        return layout
-
-    def append(self, layout: TypeLayout, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._engine.insert(self._connection, layout, self.commit_id, rows)
-
-    def remove(self, layout: TypeLayout, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._keeps_layouts = self._keeps_layouts and layout.has_removals
-            self._engine.insert_removals(self._connection, layout, self.commit_id, rows)
-
-    def staging(self, layout: TypeLayout) -> Staging:
-        from ontologia.engines.staging import Staging
-
-        if self._engine.path == MEMORY:
-            raise ValidationError("a store in memory cannot be loaded by others: use a file")
-        self._spooled = True
-        folder = f"{SPOOL}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
-        return Staging(self._engine.staging_area, folder, layout, self.commit_id)
-
-    def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
-        from ontologia.engines.staging import append_parts
-
-        append_parts(self, layout, parts, self._engine.staging_area.open_objects())
-
-    def clear_spool(self) -> None:
-        """Remove what others staged for this commit; a folder that holds nothing else goes, too."""
-        if self._spooled:
-            root = Path(f"{self._engine.location.uri}.staging")
-            shutil.rmtree(root / SPOOL, ignore_errors=True)
-            with suppress(OSError):  # rows that were set aside stay
-                root.rmdir()
-
-    def ensure_indexes(self, layout: TypeLayout, schema: TypeSchema) -> None:
-        self._engine.ensure_indexes(self._connection, layout, schema)
-
-    def drop(self, ref: TypeRef, *, purge: bool) -> None:
-        self._keeps_layouts = False
-        control.mark_dropped(self._connection, ref, self.commit_id)
-        self._engine.drop_rows(self._connection, ref, purge=purge)
-
-    def publish(self, metadata: Mapping[str, Any]) -> int:
-        commit_id = self.commit_id
-        made = Commit(commit_id, instant_text(control.now()), self._engine.runtime_id, metadata)
-        control.add_commit(self._connection, made)
-        self._connection.catalog = None
-        self._connection.execute("COMMIT")
-        if self._keeps_layouts:
-            self._connection.catalog = replace(self.catalog, head=commit_id)
-        return commit_id
-
-
 def _check_free(connection: Connection) -> None:
     connection.roll_back_what_was_abandoned()
     if connection.in_transaction:
         raise ValidationError("this thread has a transaction open already: commit it or roll it back first")
-
-
-def _named_keys(keys: pa.Table) -> tuple[str, dict[str, str]]:
-    """A few identities as the beginning of a statement that reads them, and its parameters.
-
-    Their number is rounded up, so that few statements serve all; a parameter that is NULL is nobody's identity.
-    """
-    room = 1 << (keys.num_rows - 1).bit_length() if keys.num_rows else 1
-    values: dict[str, Any] = {}
-    for number, column in enumerate(keys.columns):
-        found = column.to_pylist()
-        values |= {f"key{place}_{number}": found[place] if place < len(found) else None for place in range(room)}
-    rows = (", ".join(f":key{place}_{number}" for number in range(keys.num_columns)) for place in range(room))
-    columns = ", ".join(map(control.quoted, keys.column_names))
-    return f"WITH {KEYS} ({columns}) AS (VALUES {', '.join(f'({row})' for row in rows)})", values
-
-
-@contextmanager
-def _touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
-    """Fill the temporary table of identities, and empty it again."""
-    names = keys.column_names
-    table = f"temp.{KEYS}"
-    columns = ", ".join(f"{name} TEXT NOT NULL" for name in names)
-    connection.execute(f"DROP TABLE IF EXISTS {table}")
-    connection.execute(f"CREATE TEMP TABLE {KEYS} ({columns}, PRIMARY KEY ({', '.join(names)})) WITHOUT ROWID")
-    rows = zip(*(column.to_pylist() for column in keys.columns), strict=True)
-    marks = ", ".join("?" for _ in names)
-    connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
-    try:
-        yield
-    finally:
-        with suppress(sqlite3.Error):  # it is dropped before it is made again, too
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def tables(connection: sqlite3.Connection) -> set[str]:

@@ -16,9 +16,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, user_metadata
 from ontologia.engines.dispatch import open_engine
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.files.identity import sort_by_identity
 from ontologia.model import Column, Declaration, TypeRef, TypeSchema, encode_json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import Transaction
 from ontologia.engines.catalog import TypeLayout
+from ontologia.engines.transaction import Transaction
 from ontologia.engines.upgrading import Failures, Journey, Leg, upgraded
 from ontologia.model.upgraders import Upgraders
 from ontologia.runtime.migration.planning import Step

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ontologia.engines.base import Engine, unique_refused
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
+from ontologia.engines.transaction import unique_refused
 from ontologia.errors import ValidationError
 from ontologia.model import (
     Declaration,

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
+from ontologia.engines.transaction import Transaction
 from ontologia.engines.upgrading import Failures
 from ontologia.errors import DiscardError, MigrationTokenError, MissingUpgraderError
 from ontologia.model import Declaration, TypeRef

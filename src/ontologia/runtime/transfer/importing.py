@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout, user_metadata
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import ImportConflictError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.plan import Plan

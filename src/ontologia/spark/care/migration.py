@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.staging import Staging
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import MigrationError, ValidationError
 from ontologia.files.writing import gather
 from ontologia.model import Declaration

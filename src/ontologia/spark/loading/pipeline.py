@@ -15,10 +15,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout, user_metadata
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.staging import Staging
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
 from ontologia.model import Declaration, TypeRef, TypeSchema

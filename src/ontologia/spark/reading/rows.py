@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine, FilesInForce
 from ontologia.engines.catalog import Catalog
-from ontologia.engines.dispatch import open_engine, parse_storage_target
+from ontologia.engines.dispatch import open_engine
+from ontologia.engines.targets import parse_storage_target
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
 from ontologia.model import (

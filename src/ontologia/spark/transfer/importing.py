@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.runtime import transfer

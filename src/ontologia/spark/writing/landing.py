@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, Transaction
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.dispatch import open_engine
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.files.quoting import quote_names
 from ontologia.files.sorting import Sorter, sorted_files

@@ -13,7 +13,8 @@ import pytest
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Capabilities
-from ontologia.engines.dispatch import initialize_storage, open_repository
+from ontologia.engines.dispatch import open_repository
+from ontologia.engines.initializing import initialize_storage
 from ontologia.model import Declared, Entity, Relation
 from ontologia.runtime.ontology import Ontology
 from ontologia.runtime.session import Session

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Transaction, removals_refused
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.features import REMOVALS
 from ontologia.engines.history import without_removals
@@ -21,6 +20,7 @@ from ontologia.engines.parquet.log.schemas import KnownTypes, registry_body
 from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
+from ontologia.engines.transaction import Transaction, removals_refused
 from ontologia.errors import (
     CommitOutcomeUnknownError,
     HeadMismatchError,
