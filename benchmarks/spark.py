@@ -155,7 +155,7 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
 
 
 def writing(spark: Any, folder: Path) -> Case:
-    """Spark's own way to write, which compares on the driver, beside the pipeline, which does so on executors."""
+    """Spark's own way to write, where the driver writes what differs, beside the pipeline, where executors do."""
     source, place = in_files(spark, folder, "tenth", ROWS // 10), folder / "written"
 
     def ours(uri: str) -> None:

@@ -53,7 +53,6 @@ LOAD_FOR_USERS = {
     "ontologia.spark.reading.across",
     "ontologia.cli.models",
     "ontologia.model.upgraders",
-    "ontologia.spark.writing.writer",
 }
 
 # Where a rule is broken today: who, and whom it knows or reaches into. To be emptied, not to be added to.

@@ -18,7 +18,8 @@ from ontologia.spark.source import OntologiaSource
 from ontologia.spark.types import arrow_schema_of
 from ontologia.spark.writing import landing
 from ontologia.spark.writing.landing import land
-from ontologia.spark.writing.writer import plan_write, stage_share
+from ontologia.spark.writing.plan import plan_write
+from ontologia.spark.writing.shares import stage_share
 from support.spark_shop import (
     Buys,
     Customer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -72,13 +73,28 @@ def sorted_files(
 ) -> Iterator[pa.Table]:
     """The rows of Parquet files in the order of identity, `then` of something else, in chunks of about a row group."""
 
+    rows = f"SELECT {quote_names(names)} FROM read_parquet($files, {AS_STORED})"
+    with _asked(f"{rows} ORDER BY {quote_names(identity)}{then}", files) as batches:
+        yield from identity_chunks(batches, identity)
+
+
+def repeated(files: Sequence[Path], identity: Sequence[str]) -> pa.Table:
+    """The first identity that Parquet files have more than once, if there is one. They may differ in other columns."""
+    names = quote_names(identity)
+    rows = f"SELECT {names} FROM read_parquet($files, union_by_name = true, {AS_STORED})"
+    with _asked(f"{rows} GROUP BY {names} HAVING count(*) > 1 ORDER BY {names} LIMIT 1", files) as batches:
+        return batches.read_all()
+
+
+@contextmanager
+def _asked(question: str, files: Sequence[Path]) -> Iterator[pa.RecordBatchReader]:
+    """What DuckDB answers about files, with bounded memory: what does not fit is on disk meanwhile."""
     with tempfile.TemporaryDirectory(prefix="ontologia-sort-") as spill:
         connection = duckdb.connect(":memory:", config={"memory_limit": SORT_MEMORY, "temp_directory": spill})
         try:
             connection.execute("SET TimeZone = 'UTC'")
-            rows = f"SELECT {quote_names(names)} FROM read_parquet($files, {AS_STORED})"
-            connection.execute(f"{rows} ORDER BY {quote_names(identity)}{then}", {"files": exact_paths(files)})
-            yield from identity_chunks(connection.to_arrow_reader(BATCH_ROWS), identity)
+            connection.execute(question, {"files": exact_paths(files)})
+            yield connection.to_arrow_reader(BATCH_ROWS)
         except duckdb.Error as problem:
             raise StorageBackendError(f"rows cannot be sorted: {problem}", context={"operation": "write"}) from problem
         finally:

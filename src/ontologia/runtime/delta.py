@@ -31,6 +31,20 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
         return wanted.append_column(OPERATION, pa.repeat(scalar_of(INSERT, pa.string()), wanted.num_rows))
     if max(wanted.num_rows, current.num_rows) <= FEW:
         return _few(wanted, current, identity)
+    operation = operations(wanted, current, identity)
+    return wanted.append_column(OPERATION, operation).filter(pc.is_valid(operation))
+
+
+def operations(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -> pa.ChunkedArray:
+    """The operation of each row by the delta rule, null where none is needed. Rows may repeat an identity."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ontologia.files.arrays import scalar_of
+
+    insert, update, nothing = (scalar_of(value, pa.string()) for value in (INSERT, UPDATE, None))
+    if current is None or current.num_rows == 0:
+        return pa.chunked_array([pa.repeat(insert, wanted.num_rows)])
     keys, stored_keys = identity_key(wanted, identity), identity_key(current, identity)
     if keys.equals(stored_keys):  # a load that was loaded before: nothing has to be searched for
         known, stored = pa.chunked_array([pa.repeat(scalar_of(True, pa.bool_()), wanted.num_rows)]), current
@@ -41,8 +55,7 @@ def delta(wanted: pa.Table, current: pa.Table | None, identity: Sequence[str]) -
     for name in wanted.column_names:
         if name not in identity:
             unchanged = pc.and_(unchanged, _same(wanted.column(name), stored.column(name)))
-    operation = pc.if_else(known, scalar_of(UPDATE, pa.string()), scalar_of(INSERT, pa.string()))
-    return wanted.append_column(OPERATION, operation).filter(pc.invert(unchanged))
+    return pc.if_else(unchanged, nothing, pc.if_else(known, update, insert))
 
 
 def _few(wanted: pa.Table, current: pa.Table, identity: Sequence[str]) -> pa.Table:

@@ -98,7 +98,8 @@ class OntologiaSource(DataSource):
 
             check_options(self.options, frames.WRITE_OPTIONS)
             return frames.FrameWriter(self.options, overwrite)
-        from ontologia.spark.writing.writer import META, WRITE_OPTIONS, OntologiaWriter, plan_write
+        from ontologia.spark.writing.plan import META, WRITE_OPTIONS, plan_write
+        from ontologia.spark.writing.writer import OntologiaWriter
 
         check_options(self.options, WRITE_OPTIONS, prefix=META)
         return OntologiaWriter(plan_write(self.options, schema, overwrite=overwrite))
@@ -115,7 +116,7 @@ class OntologiaSource(DataSource):
     @plainly_said()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from ontologia.spark.streaming.sink import SINK_OPTIONS, OntologiaStreamWriter, stream_of
-        from ontologia.spark.writing.writer import META, plan_write
+        from ontologia.spark.writing.plan import META, plan_write
 
         check_options(self.options, SINK_OPTIONS, prefix=META)
         if overwrite:

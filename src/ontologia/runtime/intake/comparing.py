@@ -57,12 +57,16 @@ def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Tab
     if not pc.any(again).as_py():
         return table
     if on_duplicate == "error":
-        place = pc.index(again, True).as_py()
-        raise ValidationError(
-            f"{ref} {_named(table, ref, place)} occurs more than once in this load: "
-            "clean the source, or keep the last by an order column"
-        )
+        raise occurs_twice(table, ref, pc.index(again, True).as_py())
     return table.filter(pa.concat_arrays([pc.invert(again), pa.array([True])]))
+
+
+def occurs_twice(table: pa.Table, ref: TypeRef, row: int = 0) -> ValidationError:
+    """What is said of an identity that a load has more than once."""
+    return ValidationError(
+        f"{ref} {_named(table, ref, row)} occurs more than once in this load: "
+        "clean the source, or keep the last by an order column"
+    )
 
 
 def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:

@@ -45,12 +45,8 @@ def across_from(options: Mapping[str, str]) -> Across:
     by commas, or the functions themselves, as `across_options` writes them.
     """
     across = Across()
-    named = options.get(MODELS)
-    if named is not None:
-        declaration = getattr(_imported(MODELS, named), "__declaration__", None)
-        if not isinstance(declaration, Declaration):
-            raise ValidationError(f'models={named!r} names no entity or relation class: write it "app.models:Customer"')
-        across = across.knowing(declaration)
+    if MODELS in options:
+        across = across.knowing(declaration_named(options[MODELS]))
     text = options.get(UPGRADERS, "")
     if text.startswith("["):
         named_steps = json.loads(text)
@@ -58,6 +54,14 @@ def across_from(options: Mapping[str, str]) -> Across:
     modules = [name.strip() for name in text.split(",") if name.strip()]
     steps = {key: function for module in modules for key, function in load_upgraders(module).items()}
     return Across(across.declarations, steps)
+
+
+def declaration_named(named: str) -> Declaration:
+    """What the class that the option `models` names declares."""
+    declaration = getattr(_imported(MODELS, named), "__declaration__", None)
+    if not isinstance(declaration, Declaration):
+        raise ValidationError(f'models={named!r} names no entity or relation class: write it "app.models:Customer"')
+    return declaration
 
 
 def _is_importable(item: Any) -> bool:

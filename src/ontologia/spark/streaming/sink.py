@@ -26,7 +26,9 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import open_objects
 from ontologia.spark.workers import plainly_said
 from ontologia.spark.writing.landing import land
-from ontologia.spark.writing.writer import WRITE_OPTIONS, WritePlan, clear, shares_of, stage_share
+from ontologia.spark.writing.plan import WRITE_OPTIONS, WritePlan
+from ontologia.spark.writing.shares import shares_of, stage_share
+from ontologia.spark.writing.writer import clear
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -39,7 +39,8 @@ from ontologia.spark.transfer.import_tasks import (
     staged_schema,
 )
 from ontologia.spark.workers import parts_of
-from ontologia.spark.writing.writer import STAGING, remove_if_empty
+from ontologia.spark.writing.plan import STAGING
+from ontologia.spark.writing.writer import remove_if_empty
 
 if TYPE_CHECKING:
     import pyarrow as pa

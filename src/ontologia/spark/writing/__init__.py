@@ -1,1 +1,1 @@
-"""`df.write.format("ontologia")`: executors check and stage rows, the driver compares and publishes."""
+"""`df.write.format("ontologia")`: executors check, compare and stage rows, the driver publishes."""

@@ -1,34 +1,36 @@
-"""The driver's part of a write: staged rows, sorted and each identity once, against the store, in one commit.
+"""The driver's part of a write: what tasks found to differ, sorted and each identity once, in one commit.
 
 Tasks cannot see each other's rows, so this is where two tasks with the same identity meet. Rows pass through in
-chunks; DuckDB sorts them, and spills to disk what does not fit.
+chunks; DuckDB sorts them, and spills to disk what does not fit. They are compared here only if somebody else committed
+to the type after a task had looked.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.transaction import Transaction
-from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.errors import ValidationError
 from ontologia.files.quoting import quote_names
 from ontologia.files.sorting import Sorter, sorted_files
 from ontologia.files.writing import RowGroups
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
-from ontologia.objects import ObjectNotFound, Objects
 from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolved, tally
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
 from ontologia.spark.loading.staging import patient
-from ontologia.spark.writing.writer import StagedShare, WritePlan
+from ontologia.spark.writing.overtaken import overtaken
+from ontologia.spark.writing.plan import WritePlan
+from ontologia.spark.writing.shares import StagedShare
+from ontologia.spark.writing.staged import staged_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +55,7 @@ def land(
     failed = next((share.error for share in shares if share.error is not None), None)
     if failed is not None:
         raise ValidationError(failed)
-    parts = [part for share in shares for part in share.parts]
-    with open_engine(patient(plan.location)) as engine, local_files(plan.staging.open_objects(), parts) as files:
+    with open_engine(patient(plan.location)) as engine, staged_files(plan, shares) as staged:
 
         def work(transaction: Transaction) -> int | None:
             if is_done is not None and is_done(engine):
@@ -62,10 +63,14 @@ def land(
             counts = dict.fromkeys(COUNTS, 0)
             counts["read"] = sum(share.read for share in shares)
             counts["rejected"] = sum(share.rejected for share in shares)
+            counts["unchanged"] = sum(share.unchanged for share in shares)
+            transaction.catalog.check({plan.schema.ref: plan.schema})
             if plan.mode == "sync":
-                _take_away(engine, transaction, plan, files, counts)
-            if files:
-                _append(engine, transaction, plan, files, counts)
+                _take_away(engine, transaction, plan, staged.all, counts)
+            later = overtaken(engine, transaction.catalog, plan, shares, staged)
+            counts["unchanged"] -= later.revived
+            if staged.parts or later.files:
+                _append(engine, transaction, plan, [*staged.parts, *later.files], counts, again=later.is_needed)
             if not counts["inserted"] and not counts["updated"] and not counts["removed"]:
                 return None
             return transaction.publish({**plan.metadata, **record(plan, counts), **(metadata or {})})
@@ -87,7 +92,6 @@ def _take_away(
     import pyarrow.parquet as pq
 
     schema, catalog = plan.schema, transaction.catalog
-    catalog.check({schema.ref: schema})
     check_sync(schema.ref, engine.capabilities, plan.on_conflict, counts["rejected"])
     if schema.ref not in catalog.layouts:
         return
@@ -108,27 +112,42 @@ def _append(
     plan: WritePlan,
     files: Sequence[Path],
     counts: dict[str, int],
+    *,
+    again: bool,
 ) -> None:
-    schema, catalog = plan.schema, transaction.catalog
-    catalog.check({schema.ref: schema})
-    known = schema.ref in catalog.layouts
+    schema = plan.schema
     layout = transaction.layout_for(schema)
-    stored = engine.count_stored(schema.ref, catalog)
     in_memory = sum(file.stat().st_size for file in files) <= IN_MEMORY_BYTES
     with _output(engine, transaction, layout, in_memory=in_memory) as write:
         for chunk in _sorted(plan, files, in_memory=in_memory):
             wanted = one_each(chunk, schema.ref, plan.on_duplicate)
-            if plan.intake.order_by is not None:
-                counts["ties"] += count_ties(chunk, schema.ref, plan.on_tie)
+            if plan.is_ordered:
+                counts["ties"] += count_ties(chunk.drop_columns([OPERATION]), schema.ref, plan.on_tie)
                 wanted = wanted.drop_columns([ORDER])
-            current = None
-            if known and stored is not None and counts["read"] * 8 >= stored:
-                current = engine.rows_of(schema, wanted, LATEST, catalog, dense=True)
-            elif known:
-                current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
-            changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, plan.on_conflict)
+            found = _compared_again(engine, transaction, plan, wanted, counts["read"]) if again else _differing(wanted)
+            changed = resolved(found, schema.ref, plan.on_conflict)
             tally(counts, changed, wanted.num_rows)
             write(changed.drop_columns([OPERATION]))
+
+
+def _differing(wanted: pa.Table) -> pa.Table:
+    """The rows that a task found to differ from the store."""
+    import pyarrow.compute as pc
+
+    return wanted.filter(pc.is_valid(wanted.column(OPERATION)))
+
+
+def _compared_again(engine: Engine, transaction: Transaction, plan: WritePlan, wanted: pa.Table, read: int) -> pa.Table:
+    """The rows that differ from the store as it is under the write lock."""
+    schema, catalog = plan.schema, transaction.catalog
+    wanted = wanted.drop_columns([OPERATION])
+    stored = engine.count_stored(schema.ref, catalog)
+    current = None
+    if schema.ref in catalog.layouts and stored is not None and read * 8 >= stored:
+        current = engine.rows_of(schema, wanted, LATEST, catalog, dense=True)
+    elif schema.ref in catalog.layouts:
+        current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
+    return delta(wanted, current, schema.ref.identity)
 
 
 @contextmanager
@@ -152,9 +171,9 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
 
     schema = plan.schema
     kinds = {field.name: field.type for field in arrow_schema(schema.ref.kind, schema.columns)}
-    names = [name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
+    names = [*(name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)), OPERATION]
     with Sorter(schema.ref.identity) as sorter:
-        if plan.intake.order_by is not None:
+        if plan.is_ordered:
             later = f"{_later(files[0])}, {quote_names(names)}"  # rows of equal order come in that of their values
             chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, later)
         elif in_memory:
@@ -182,28 +201,3 @@ def _typed(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:
         if name in kinds:
             chunk = chunk.set_column(place, name, chunk.column(name).cast(kinds[name]))
     return chunk
-
-
-@contextmanager
-def local_files(objects: Objects, keys: Sequence[str]) -> Iterator[list[Path]]:
-    """Staged parts as files: in place where the store is a directory, else fetched for the while."""
-    with tempfile.TemporaryDirectory(prefix="ontologia-staged-") as folder:
-
-        def fetched(item: tuple[int, str]) -> Path:
-            number, key = item
-            found: Any = objects.local_path(key)
-            if found is not None and Path(found).exists():
-                return Path(found)
-            place = Path(folder, f"{number}.parquet")
-            place.write_bytes(objects.get(key).data)
-            return place
-
-        try:
-            files = objects.map(fetched, enumerate(keys))
-        except ObjectNotFound as missing:
-            raise StorageBackendError(
-                f"a task staged {missing.url}, and it is not there: executors on other machines cannot write beside "
-                "a local file. Write into object storage, or run with master local[*]",
-                context={"operation": "write", "url": missing.url},
-            ) from missing
-        yield files
