@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.history import History, Past, past_commits
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MODULUS = 1 << 256
+SEPARATOR, NULL = "|", "~"
 
 
 @dataclass(slots=True)
@@ -31,10 +32,15 @@ class RowsDigest:
 
     def add(self, version: SchemaVersion, rows: pa.Table) -> None:
         self.rows += rows.num_rows
-        total = self.total
-        for row in zip(*_columns(version, rows), strict=True):
-            total += int.from_bytes(hashlib.sha256(repr(row).encode("utf-8", "surrogatepass")).digest())
+        total, hashed, number = self.total, hashlib.sha256, int.from_bytes
+        for row in _row_texts(version, rows):
+            total += number(hashed(row).digest())
         self.total = total % MODULUS
+
+    def join(self, other: RowsDigest) -> None:
+        """Add the rows that somebody else has hashed."""
+        self.rows += other.rows
+        self.total = (self.total + other.total) % MODULUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +89,41 @@ def _version_text(version: SchemaVersion) -> str:
     return f"{version.ref} {version.schema_version_id} {version.activation_commit_id} {version.created_at} {schema}"
 
 
-def _columns(version: SchemaVersion, rows: pa.Table) -> Iterator[Sequence[Any]]:
-    """Identity and fields as values that are written alike on every engine, and whether a row is a removal."""
+def _row_texts(version: SchemaVersion, rows: pa.Table) -> list[bytes]:
+    """Each row as one text that is the same on every engine, and of no other row: identity, fields, and whether it is
+    a removal. Made by columns, since a large commit is compared for longer than it is copied."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    for name in version.ref.identity:
-        yield rows.column(name).to_pylist()
+    texts = [_texts(rows.column(name)) for name in version.ref.identity]
     for column in version.schema.columns:
         found = rows.column(column.physical)
-        if pa.types.is_timestamp(found.type):
-            found = found.cast(pa.int64())
-        values = found.to_pylist()
-        if column.scalar == "float":
-            values = [None if value is None else value + 0.0 for value in values]  # zero has one form
-        elif column.scalar is None:
-            values = [None if value is None else encode_json(json.loads(value)) for value in values]
-        yield values
+        if column.scalar is None:
+            known = [None if value is None else encode_json(json.loads(value)) for value in found.to_pylist()]
+            found = pa.chunked_array([pa.array(known, pa.string())])
+        texts.append(_texts(found))
     if SUPERSEDED_BY in rows.column_names:
-        yield [value is not None for value in rows.column(SUPERSEDED_BY).to_pylist()]
+        texts.append(_texts(pc.is_valid(rows.column(SUPERSEDED_BY))))
     else:
-        yield [False] * rows.num_rows
+        texts.append(pa.repeat(pa.scalar("false"), rows.num_rows))
+    found_texts: list[bytes] = pc.binary_join_element_wise(*texts, SEPARATOR).cast(pa.binary()).to_pylist()
+    return found_texts
+
+
+def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values as texts without an ambiguity: what could hold a separator comes with its length, null is like nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    elif pa.types.is_floating(values.type):
+        values = pc.add(values, pa.scalar(0.0, values.type))  # zero has one form
+    elif pa.types.is_binary(values.type):
+        known = [None if value is None else value.hex() for value in values.to_pylist()]
+        values = pa.chunked_array([pa.array(known, pa.string())])
+    if pa.types.is_string(values.type):
+        texts = pc.binary_join_element_wise(pc.binary_length(values).cast(pa.string()), values, ":")
+    else:
+        texts = values.cast(pa.string())
+    return pc.fill_null(texts, NULL)
