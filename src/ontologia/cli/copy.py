@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import DryRun, Models
+from ontologia.cli.options import DryRun, Models, WorkEngine
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command
+
+if TYPE_CHECKING:
+    from ontologia.runtime.transfer import CopyReport
+
+TIMES_A_LOAD = 10
+"""A row is copied in a fraction of the time in which it is loaded, so that Spark is worth its start much later."""
 
 
 def register(app: typer.Typer) -> None:
@@ -32,11 +38,11 @@ def copy(
         Literal["v1", "v2"] | None, typer.Option("--engine-version", help="The layout of the copy, v2 by default.")
     ] = None,
     models: Models = None,
+    engine: WorkEngine = "auto",
     dry_run: DryRun = False,
 ) -> None:
     """Copy a store with its history: ids, times, notes, schema versions, drops. Cut off, the same command goes on."""
     from ontologia.cli.models import load_models
-    from ontologia.runtime.transfer import copy_history
 
     if not with_history and not in_place:
         raise UsageError(
@@ -47,17 +53,14 @@ def copy(
     declarations = load_models(run.model_names(models))
     if not dry_run:
         run.output.say(f"target: {target or source}")
-    with run.output.progress("copying") as bar:
-        report = copy_history(
-            source,
-            target,
-            engine_version=engine_version,
-            in_place=in_place,
-            dry_run=dry_run,
-            types=[declaration.cls for declaration in declarations.values()],
-            config=run.settings.config,
-            progress=lambda what, done, total: bar(done, what, total),
-        )
+    options: dict[str, Any] = {
+        "engine_version": engine_version,
+        "in_place": in_place,
+        "dry_run": dry_run,
+        "types": [declaration.cls for declaration in declarations.values()],
+        "config": run.settings.config,
+    }
+    report = _copied(run, source, target, options, "local" if dry_run else engine)
     facts = {
         "source": report.source,
         "target": report.target,
@@ -67,6 +70,7 @@ def copy(
         "resumed_after": report.resumed_after,
         "rows": report.rows,
         "in_place": report.in_place,
+        "commits_by_spark": report.commits_by_workers,
     }
 
     def draw(face: Face) -> None:
@@ -76,8 +80,32 @@ def copy(
             return
         if report.resumed_after:
             face.line(f"went on after commit {report.resumed_after}", "dim")
+        if report.commits_by_workers:
+            face.line(f"Spark copied {counted(report.commits_by_workers, 'large commit')}", "dim")
         face.line(f"copied {what}: {counted(report.rows, 'row')} written, every commit compared", "good")
 
     run.output.show(facts, draw)
     if report.applied and in_place and report.engine == "s3":
         run.output.say(f"the files of v1 stay until onto vacuum --storage-uri {source} --apply deletes them")
+
+
+def _copied(run: Run, source: str, target: str | None, options: dict[str, Any], engine: str) -> CopyReport:
+    from ontologia.runtime.transfer import copy_history, largest_commit
+
+    config = run.settings.config
+    largest = largest_commit(source, config, in_place=options["in_place"]) if engine == "auto" else 0
+    if not run.on_spark(engine, largest // TIMES_A_LOAD):
+        with run.output.progress("copying") as bar:
+            return copy_history(source, target, **options, progress=lambda what, done, total: bar(done, what, total))
+    from ontologia.spark.transfer import copy_history as copy_on_spark
+
+    if engine == "auto":
+        options["above_rows"] = config.spark_above_rows * TIMES_A_LOAD
+    session = run.spark()
+    with run.output.progress("Spark:") as bar, run.following(session, bar):
+        report = copy_on_spark(session, source, target, **options)
+    if report.engine == "sqlite":
+        run.output.say("a SQLite file is written by one process: Spark compared the copy, and wrote nothing of it")
+    elif not report.commits_by_workers:
+        run.output.say("Spark wrote nothing: no commit is large enough, or the source is read by one process alone")
+    return report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +19,9 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ontologia.engines.staging import Staging
+    from ontologia.files.data_files import DataFile
 
 COPYING = "copying-"
 """Before the engine version, in the stamp of a place that is no store yet."""
@@ -73,18 +76,41 @@ class History(ABC):
         have their own commit there.
         """
 
+    def commit_sizes(self) -> Mapping[int, int]:
+        """About how many rows each commit wrote, where others can read `shares` of them; nothing where they cannot."""
+        return {}
+
+    def shares(self, version: SchemaVersion, commit_id: int) -> Sequence[PastShare]:
+        """The rows that one commit wrote under a schema version, for tasks that read side by side."""
+        raise StorageBackendError("the past of this store is read by one process")
+
+
+class PastShare(ABC):
+    """A range of the rows that a commit wrote under a schema version. It can be sent to who reads it."""
+
+    @abstractmethod
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows in the order of their identity, as `History.rows` has them, without their commit."""
+
+
+WriteParts = Callable[["Staging"], "list[DataFile]"]
+"""Has rows written by others, into where a commit takes them from."""
+
 
 @dataclass(frozen=True, slots=True)
 class PastCommit:
     """One commit as it was made. `rows` are read once, before the next commit is asked for.
 
     `recorded` are the schema versions that came with it, `dropped` the types that went, with their rows or without.
+    Rows of a commit that is copied by others come as `shares`, and go by `parts`.
     """
 
     commit: Commit
     recorded: Sequence[SchemaVersion]
     rows: Iterator[tuple[SchemaVersion, pa.Table]]
     dropped: Mapping[TypeRef, bool]
+    shares: Sequence[tuple[SchemaVersion, Sequence[PastShare]]] = ()
+    parts: Sequence[tuple[SchemaVersion, WriteParts]] = ()
 
 
 def without_removals(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -98,8 +124,13 @@ def without_removals(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     return plain.filter(pc.invert(is_removal)), plain.filter(is_removal)
 
 
-def past_commits(history: History, past: Past, after: int, up_to: int) -> Iterator[PastCommit]:
-    """The commits of a past after one and up to another, each with its rows; every number is there."""
+def past_commits(
+    history: History, past: Past, after: int, up_to: int, shared: Collection[int] = ()
+) -> Iterator[PastCommit]:
+    """The commits of a past after one and up to another, each with its rows; every number is there.
+
+    Those that are `shared` come with shares of their rows.
+    """
     expected = after
     streams: list[_Stream] = []
     waiting = sorted(
@@ -113,17 +144,36 @@ def past_commits(history: History, past: Past, after: int, up_to: int) -> Iterat
             raise StorageBackendError(f"the log has commit {commit.id} where {expected} should be: part of it is gone")
         while waiting and (waiting[0].activation_commit_id or 0) <= commit.id:
             version = waiting.pop(0)
-            streams.append(_Stream(version, history.rows(version, after, up_to)))
+            streams.append(_Stream(version, _rows_between(history, version, after, up_to, shared)))
         recorded = [version for version in past.versions if version.activation_commit_id == commit.id]
         if commit.id == past.head:
             recorded += unused  # registered, and never in force: nothing tells since when
         gone = {ref: ref in past.purged for ref, number in past.dropped.items() if number == commit.id}
-        yield PastCommit(commit, recorded, _rows_of(streams, commit.id), gone)
+        shares = _shares_of(history, past, commit.id) if commit.id in shared else ()
+        yield PastCommit(commit, recorded, _rows_of(streams, commit.id), gone, shares)
         for stream in streams:
             stream.pass_by(commit.id)
         streams = [stream for stream in streams if stream.next_commit is not None]
     if expected != up_to:
         raise StorageBackendError(f"the log ends at commit {expected}, before {up_to}")
+
+
+def _rows_between(
+    history: History, version: SchemaVersion, after: int, up_to: int, shared: Collection[int]
+) -> Iterator[pa.Table]:
+    """The rows of a version, without those of commits that are shared."""
+    for commit_id in sorted(number for number in shared if after < number <= up_to):
+        if after < commit_id - 1:
+            yield from history.rows(version, after, commit_id - 1)
+        after = commit_id
+    if after < up_to:
+        yield from history.rows(version, after, up_to)
+
+
+def _shares_of(history: History, past: Past, commit_id: int) -> Sequence[tuple[SchemaVersion, Sequence[PastShare]]]:
+    in_force = [version for version in past.versions if (version.activation_commit_id or commit_id + 1) <= commit_id]
+    found = [(version, history.shares(version, commit_id)) for version in in_force]
+    return [(version, shares) for version, shares in found if shares]
 
 
 def _rows_of(streams: Sequence[_Stream], commit_id: int) -> Iterator[tuple[SchemaVersion, pa.Table]]:
@@ -202,6 +252,8 @@ class CopyTarget(ABC):
     """A store in the making. Nobody takes it for a store before `finish`, and it can be gone on with at any point."""
 
     note: CopyNote
+    takes_parts = False
+    """Whether others may write rows of a commit, as `PastCommit.parts`."""
 
     @property
     @abstractmethod

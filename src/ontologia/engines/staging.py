@@ -93,11 +93,25 @@ class PartWriter:
     def add(self, rows: pa.Table) -> None:
         self._groups.add(rows)
 
-    def _write(self, rows: pa.Table) -> None:
+    def remove(self, tables: Sequence[pa.Table]) -> None:
+        """Add rows that are removals, as a part of their own."""
+        self._groups.finish()
+        self._put()
+        for rows in tables:
+            if rows.num_rows:
+                self._row_file(removals=True).add(rows, removed=True)
+        self._put()
+
+    def _row_file(self, *, removals: bool = False) -> RowFile:
         if self._file is None:
             staging = self.staging
-            self._file = RowFile(staging.layout, staging.commit_id, document=staging.document, sink=self._path)
-        self._file.add(rows)
+            self._file = RowFile(
+                staging.layout, staging.commit_id, document=staging.document, sink=self._path, removals=removals
+            )
+        return self._file
+
+    def _write(self, rows: pa.Table) -> None:
+        self._row_file().add(rows)
         if self._path.stat().st_size >= PART_BYTES:
             self._put()
 
@@ -105,7 +119,9 @@ class PartWriter:
         if self._file is not None:
             self._file.close()
             file = self._file
-            self._done.append(put_part(self._objects, self.staging.folder, self._path, file.count, file.keys))
+            folder = self.staging.folder
+            part = put_part(self._objects, folder, self._path, file.count, file.keys, removals=file.removals)
+            self._done.append(part)
             self._file = None
 
     def finish(self) -> list[DataFile]:

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from ontologia.spark.reading.rows import read, read_stream
     from ontologia.spark.session import spark_session
     from ontologia.spark.tables import attach
-    from ontologia.spark.transfer import export_data, import_data
+    from ontologia.spark.transfer import copy_history, export_data, import_data
 
 __all__ = [
     "Pipeline",
     "PipelineReport",
     "attach",
     "compact",
+    "copy_history",
     "explain",
     "export_data",
     "import_data",
@@ -39,6 +40,7 @@ _HOMES = {
     "PipelineReport": "loading.pipeline",
     "attach": "tables",
     "compact": "care.compaction",
+    "copy_history": "transfer.copying",
     "explain": "reading.explaining",
     "export_data": "transfer.exporting",
     "import_data": "transfer.importing",

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ontologia.engines.catalog import Commit, SchemaVersion
-from ontologia.engines.history import History, Past
+from ontologia.engines.history import History, Past, PastShare
 from ontologia.engines.parquet.log.coverage import cover
 from ontologia.engines.parquet.log.records import Head, IndexEntry, TypeIndex
+from ontologia.engines.parquet.read.shares import cuts_of_files
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import AS_STORED, BATCH_ROWS
+from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.files.quoting import quote_name
+from ontologia.files.reading import FileReader, reader_at, rows_between
+from ontologia.files.sorting import Sorter
 from ontologia.files.writing import LOOKUP_GROUP_ROWS
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, TypeRef
+from ontologia.objects import Location
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -56,6 +63,26 @@ class ParquetHistory(History):
             if is_in_reach and entry.schema_version_id in (None, version.schema_version_id):
                 yield from self._rows_of(entry, version, after, up_to)
 
+    def commit_sizes(self) -> Mapping[int, int]:
+        chain = self._log.chain(self._log.head().head)
+        return {manifest.commit_id: sum(file.row_count for file in manifest.files) for _, manifest in chain}
+
+    def shares(self, version: SchemaVersion, commit_id: int) -> Sequence[PastShare]:
+        head = self._log.head().head
+        if version.ref in self._log.schemas(head).purged:
+            return ()
+        files = tuple(
+            (file, entry.is_snapshot or entry.schema_version_id is None)
+            for entry in self._entries(head, version.ref)
+            if entry.covers(commit_id) and entry.schema_version_id in (None, version.schema_version_id)
+            for file in entry.files
+        )
+        if not files:
+            return ()
+        cuts = cuts_of_files(self._engine.reader, [file for file, _ in files], version.ref.identity[0])
+        objects, location = self._engine.objects, self._engine.location
+        return [FileShare(location, objects.store_id, version, commit_id, files, keys) for keys in key_ranges(cuts)]
+
     def _entries(self, head: Head, ref: TypeRef) -> list[IndexEntry]:
         index = TypeIndex(ref.name) if self._engine.is_copy else self._log.index(ref).index
         return list(cover(self._log, head, ref, index).entries)
@@ -94,6 +121,52 @@ class ParquetHistory(History):
                 wanted = wanted.append(pa.field(SUPERSEDED_BY, pa.int64()))
             for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=wanted.names, use_threads=False):
                 yield pa.Table.from_batches([batch]).select(wanted.names).cast(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare(PastShare):
+    """A range of keys in the files that have the rows of a commit; with each, whether it has other rows, too."""
+
+    location: Location
+    store_id: str | None
+    version: SchemaVersion
+    commit_id: int
+    files: tuple[tuple[DataFile, bool], ...]
+    keys: KeyRange
+
+    def tables(self) -> Iterator[pa.Table]:
+        reader = reader_at(self.location, self.store_id)
+        with Sorter(self.version.ref.identity) as sorter:
+            for file, is_mixed in self.files:
+                for rows in self._rows_of(reader, file, is_mixed):
+                    sorter.add(rows)
+            yield from sorter.chunks()
+
+    def _rows_of(self, reader: FileReader, file: DataFile, is_mixed: bool) -> Iterator[pa.Table]:
+        wanted = _schema(self.version).append(pa.field(SUPERSEDED_BY, pa.int64()))
+        with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+            stored = set(parquet.schema_arrow.names)
+        names = [name for name in (*wanted.names, SCHEMA_VERSION_ID) if name in stored]
+        if not {*wanted.names} - {SUPERSEDED_BY} <= stored:
+            return  # of other versions alone
+        for rows in rows_between(reader, file, names, self.keys, self.version.ref.identity[0]):
+            own = self._own(rows) if is_mixed else rows
+            if SUPERSEDED_BY not in stored:
+                own = own.append_column(SUPERSEDED_BY, pa.nulls(own.num_rows, pa.int64()))
+            yield own.select(wanted.names).cast(wanted).drop_columns([COMMIT_ID])
+
+    def _own(self, rows: pa.Table) -> pa.Table:
+        """The rows of the commit and version. What superseded them later is not of their commit."""
+        is_own = pc.and_(
+            pc.equal(rows.column(COMMIT_ID), self.commit_id),
+            pc.equal(rows.column(SCHEMA_VERSION_ID), self.version.schema_version_id),
+        )
+        rows = rows.filter(is_own)
+        if SUPERSEDED_BY not in rows.column_names:
+            return rows
+        by = rows.column(SUPERSEDED_BY)
+        removed = pc.if_else(pc.equal(by, self.commit_id), by, pa.scalar(None, pa.int64()))
+        return rows.set_column(rows.column_names.index(SUPERSEDED_BY), SUPERSEDED_BY, removed)
 
 
 def _schema(version: SchemaVersion) -> pa.Schema:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ontologia.engines import shares
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.documents import taken_apart
-from ontologia.engines.history import History, Past
+from ontologia.engines.history import History, Past, PastShare
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import decoded
 from ontologia.engines.sqlite.control import quoted
 from ontologia.errors import StorageBackendError
+from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
+from ontologia.objects import Location
 from ontologia.query.compiler import Output
 
 if TYPE_CHECKING:
@@ -49,16 +53,52 @@ class SqliteHistory(History):
             after += ROWS_AT_ONCE
 
     def rows(self, version: SchemaVersion, after: int, up_to: int) -> Iterator[pa.Table]:
+        # By commit alone: the index has the identity behind it, so that nothing is sorted.
+        return self._select(version, f"{COMMIT_ID} > ? AND {COMMIT_ID} <= ? ORDER BY {COMMIT_ID}", (after, up_to))
+
+    def commit_sizes(self) -> Mapping[int, int]:
+        sizes: dict[int, int] = {}
+        with self._connections.snapshot(), self._connections.use() as connection:
+            for table in self._tables(connection):
+                sql = f"SELECT {COMMIT_ID}, count(*) FROM {quoted(table)} GROUP BY {COMMIT_ID}"
+                for commit_id, rows in connection.execute(sql):
+                    sizes[commit_id] = sizes.get(commit_id, 0) + rows
+        return sizes
+
+    def shares(self, version: SchemaVersion, commit_id: int) -> Sequence[PastShare]:
+        key, cuts = quoted(version.ref.identity[0]), []
+        with self._connections.use() as connection:
+            found = self._source(connection, version)
+            if found is None:
+                return ()
+            source, where, _, values = found
+            own = f"FROM {source} WHERE {where} {COMMIT_ID} = ?"
+            ((rows,),) = connection.execute(f"SELECT count(*) {own}", (*values, commit_id))
+            for offset in range(shares.ROWS_PER_SHARE, rows, shares.ROWS_PER_SHARE):
+                sql = f"SELECT {key} {own} ORDER BY {key} LIMIT 1 OFFSET ?"
+                cuts += [cut for (cut,) in connection.execute(sql, (*values, commit_id, offset))]
+        engine = self._engine
+        return [TableShare(type(engine), engine.location, version, commit_id, keys) for keys in key_ranges(cuts)]
+
+    def rows_of_share(self, version: SchemaVersion, commit_id: int, keys: KeyRange) -> Iterator[pa.Table]:
+        """The rows of a commit in a range of keys, in their order."""
+        bounds = {
+            f"{quoted(version.ref.identity[0])} {sign} ?": key for sign, key in ((">=", keys.first), ("<", keys.end))
+        }
+        bounds = {condition: key for condition, key in bounds.items() if key is not None}
+        conditions = " AND ".join((f"{COMMIT_ID} = ?", *bounds))
+        order = ", ".join(map(quoted, version.ref.identity))
+        return self._select(version, f"{conditions} ORDER BY {order}", (commit_id, *bounds.values()))
+
+    def _select(self, version: SchemaVersion, conditions: str, parameters: Sequence[Any]) -> Iterator[pa.Table]:
         with self._connections.use() as connection:
             found = self._source(connection, version)
             if found is None:
                 return
             source, where, columns, values = found
             names = ", ".join(map(quoted, (*version.ref.identity, COMMIT_ID, *columns)))
-            # By commit alone: the index has the identity behind it, so that nothing is sorted.
             cursor = connection.execute(
-                f"SELECT {names} FROM {source} WHERE {where} {COMMIT_ID} > ? AND {COMMIT_ID} <= ? ORDER BY {COMMIT_ID}",
-                (*values, after, up_to),
+                f"SELECT {names} FROM {source} WHERE {where} {conditions}", (*values, *parameters)
             )
         while True:
             with self._connections.use():  # not while somebody else goes on with the rows, who may never come back
@@ -77,10 +117,30 @@ class SqliteHistory(History):
     def _table(self, version: SchemaVersion, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> pa.Table: ...
 
     @abstractmethod
+    def _tables(self, connection: sqlite3.Connection) -> Sequence[str]:
+        """The tables that have rows."""
+
+    @abstractmethod
     def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool: ...
 
     def _check_all_known(self, connection: sqlite3.Connection) -> None:
         """Refuse rows of which nothing says how to read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableShare(PastShare):
+    """A range of the keys of a commit in a file, which whoever reads it opens for itself."""
+
+    kind: type[SqliteEngine]
+    location: Location
+    version: SchemaVersion
+    commit_id: int
+    keys: KeyRange
+
+    def tables(self) -> Iterator[pa.Table]:
+        with self.kind(self.location.uri, self.location.settings) as engine:
+            for rows in engine.history().rows_of_share(self.version, self.commit_id, self.keys):
+                yield rows.drop_columns([COMMIT_ID])
 
 
 def _keys_and_commit(version: SchemaVersion, values: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -110,6 +170,9 @@ class DocumentHistory(SqliteHistory):
         for column, read in zip(fields, taken_apart(fields, values[-1]), strict=True):
             found[column.physical] = pa.array(read, column.arrow_type)
         return pa.table(found)
+
+    def _tables(self, connection: sqlite3.Connection) -> Sequence[str]:
+        return ("entity_history", "relation_history")
 
     def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool:
         sql = f"SELECT 1 FROM {ref.kind}_history WHERE {ref.kind}_type = ? LIMIT 1"
@@ -153,6 +216,9 @@ class TableHistory(SqliteHistory):
         if SUPERSEDED_BY in by_name:
             found[SUPERSEDED_BY] = array_of(by_name[SUPERSEDED_BY], pa.int64())
         return pa.table(found)
+
+    def _tables(self, connection: sqlite3.Connection) -> Sequence[str]:
+        return [name for (name,) in connection.execute("SELECT DISTINCT table_name FROM type_layout_catalog")]
 
     def _has_rows(self, connection: sqlite3.Connection, ref: TypeRef) -> bool:
         sql = "SELECT 1 FROM type_layout_catalog WHERE type_kind = ? AND type_name = ? LIMIT 1"

@@ -7,7 +7,7 @@ whatever the files hold into a single commit; the history of commits travels wit
 from __future__ import annotations
 
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition
-from ontologia.runtime.transfer.copying import CopyReport, copy_history
+from ontologia.runtime.transfer.copying import CopyReport, copy_history, largest_commit
 from ontologia.runtime.transfer.exporting import ExportReport, TypeExport, export_data, rows_to_export
 from ontologia.runtime.transfer.files import rows_to_import
 from ontologia.runtime.transfer.importing import ImportReport, TypeImport, import_data
@@ -23,6 +23,7 @@ __all__ = [
     "copy_history",
     "export_data",
     "import_data",
+    "largest_commit",
     "rows_to_export",
     "rows_to_import",
 ]

@@ -7,10 +7,10 @@ goes on from there. At the end every commit is read back and compared, and only 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine
@@ -25,15 +25,20 @@ from ontologia.engines.history import (
     History,
     Past,
     PastCommit,
+    PastShare,
+    WriteParts,
     cannot_begin_at,
     past_commits,
 )
 from ontologia.errors import CopyMismatchError, EngineVersionError, RemovalsUnsupportedError, ValidationError
 from ontologia.model import Declared, encode_json
-from ontologia.runtime.transfer.digests import differences, digests
+from ontologia.runtime.transfer.digests import RowsDigest, differences, digests
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ontologia.engines.staging import Staging
+    from ontologia.files.data_files import DataFile
 
 BATCH_COMMITS = 256
 BATCH_ROWS = 100_000
@@ -55,6 +60,21 @@ class CopyReport:
     resumed_after: int = 0
     rows: int = 0
     in_place: bool = False
+    commits_by_workers: int = 0
+    """How many commits were large enough for tasks to write them side by side."""
+
+
+class CopyWorkers(Protocol):
+    """Tasks that work side by side, for commits that are large."""
+
+    def takes(self, rows: int, place: str) -> bool:
+        """Whether they read and write a commit of so many rows, of a store at this place."""
+
+    def write(self, shares: Sequence[PastShare], staging: Staging) -> list[DataFile]:
+        """Write rows of a commit where it takes them from."""
+
+    def digest(self, version: SchemaVersion, shares: Sequence[PastShare]) -> RowsDigest:
+        """Hash rows, to compare them."""
 
 
 def copy_history(
@@ -67,6 +87,7 @@ def copy_history(
     types: Iterable[type[Declared]] = (),
     config: OntologiaConfig | None = None,
     progress: Progress | None = None,
+    workers: CopyWorkers | None = None,
 ) -> CopyReport:
     """Copy a store with all commits, their rows, times, notes and schema versions; say what was copied.
 
@@ -102,14 +123,24 @@ def copy_history(
         if dry_run:
             return report
         with open_copy(place, config, note, begun=begun) as copy:
-            before, rows = copy.done, _copied(history, past, copy, progress)
-            _verify(history, past, copy.history(), progress)
+            job = _Job(past, workers, progress)
+            before = copy.done
+            job.copy(_Side(history, origin), copy)
+            job.verify(_Side(history, origin), _Side(copy.history(), place))
             base = _history_base(engine, note)  # not the one from before: what went meanwhile was compared as gone
             if base:
                 copy.begin_history_at(base)
             engine.close()  # in place, its readers would keep the old bytes
             copy.finish()
-    return replace(report, applied=True, resumed_after=before, rows=rows)
+    return replace(report, applied=True, resumed_after=before, rows=job.rows, commits_by_workers=job.by_workers)
+
+
+def largest_commit(
+    source: str | os.PathLike[str], config: OntologiaConfig | None = None, *, in_place: bool = False
+) -> int:
+    """How many rows the largest commit of a store has that others than this process can read; 0 where there is none."""
+    with open_source(os.fspath(source), config, in_place=in_place) as engine:
+        return max(engine.history().commit_sizes().values(), default=0)
 
 
 def _history_base(engine: Engine, note: CopyNote) -> int:
@@ -161,54 +192,100 @@ def _noted(
     return replace(begun, head=past.head) if in_place else begun
 
 
-def _copied(history: History, past: Past, copy: CopyTarget, progress: Progress | None) -> int:
-    """Write what is missing, in steps after each of which the copy can be cut off; how many rows."""
-    rows = 0
-    done = copy.done
-    commits = past_commits(history, past, done, past.head)
-    for first in commits:
-        batch = _Batch(first, commits)
-        copy.write(batch)
-        rows += batch.rows
-        done += batch.count
-        if progress is not None:
-            progress("copying", done, past.head)
-    return rows
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two that are compared, and where it is."""
+
+    history: History
+    place: str
+
+    def shared(self, workers: CopyWorkers | None) -> frozenset[int]:
+        """The commits that tasks read side by side."""
+        if workers is None:
+            return frozenset()
+        sizes = self.history.commit_sizes()
+        return frozenset(number for number, rows in sizes.items() if workers.takes(rows, full_name(self.place)))
+
+
+class _Job:
+    """What is done to copy a past and to compare it: in this process, or for large commits by workers."""
+
+    def __init__(self, past: Past, workers: CopyWorkers | None, progress: Progress | None) -> None:
+        self.past = past
+        self.workers = workers
+        self.progress = progress
+        self.rows = 0
+        self.by_workers = 0
+
+    def copy(self, source: _Side, copy: CopyTarget) -> None:
+        """Write what is missing, in steps after each of which the copy can be cut off."""
+        done = copy.done
+        shared = source.shared(self.workers if copy.takes_parts else None)
+        commits = (
+            self._counted(found) for found in past_commits(source.history, self.past, done, self.past.head, shared)
+        )
+        for first in commits:
+            batch = _Batch(first, commits, lambda: self.rows)
+            copy.write(batch)
+            done += batch.count
+            self._tell("copying", done)
+
+    def _counted(self, found: PastCommit) -> PastCommit:
+        """A commit whose rows are counted as they pass, and whose shares are written by workers."""
+        self.by_workers += bool(found.shares)
+        parts = [(version, self._written(shares)) for version, shares in found.shares]
+        return replace(found, rows=self._passing(found), parts=parts)
+
+    def _passing(self, found: PastCommit) -> Iterator[tuple[SchemaVersion, pa.Table]]:
+        for version, rows in found.rows:
+            self.rows += rows.num_rows
+            yield version, rows
+
+    def _written(self, shares: Sequence[PastShare]) -> WriteParts:
+        def write(staging: Staging) -> list[DataFile]:
+            assert self.workers is not None
+            parts = self.workers.write(shares, staging)
+            self.rows += sum(part.row_count or 0 for part in parts)
+            return parts
+
+        return write
+
+    def verify(self, source: _Side, target: _Side) -> None:
+        """Read every commit on both sides and compare it: notes, schema versions, drops, and rows by their hash."""
+        sides = []
+        for side, past in ((source, self.past), (target, target.history.past().at(self.past.head))):
+            digest = None if self.workers is None else self.workers.digest
+            sides.append(digests(side.history, past, side.shared(self.workers), digest))
+        for number, (wanted, got) in enumerate(zip_longest(*sides), 1):
+            told = differences(wanted, got)
+            if told:
+                raise CopyMismatchError(
+                    f"the copy differs from its source in commit {number}: {told}. It was not made a store; if the "
+                    "source was changed meanwhile by a drop with its history or by an erasure, delete the copy and "
+                    "begin again"
+                )
+            if number % BATCH_COMMITS == 0 or number == self.past.head:
+                self._tell("comparing", number)
+
+    def _tell(self, what: str, done: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, self.past.head)
 
 
 class _Batch:
     """Some commits, taken from those that are to come until they are enough for one step."""
 
-    def __init__(self, first: PastCommit, more: Iterator[PastCommit]) -> None:
+    def __init__(self, first: PastCommit, more: Iterator[PastCommit], rows: Callable[[], int]) -> None:
         self._first = first
         self._more = more
+        self._rows = rows
         self.count = 0
-        self.rows = 0
 
     def __iter__(self) -> Iterator[PastCommit]:
         following: PastCommit | None = self._first
+        most = self._rows() + BATCH_ROWS
         while following is not None:
             self.count += 1
-            yield replace(following, rows=self._counted(following))
-            is_full = self.count >= BATCH_COMMITS or self.rows >= BATCH_ROWS
+            yield following
+            is_full = self.count >= BATCH_COMMITS or self._rows() >= most
             following = None if is_full else next(self._more, None)
-
-    def _counted(self, past: PastCommit) -> Iterator[tuple[SchemaVersion, pa.Table]]:
-        for version, rows in past.rows:
-            self.rows += rows.num_rows
-            yield version, rows
-
-
-def _verify(history: History, past: Past, written: History, progress: Progress | None) -> None:
-    """Read every commit on both sides and compare it: notes, schema versions, drops, and rows by their hash."""
-    found = written.past()
-    pairs = zip_longest(digests(history, past), digests(written, found.at(past.head)))
-    for number, (wanted, got) in enumerate(pairs, 1):
-        told = differences(wanted, got)
-        if told:
-            raise CopyMismatchError(
-                f"the copy differs from its source in commit {number}: {told}. It was not made a store; if the source "
-                "was changed meanwhile by a drop with its history or by an erasure, delete the copy and begin again"
-            )
-        if progress is not None and (number % BATCH_COMMITS == 0 or number == past.head):
-            progress("comparing", number, past.head)

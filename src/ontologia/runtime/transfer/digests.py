@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ontologia.engines.catalog import Commit, SchemaVersion
-from ontologia.engines.history import History, Past, past_commits
+from ontologia.engines.history import History, Past, PastShare, past_commits
 from ontologia.model import SUPERSEDED_BY, TypeRef, canonical_json, encode_json
 
 if TYPE_CHECKING:
@@ -37,6 +37,14 @@ class RowsDigest:
             total += number(hashed(row).digest())
         self.total = total % MODULUS
 
+    @classmethod
+    def of(cls, version: SchemaVersion, share: PastShare) -> Self:
+        """The rows of a share."""
+        found = cls()
+        for table in share.tables():
+            found.add(version, table)
+        return found
+
     def join(self, other: RowsDigest) -> None:
         """Add the rows that somebody else has hashed."""
         self.rows += other.rows
@@ -53,12 +61,21 @@ class CommitDigest:
     rows: Mapping[tuple[TypeRef, int], RowsDigest] = field(default_factory=dict)
 
 
-def digests(history: History, past: Past) -> Iterator[CommitDigest]:
-    """Every commit of a past."""
-    for found in past_commits(history, past, 0, past.head):
+DigestShares = Callable[[SchemaVersion, Sequence[PastShare]], RowsDigest]
+"""Has rows hashed by others."""
+
+
+def digests(
+    history: History, past: Past, shared: Collection[int] = (), digest_shares: DigestShares | None = None
+) -> Iterator[CommitDigest]:
+    """Every commit of a past; rows of those that are `shared` are hashed by others."""
+    for found in past_commits(history, past, 0, past.head, shared):
         rows: dict[tuple[TypeRef, int], RowsDigest] = {}
         for version, table in found.rows:
             rows.setdefault((version.ref, version.schema_version_id), RowsDigest()).add(version, table)
+        for version, shares in found.shares:
+            assert digest_shares is not None
+            rows[version.ref, version.schema_version_id] = digest_shares(version, shares)
         yield CommitDigest(found.commit, sorted(map(_version_text, found.recorded)), sorted(found.dropped), rows)
 
 

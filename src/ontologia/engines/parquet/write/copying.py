@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ontologia.engines.catalog import TypeLayout
+from ontologia.engines.catalog import SchemaVersion, TypeLayout
 from ontologia.engines.features import REMOVALS, Stamp
 from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit
 from ontologia.engines.parquet import paths, setup
@@ -55,8 +55,14 @@ def begin_copy(objects: Objects, note: CopyNote) -> None:
         raise ConcurrentWriteError(f"{objects.uri}: somebody else began a copy here just now")
 
 
+def _layout(version: SchemaVersion) -> TypeLayout:
+    return TypeLayout(version.ref, version.schema, version.schema_version_id, version.activation_commit_id or 0)
+
+
 class ParquetCopy(CopyTarget):
     """Takes commits under a prefix, one after the other, holding the write lease."""
+
+    takes_parts = True
 
     def __init__(self, engine: ParquetEngine, note: CopyNote, lease: Lease) -> None:
         self.engine = engine
@@ -79,9 +85,9 @@ class ParquetCopy(CopyTarget):
         for version in past.recorded:
             transaction.restore(version)
         for version, rows in past.rows:
-            activation = version.activation_commit_id or 0
-            layout = TypeLayout(version.ref, version.schema, version.schema_version_id, activation)
-            transaction.append_versions(layout, rows)
+            transaction.append_versions(_layout(version), rows)
+        for version, write_parts in past.parts:
+            transaction.adopt(_layout(version), write_parts(transaction.staging(_layout(version))))
         for ref, purge in past.dropped.items():
             transaction.drop(ref, purge=purge)
         transaction.publish_as(past.commit)
@@ -111,7 +117,8 @@ class ParquetCopy(CopyTarget):
     def _features(self, head: Head) -> frozenset[str]:
         """What the store uses beyond its engine version."""
         files = (file for _, manifest in self.engine.log.chain(head) for file in manifest.files)
-        return frozenset({REMOVALS}) if any(file.own_removals for file in files) else frozenset()
+        removes = any(file.own_removals or any(part.removals for part in file.parts) for file in files)
+        return frozenset({REMOVALS}) if removes else frozenset()
 
     def _stamp(self, version: str) -> None:
         objects = self.engine.objects
