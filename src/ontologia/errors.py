@@ -105,13 +105,17 @@ class ErasureRefusedError(OntologiaError):
 
 
 class ErasureIncompleteError(OntologiaError):
-    """An erasure was done, and its verification found an erased identity all the same. `traces` says where."""
+    """An erasure was done, and rows or bytes of an erased identity are there all the same. `traces` says where.
+
+    `receipt` is that of the commit, where one was made.
+    """
 
     code = "erasure_incomplete"
 
-    def __init__(self, message: str, traces: Sequence[Any]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, traces: Sequence[Any], receipt: str | None = None) -> None:
+        super().__init__(message if receipt is None else f"{message}. Keep the receipt of its commit: {receipt}")
         self.traces = list(traces)
+        self.receipt = receipt
 
 
 class HistoryCutError(ValidationError):

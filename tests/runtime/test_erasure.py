@@ -1,7 +1,9 @@
 """Erased identities are nowhere: not in rows, not in free pages, logs, snapshots, indices or caches."""
 
 import itertools
+import json
 import shutil
+import sqlite3
 import zlib
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from ontologia import (
     Entity,
+    ErasureIncompleteError,
     ErasureRefusedError,
     Field,
     OntologiaConfig,
@@ -20,6 +23,8 @@ from ontologia import (
     copy_history,
     initialize_storage,
 )
+from ontologia.cli import main
+from ontologia.engines.sqlite import erasure as sqlite_erasure
 from ontologia.objects import Location
 from ontologia.runtime import erasure
 from support.cut_off import KINDS, Fault, is_killed
@@ -176,6 +181,62 @@ def test_notes_that_mention_the_key_are_told_and_stay(tmp_path):
         session.commit(meta={"about": ANN})
     report = erase(where)
     assert {trace.place for trace in report.mentions} == {"table commits", where}
+
+
+def deleted_by_others(where: str) -> str:
+    """Rows deleted by a tool that knows nothing of erasure."""
+    connection = sqlite3.connect(where)
+    connection.execute("PRAGMA secure_delete = OFF")
+    connection.execute("DELETE FROM entity_Person_v1 WHERE entity_key = ?", (ANN,))
+    connection.commit()
+    connection.close()
+    return where
+
+
+def test_bytes_of_rows_that_went_another_way_are_cleaned(tmp_path):
+    where = deleted_by_others(small("sqlite/v2", tmp_path / "store"))
+    assert places_with(tmp_path / "store", ANN) == [where]
+    with Ontology(where) as onto:
+        plan = onto.erase("Person", ANN, reason="article 17")
+        assert (plan.rows, plan.pending) == (0, True)
+        assert (applied(onto, plan.token).commit_id, places_with(tmp_path / "store", *SECRETS)) == (None, [])
+        assert not onto.erase("Person", ANN, reason="article 17").pending
+
+
+def test_bytes_that_are_still_there_after_cleaning_are_an_error(tmp_path, monkeypatch):
+    where = deleted_by_others(small("sqlite/v2", tmp_path / "store"))
+    monkeypatch.setattr(sqlite_erasure, "clean", lambda engine: None)
+    with pytest.raises(ErasureIncompleteError, match=f"bytes of what was erased are still in {where}: end whoever"):
+        erase(where)
+
+
+@pytest.mark.parametrize("mentioned", [False, True])
+def test_an_erasure_under_the_eyes_of_a_reader_fails_and_is_finished_later(tmp_path, mentioned, capsys):
+    where = small("sqlite/v2", tmp_path / "store")
+    if mentioned:
+        with Session(where, entity_types=[Person]) as session:
+            session.ensure(Person(id="bob", name=f"a friend of {ANN}"))
+    (tmp_path / "onto.toml").write_text("lock_timeout_ms = 50\n")
+    words = ["erase", "Person", ANN, "--reason", "article 17", "--db", where, "--config", str(tmp_path / "onto.toml")]
+    with sqlite3.connect(where) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM commits").fetchall()
+        code, _, told = erase_in_console(words, capsys)
+        assert (code, "another process reads the file" in told, "Keep the receipt" in told) == (5, True, True)
+        assert erase_in_console(words, capsys)[0] == 5  # and still
+        reader.rollback()
+    reader.close()
+    code, said, _ = erase_in_console(words, capsys)
+    assert (code, "mentioned in" in said) == (0, mentioned)
+    assert places_with(tmp_path / "store", *(SECRETS[1:] if mentioned else SECRETS)) == []
+
+
+def erase_in_console(words: list[str], capsys) -> tuple[int, str, str]:
+    assert main([*words, "--json"]) == 0
+    token = json.loads(capsys.readouterr().out)["token"]
+    code = main([*words, "--apply", "--token", token])
+    said = capsys.readouterr()
+    return code, said.out, said.err
 
 
 def test_what_makes_no_sense_is_refused(tmp_path):

@@ -68,7 +68,7 @@ def _show_preview(run: Run, plan: ErasurePreview) -> None:
         _draw_found(face, plan.found)
         face.line(f"{counted(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
         if plan.pending:
-            face.line("an erasure was cut off: its rows are gone, bytes of them are left", "warning")
+            face.line("bytes are left of rows that are gone: applying this cleans them away", "warning")
         face.line(f"token: {plan.token}")
 
     run.output.show({**facts, "token": plan.token}, draw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A place where an erased key still is. A `row` must not be there; a `mention` is text that somebody wrote."""
+    """A place where an erased key still is. A `row` must not be there, nor `bytes` that belong to nothing any more; a
+    `mention` is text that somebody wrote."""
 
     kind: str
     place: str
@@ -86,16 +87,26 @@ def as_bytes(needles: Sequence[str]) -> list[bytes]:
     return [data for data in (key.encode() for key in needles) if len(data) >= SHORTEST_SEARCHED]
 
 
-def is_in_file(path: Path, needles: Sequence[bytes], *, chunk: int = 1 << 20) -> bool:
+def is_in_file(path: Path, needles: Sequence[bytes]) -> bool:
     """Whether a file has one of these texts in its bytes."""
+    return any(True for _ in _places_in_file(path, needles))
+
+
+def count_in_file(path: Path, needles: Sequence[bytes]) -> int:
+    """How often a file has these texts in its bytes."""
+    return sum(_places_in_file(path, needles))
+
+
+def _places_in_file(path: Path, needles: Sequence[bytes], *, chunk: int = 1 << 20) -> Iterator[int]:
+    """How often a stretch of a file has one of the texts, for all where it has any."""
     if not needles:
-        return False
-    overlap = max(map(len, needles)) - 1
+        return
+    longest = max(map(len, needles)) - 1
     with path.open("rb") as file:
         before = b""
         while data := file.read(chunk):
-            window = before + data
-            if any(needle in window for needle in needles):
-                return True
-            before = window[-overlap:] if overlap else b""
-    return False
+            for needle in needles:  # what begins in the stretch before is there as far as it cannot be whole
+                found = (before[max(len(before) - len(needle) + 1, 0) :] + data).count(needle)
+                if found:
+                    yield found
+            before = (before + data)[-longest:]

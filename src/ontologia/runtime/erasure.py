@@ -25,7 +25,7 @@ from ontologia.model import Declared, TypeRef, canonical_json, key_text
 class ErasurePreview:
     """What would be erased. The token binds it to this state of the store.
 
-    `pending` says that an erasure was cut off: its rows are gone, and bytes of them are not.
+    `pending` says that rows are gone, and bytes of them are not: an erasure was cut off, or they went another way.
     """
 
     token: str
@@ -85,15 +85,28 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
     commit_id, receipt = None, None
     if plan.rows:
         receipt = secrets.token_hex(16)
-        commit_id = engine.erase(plan.wanted, _noted(plan, receipt))
+        commit_id = _erased(engine, plan, receipt)
     elif plan.pending:
         engine.finish_erasure(plan.wanted)
     traces = engine.traces_of(plan.wanted)
-    left = [trace for trace in traces if trace.kind == "row"]
+    left = [trace for trace in traces if trace.kind != "mention"]
     if left:
+        what = "rows" if any(trace.kind == "row" for trace in left) else "bytes"
         places = ", ".join(trace.place for trace in left[:5])
-        raise ErasureIncompleteError(f"rows of what was erased are still in {places}: preview and erase again", left)
+        raise ErasureIncompleteError(
+            f"{what} of what was erased are still in {places}: end whoever else has the store open, then preview and "
+            "erase again, which finishes this",
+            left,
+            receipt,
+        )
     return ErasureReport(commit_id, plan.found, receipt, traces)
+
+
+def _erased(engine: Engine, plan: ErasurePreview, receipt: str) -> int:
+    try:
+        return engine.erase(plan.wanted, _noted(plan, receipt))
+    except ErasureIncompleteError as problem:  # its commit is made, and nobody else knows the receipt of it
+        raise ErasureIncompleteError(str(problem), problem.traces, receipt) from problem
 
 
 def proves(receipt: str, wanted: Sequence[Wanted], metadata: dict[str, Any]) -> bool:

@@ -382,7 +382,7 @@ class SqliteEngine(Engine):
         return erasure.erase(self, wanted, metadata)
 
     def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
-        return erasure.is_pending(self)
+        return erasure.is_pending(self, wanted)
 
     def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
         erasure.clean(self)

@@ -1,22 +1,33 @@
 """Erasing identities from a SQLite file: rows, then every page that was ever written with them.
 
-`secure_delete` overwrites what a deletion frees, a checkpoint empties the log, and VACUUM writes the file anew without
-free pages. A note in the file says that this is still to be done, until it is.
+`secure_delete` overwrites what a deletion frees, VACUUM writes the file anew, without free pages and without what lies
+between rows, and a checkpoint empties the log into which it was written. A note in the file says that this is still to
+be done, until it is. Bytes are left over if the file has a key more often than a copy of what is alive in it.
 """
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.catalog import Commit
-from ontologia.engines.erasure import ERASURE, Found, Trace, Wanted, as_bytes, is_in_file, needles_of
+from ontologia.engines.erasure import (
+    ERASURE,
+    Found,
+    Trace,
+    Wanted,
+    as_bytes,
+    count_in_file,
+    is_in_file,
+    needles_of,
+)
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import COPY, quoted
-from ontologia.errors import StorageBackendError, ValidationError
+from ontologia.errors import ErasureIncompleteError, ValidationError
 from ontologia.model import COMMIT_ID, instant_text
 
 if TYPE_CHECKING:
@@ -55,10 +66,12 @@ def _conditions(
             yield table, f"{of_type}{same}", (*fixed, *identity)
 
 
-def is_pending(engine: SqliteEngine) -> bool:
-    """Whether an erasure took rows away and was cut off before their bytes were gone."""
+def is_pending(engine: SqliteEngine, wanted: Sequence[Wanted]) -> bool:
+    """Whether bytes are left of rows that are gone: an erasure was cut off, or they went another way before it."""
     with engine.connections.use() as connection:
-        return control.noted(connection, ERASURE) is not None
+        if control.noted(connection, ERASURE) is not None:
+            return True
+    return not any(item.rows for item in find(engine, wanted)) and bool(_leftovers(engine, wanted))
 
 
 def erase(engine: SqliteEngine, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
@@ -103,11 +116,11 @@ def _empty_log(connection: sqlite3.Connection, path: str) -> None:
         raise _in_use(path)
 
 
-def _in_use(path: str) -> StorageBackendError:
-    return StorageBackendError(
-        f"{path}: the rows are gone, but somebody reads the file, so that its log still has their bytes: erase again, "
-        "with a new preview, when nobody does",
-        context={"operation": "erase", "path": path},
+def _in_use(path: str) -> ErasureIncompleteError:
+    return ErasureIncompleteError(
+        f"{path}: the rows are gone, but another process reads the file, so that bytes of them are still in its log: "
+        "end that process or wait for it, then preview and erase again, which finishes this",
+        [Trace("bytes", f"{path}-wal")],
     )
 
 
@@ -120,13 +133,39 @@ def traces(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Trace]:
             if _mentions(connection, table, needles):
                 found.append(Trace("mention", f"table {table}"))
     raw = as_bytes(needles)
-    place = Path(engine.location.uri)
-    for path in (place, *(Path(f"{place}{suffix}") for suffix in ("-wal", "-journal"))):
-        if path.exists() and is_in_file(path, raw):
-            found.append(Trace("mention", str(path)))
-    staged = Path(f"{place}.staging")
-    beside = (path for path in sorted(staged.rglob("*")) if path.is_file())
-    return found + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
+    left = _leftovers(engine, wanted)
+    if not left and is_in_file(_file(engine), raw):
+        found.append(Trace("mention", str(_file(engine))))
+    beside = (path for path in sorted(Path(f"{_file(engine)}.staging").rglob("*")) if path.is_file())
+    return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
+
+
+def _leftovers(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Trace]:
+    """The file and its logs, where their bytes have a key that belongs to nothing: in free pages, in what a page has
+    between its rows, in pages of the log that were overwritten since."""
+    raw, file = as_bytes(needles_of(wanted)), _file(engine)
+    with engine.connections.use() as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what a reader keeps from going is looked at as it is
+    logs = (Path(f"{file}{suffix}") for suffix in ("-wal", "-journal"))
+    found = [Trace("bytes", str(log)) for log in logs if log.exists() and is_in_file(log, raw)]
+    count = count_in_file(file, raw)
+    if count and count > _count_alive(engine, raw):
+        found.append(Trace("bytes", str(file)))
+    return found
+
+
+def _count_alive(engine: SqliteEngine, raw: Sequence[bytes]) -> int:
+    """How often the keys are in what is alive in the file, by a copy that has nothing else."""
+    file = _file(engine)
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
+        copy = Path(folder, "alive.db")
+        with engine.connections.use() as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+        return count_in_file(copy, raw)
+
+
+def _file(engine: SqliteEngine) -> Path:
+    return Path(engine.location.uri)
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
