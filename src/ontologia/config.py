@@ -9,6 +9,14 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 AUTO_COMPACT = ("loads", "commits", "never")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "str": (str,),
+    "str | None": (str, type(None)),
+}
+"""What a setting may be, by its annotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +72,21 @@ class OntologiaConfig:
     max_event_chain_depth: int = 20
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
-                raise ValueError(f"OntologiaConfig.{item.name} must be positive, not {value!r}")
-        if not isinstance(self.sync_files, bool):
-            raise ValueError(f"OntologiaConfig.sync_files is True or False, not {self.sync_files!r}")
+        folder: object = self.cache_directory
+        if isinstance(folder, os.PathLike):
+            object.__setattr__(self, "cache_directory", os.fspath(folder))
         if self.auto_compact not in AUTO_COMPACT:
             raise ValueError(f"OntologiaConfig.auto_compact is {' or '.join(AUTO_COMPACT)}, not {self.auto_compact!r}")
+        for item in fields(self):
+            if item.name != "auto_compact":
+                _check(item.name, getattr(self, item.name), _TYPES[str(item.type)])
+
+
+def _check(name: str, value: object, types: tuple[type, ...]) -> None:
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise TypeError(f"OntologiaConfig.{name} must be {types[0].__name__}, not {value!r}")
+    if isinstance(value, (int, float)) and bool not in types and not value > 0:
+        raise ValueError(f"OntologiaConfig.{name} must be positive, not {value!r}")
 
 
 def new_runtime_id() -> str:

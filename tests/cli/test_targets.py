@@ -90,7 +90,7 @@ def test_the_environment_names_the_config_file_and_wins_over_it(onto, filled, tm
 
 def test_settings_of_the_config_file_reach_the_store(onto, filled, tmp_path, models):
     target = filled("sqlite-v2")
-    (tmp_path / "onto.toml").write_text('lock_timeout_ms = 1\nruntime_id = "operator"\n')
+    (tmp_path / "onto.toml").write_text('lock_timeout_ms = 1\nsync_files = false\nruntime_id = "operator"\n')
     onto("export", *target.flags, "-o", "data")
     onto("import", "-c", "onto.toml", "--db", "new.db", "-i", "data", "--apply")
     assert onto("commits", "--db", "new.db", "--json").json["commits"][0]["runtime_id"] == "operator"
@@ -106,6 +106,7 @@ def test_settings_of_the_config_file_reach_the_store(onto, filled, tmp_path, mod
         ("max_batch_size = 'many'", "max_batch_size must be int"),
         ("max_batch_size = 0", "must be positive"),
         ("max_batch_size = true", "max_batch_size must be int"),
+        ("sync_files = 1", "sync_files must be bool"),
         ("models = 3", "models must be"),
         ("log_level = 'LOUD'", "LOUD"),
         ("db = 'a.db'\nstorage_uri = 's3://bucket/prefix'", "different targets"),

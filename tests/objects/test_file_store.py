@@ -209,3 +209,25 @@ def test_the_files_are_the_objects(directory: Path, objects: Objects) -> None:
     objects.put("cells/x.parquet", b"PAR1")
     assert objects.local_path("cells/x.parquet") == directory / "cells/x.parquet"
     assert (directory / "cells/x.parquet").read_bytes() == b"PAR1"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "hint"),
+    [
+        (errno.ENOSPC, "disk_full", "the disk is full"),
+        (errno.EROFS, "read_only", "mounted read-only"),
+        (errno.EACCES, "file_permission", "the owner and the mode"),
+    ],
+)
+def test_a_file_that_cannot_be_put_says_why(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: str, hint: str
+) -> None:
+    def refuse(file: int, data: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    local = tmp_path / "rows"
+    local.write_bytes(b"x" * 100_000)
+    monkeypatch.setattr("os.write", refuse)
+    with pytest.raises(StorageBackendError, match=hint) as failure:
+        objects.put_file("a/b", local)
+    assert (failure.value.context["kind"], failure.value.context["may_be_applied"]) == (kind, False)

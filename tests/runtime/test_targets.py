@@ -1,6 +1,7 @@
 """Where an ontology lives: `db_path`, `storage_uri`, both, or neither (RFC 0004 §1.1)."""
 
 import os
+from dataclasses import fields
 
 import pytest
 
@@ -100,6 +101,28 @@ def test_a_target_knows_its_uri():
 def test_a_setting_must_be_positive(setting):
     with pytest.raises(ValueError, match=setting):
         OntologiaConfig(**{setting: 0})
+
+
+def test_a_setting_of_another_type_is_refused_and_named():
+    for item in fields(OntologiaConfig):
+        with pytest.raises((TypeError, ValueError), match=rf"OntologiaConfig\.{item.name} (must be|is) .*, not \["):
+            OntologiaConfig(**{item.name: ["7"]})
+    for setting, value in (
+        ("compact_after_commits", "7"),
+        ("lock_timeout_ms", 1.5),
+        ("cache_max_bytes", True),
+        ("event_max_attempts", None),
+        ("sync_files", 1),
+        ("s3_region", 3),
+    ):
+        with pytest.raises(TypeError, match=f"{setting} must be .*, not {value!r}"):
+            OntologiaConfig(**{setting: value})
+    with pytest.raises(ValueError, match="must be positive, not nan"):
+        OntologiaConfig(s3_request_timeout_s=float("nan"))
+
+
+def test_a_cache_directory_may_be_a_path(tmp_path):
+    assert OntologiaConfig(cache_directory=tmp_path).cache_directory == str(tmp_path)
 
 
 def test_credentials_are_no_settings():

@@ -130,20 +130,10 @@ def _read_config(path: str | None) -> dict[str, Any]:
 
 def _ontologia_config(file: Mapping[str, Any]) -> OntologiaConfig:
     values = {field.name: file[field.name] for field in fields(OntologiaConfig) if field.name in file}
-    defaults = OntologiaConfig()
-    for name, value in values.items():
-        expected = _expected(getattr(defaults, name))
-        if isinstance(value, bool) or not isinstance(value, expected):
-            raise UsageError(f"config: {name} must be {expected[-1].__name__}, not {value!r}")
     try:
         return OntologiaConfig(**values)
-    except ValueError as problem:
+    except (TypeError, ValueError) as problem:
         raise UsageError(f"config: {problem}") from problem
-
-
-def _expected(default: object) -> tuple[type, ...]:
-    """What may stand in the file for a setting, by its default; text for those without one."""
-    return {float: (int, float), int: (int,)}.get(type(default), (str,))
 
 
 def _names(file: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ _HINTS = {
     "server_error": "the server failed: try again later",
     "busy": "another process holds the lock of this directory and does not move: is one stopped or hanging?",
     "file_permission": "the operating system refused: check the owner and the mode of the directory",
+    "read_only": "the file system is mounted read-only: nothing can be written here until it is mounted for writing",
 }
 
 _CODES = {
@@ -56,6 +57,7 @@ _NOT_APPLIED = frozenset(
         "bad_request",
         "busy",
         "file_permission",
+        "read_only",
         "disk_full",
     }
 )
@@ -125,8 +127,10 @@ def kind_of(cause: BaseException) -> str:
         return "timeout"
     if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
         return "disk_full"
-    if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM):
         return "file_permission"
+    if isinstance(cause, OSError) and cause.errno == errno.EROFS:
+        return "read_only"
     if isinstance(cause, ConnectionError):
         return "connection"
     return _kind_of_text(str(cause))

@@ -74,12 +74,11 @@ class Objects:
 
     def put_file(self, key: str, path: Path) -> str:
         """Write the content of a local file, without reading it into memory as a whole."""
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            view: Any = memoryview(data)
-            try:
-                return self.put(key, view)
-            finally:
-                view.release()
+        with path.open("rb") as file:
+            mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # Left to the garbage collector: to close it while the traceback of a failed put still refers to its bytes is an
+        # error of its own, and would hide the first one.
+        return self.put(key, memoryview(mapped))  # type: ignore[arg-type]
 
     def put_ahead(self, key: str, data: bytes) -> None:
         """Write an object under a name that nobody knows yet, ahead of one that will name it.
