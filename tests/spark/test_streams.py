@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from ontologia import Entity, Field, Session, ValidationError
+from ontologia import Entity, Field, Session, ValidationError, initialize_storage
 from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import open_objects
 from ontologia.runtime.delta import OPERATION
@@ -69,18 +69,24 @@ def test_a_stream_from_a_file_starts_after_the_commit_it_is_given(spark, tmp_pat
 
 
 def test_a_stream_begins_with_the_state_at_which_history_begins_and_not_before_it(spark, tmp_path):
-    path = fill(str(tmp_path / "onto.db"))
-    with session(path) as opened:
-        opened.forget(3, dry_run=False, token=opened.forget(3).token)
-    one_by_one = read_stream(spark, path, Customer, max_commits_per_batch=1)
-    found = [batch for batch in delivered(one_by_one, tmp_path / "checkpoint") if batch]
-    assert found == [
-        [(1, "insert", "b", 1), (3, "insert", "a", 3)],
-        [(4, "update_version", "a", 4)],
-        [(5, "insert", "c", 5)],
-    ]
-    with pytest.raises(PySparkException, match="history begins at commit 3"):
-        delivered(read_stream(spark, path, Customer, since=2), tmp_path / "other")
+    for number, path in enumerate((str(tmp_path / "onto.db"), (tmp_path / "bucket").as_uri())):
+        initialize_storage(path)
+        fill(path)
+        with session(path) as opened:
+            opened.forget(3, dry_run=False, token=opened.forget(3).token)
+        one_by_one = read_stream(spark, path, Customer, max_commits_per_batch=1)
+        found = [batch for batch in delivered(one_by_one, tmp_path / f"checkpoint{number}") if batch]
+        assert found == [
+            [(1, "insert", "b", 1), (3, "insert", "a", 3)],
+            [(4, "update_version", "a", 4)],
+            [(5, "insert", "c", 5)],
+        ]
+        with pytest.raises(PySparkException, match="history begins at commit 3"):
+            delivered(read_stream(spark, path, Customer, since=2), tmp_path / f"other{number}")
+        rows = spark.read.format("ontologia").options(type="Customer")
+        assert sorted(row.id for row in rows.option("asOf", 3).load(path).collect()) == ["a", "b"]
+        with pytest.raises(PySparkException, match="history begins at commit 3"):
+            rows.option("asOf", 2).load(path).collect()
 
 
 def test_changes_can_be_read_at_once(spark, folder):

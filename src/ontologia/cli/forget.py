@@ -82,11 +82,14 @@ def _show_report(run: Run, report: ForgetReport) -> None:
         "types": _facts(report.found),
         "rows": report.rows,
         "commit_id": report.commit_id,
+        "space_waits_for": report.space_waits_for,
     }
 
     def draw(face: Face) -> None:
         _draw_found(face, report.found)
         told = "" if report.commit_id is None else f", as commit {report.commit_id} says"
         face.line(f"history begins at commit {report.base}: {counted(report.rows, 'version')} given up{told}", "good")
+        if report.space_waits_for is not None:
+            face.line(report.space_waits_for)
 
     run.output.show(facts, draw)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ontologia.engines.care import Workers
     from ontologia.engines.erasure import Found, Trace, Wanted
-    from ontologia.engines.forgetting import Superseded
+    from ontologia.engines.forgetting import Forgotten, Superseded
     from ontologia.engines.history import Declared, History
     from ontologia.engines.shares import Share
     from ontologia.files.data_files import DataFile
@@ -214,8 +214,8 @@ class Engine(ABC):
         """How many versions of each type were superseded at a commit or before it, and still are there."""
         raise self._cannot_forget()
 
-    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> int:
-        """Give these up, so that history begins at that commit, and note it in a commit. Its number.
+    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> Forgotten:
+        """Give these up, so that history begins at that commit, and note it in a commit.
 
         Refused when the head is no longer the one that the caller saw.
         """
@@ -223,9 +223,8 @@ class Engine(ABC):
 
     def _cannot_forget(self) -> ValidationError:
         return ValidationError(
-            f"{self.location.uri}: only SQLite files of engine v2 can forget their early history. A file of v1 becomes "
-            "one with onto copy --in-place; a bucket gives up files, and no history, with onto vacuum --compacted; a "
-            "graph forgets with onto cleanup"
+            f"{self.location.uri}: only SQLite files and buckets of engine v2 can forget their early history. A store "
+            "of v1 becomes one with onto copy --in-place; a graph forgets with onto cleanup"
         )
 
     @abstractmethod

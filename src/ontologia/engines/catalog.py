@@ -89,6 +89,14 @@ class Catalog:
                 f"the state at commit {window.commit or 0} was given up: history begins at commit {self.base}"
             )
 
+    def check_remembers_changes(self, commit_id: int) -> None:
+        """Refuse what a commit changed up to the one at which history begins: its removals are gone, and what it
+        inserted looks like updates."""
+        if 0 < commit_id <= self.base:
+            raise HistoryForgottenError(
+                f"what commit {commit_id} changed was given up: history begins with the state at commit {self.base}"
+            )
+
     def check(self, schemas: Mapping[TypeRef, TypeSchema]) -> None:
         outdated = self.outdated(schemas)
         if outdated:

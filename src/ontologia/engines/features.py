@@ -20,7 +20,7 @@ COMPACTED = "compacted"
 FORGOTTEN = "forgotten"
 """History begins at a commit that the store names: what was superseded by then is gone."""
 KNOWN_IN_FILES = frozenset({REMOVALS, FORGOTTEN})
-KNOWN_IN_BUCKETS = frozenset({REMOVALS, COMPACTED})
+KNOWN_IN_BUCKETS = frozenset({REMOVALS, COMPACTED, FORGOTTEN})
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,8 +243,8 @@ class CopyNote:
 
 def cannot_begin_at(base: int) -> HistoryForgottenError:
     return HistoryForgottenError(
-        f"the history of the source begins at commit {base}, and only a SQLite file of engine v2 can say so: copy it "
-        "into one, or move the state with onto export and onto import"
+        f"the history of the source begins at commit {base}, and only stores of engine v2 can say so: copy it into "
+        "one, or move the state with onto export and onto import"
     )
 
 

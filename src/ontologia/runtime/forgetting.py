@@ -37,6 +37,8 @@ class ForgetReport:
     commit_id: int | None
     base: int
     found: list[Superseded]
+    space_waits_for: str | None = None
+    """What keeps the space of what was given up from being free yet; None where it is."""
 
     @property
     def rows(self) -> int:
@@ -59,8 +61,10 @@ def apply(engine: Engine, plan: ForgetPreview, token: str | None) -> ForgetRepor
     """Give up what was previewed."""
     if token != plan.token:
         raise ForgetRefusedError("the token does not belong to this point on this head: preview it again")
-    commit_id = None if plan.is_done else engine.forget(plan.base, plan.head, _noted(plan))
-    return ForgetReport(commit_id, plan.base, plan.found)
+    if plan.is_done:
+        return ForgetReport(None, plan.base, plan.found)
+    done = engine.forget(plan.base, plan.head, _noted(plan))
+    return ForgetReport(done.commit_id, plan.base, plan.found, done.space_waits_for)
 
 
 def _check(base: int, before: int | datetime, catalog: Catalog) -> None:

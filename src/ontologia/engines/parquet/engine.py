@@ -173,7 +173,8 @@ class ParquetEngine(DuckEngine):
             yield LayeredRows(layout.ref, files, places, split, tail)
 
     def scan(self, ref: TypeRef, window: Window, catalog: Catalog) -> Scan:
-        """The files of a type in a window; it must be in the catalog."""
+        """The files of a type in a window; it must be in the catalog, and the window in its history."""
+        catalog.check_remembers(window)
         return self.files.at(ref, catalog).in_window(window).scan
 
     def current(self, schema: TypeSchema, keys: pa.Table, catalog: Catalog) -> pa.Table:
@@ -405,6 +406,7 @@ class ParquetEngine(DuckEngine):
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         head = self.log.head().head
+        self.log.catalog(head).check_remembers_changes(commit_id)
         found = self.log.find(head, commit_id)
         if found is None:
             return []
@@ -445,8 +447,8 @@ class ParquetEngine(DuckEngine):
     def catalog_at_version(self, layout: TypeLayout, until: int | None, catalog: Catalog) -> Catalog:
         """The index of a type that has another name now ends with that name: it is read as of then."""
         if until is not None and layout.ref in catalog.dropped:
-            last = until - 1
-            if self.log.index(layout.ref).index.max_indexed_commit >= last:
+            last, index = until - 1, self.log.index(layout.ref).index
+            if index.base == catalog.base and index.max_indexed_commit >= last:
                 head = replace(catalog.version, commit_id=last, manifest_path=None)
                 catalog = replace(catalog, head=last, version=head)
             else:
@@ -550,11 +552,13 @@ class ParquetEngine(DuckEngine):
 
     def storage_info(self) -> dict[str, Any]:
         head = self.log.head().head
+        base = self.log.compacted(head).base
         return {
             "backend": self.backend,
             "engine_version": self.engine_version,
             "storage_uri": self.objects.uri,
             "head_commit_id": head.commit_id,
+            **({"history_begins_at": base} if base else {}),
             **({"features": features} if (features := sorted(self.features())) else {}),
         }
 

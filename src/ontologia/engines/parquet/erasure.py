@@ -63,7 +63,7 @@ def find(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Found]:
 
 
 def _files_of(engine: ParquetEngine, head: Head, ref: TypeRef) -> dict[str, DataFile]:
-    """Every file that a commit or the index names for a type, by path."""
+    """Every file that a commit, the index or the record names for a type, by path."""
     if ref in engine.log.schemas(head).purged:
         return {}
     found: dict[str, DataFile] = {}
@@ -71,7 +71,7 @@ def _files_of(engine: ParquetEngine, head: Head, ref: TypeRef) -> dict[str, Data
         file = manifest.file_of(ref)
         if file is not None:
             found |= {part.path: part for part in _data_files(file)}
-    for entry in engine.log.index(ref).index.entries:
+    for entry in (*engine.log.compacted(head).of(ref), *engine.log.index(ref).index.entries):
         found |= {part.path: part for part in entry.files}
     # A vacuum may have taken files of commits whose rows are in a snapshot.
     there = {info.key for folder in (paths.COMMITS, paths.SNAPSHOTS) for info in engine.objects.list(folder)}
@@ -285,12 +285,11 @@ def _compacted_anew(known: Compacted, replaced: Replaced) -> Compacted:
     """The record of snapshots that stand for files which are gone, where some of those are replaced."""
     if known.files.isdisjoint(replaced):
         return known
-    return Compacted(
-        {
-            ref: tuple(new for entry in some if (new := _entry_anew(entry, replaced)) is not None)
-            for ref, some in known.entries.items()
-        }
-    )
+    entries = {
+        ref: tuple(new for entry in some if (new := _entry_anew(entry, replaced)) is not None)
+        for ref, some in known.entries.items()
+    }
+    return replace(known, entries=entries)
 
 
 def _without_gone(manifest: Manifest, compacted: Compacted, renewed: Compacted) -> Manifest:
@@ -363,7 +362,7 @@ def _is_ours(key: str) -> bool:
 
 def _named(engine: ParquetEngine, head: Head) -> set[str]:
     """Every object that a reader can come to."""
-    found: set[str] = set()
+    found = engine.log.compacted(head).files
     for path, manifest in engine.log.chain(head):
         found |= {path, *(part.path for file in manifest.files for part in _data_files(file))}
     for ref in {version.ref for version in engine.log.schemas(head).versions}:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ontologia.engines.base import Capabilities
 from ontologia.engines.catalog import summarized_layouts
+from ontologia.engines.forgetting import Forgotten, Superseded
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care import forgetting
 from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.engines.parquet.log.schemas import SchemaCatalog
 from ontologia.model import TypeRef
@@ -63,6 +66,12 @@ class ParquetEngineV2(ParquetEngine):
             if version.activation_commit_id is not None
         ]
         return {**super().mirrors(schemas), paths.LAYOUTS: {"layouts": layouts}}
+
+    def find_superseded(self, base: int) -> list[Superseded]:
+        return forgetting.find(self, base)
+
+    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> Forgotten:
+        return forgetting.forget(self, base, head, metadata)
 
     def storage_info(self) -> dict[str, Any]:
         schemas = self.log.schemas(self.log.head().head)

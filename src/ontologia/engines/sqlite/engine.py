@@ -30,7 +30,7 @@ from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.engines.transaction import Transaction, removals_refused
-from ontologia.errors import EngineVersionError, HistoryForgottenError, LockContentionError, ValidationError
+from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.query.compiler import Statement
@@ -131,10 +131,13 @@ class SqliteEngine(Engine):
                     connection.execute("ROLLBACK")
                 connection.owner = None
 
-    def give_space_back(self) -> None:
-        """Make the file as small as its content, unless somebody is reading."""
+    def give_space_back(self) -> bool:
+        """Make the file as small as its content; False where it is not yet, because somebody is reading."""
         with self.connections.use() as connection, suppress(sqlite3.Error):
-            connection.execute("VACUUM")
+            connection.execute("VACUUM")  # into the log, past those who read
+            busy, logged, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            return not busy and logged == moved
+        return False
 
     # --- what v1 and v2 say differently ---
 
@@ -344,11 +347,7 @@ class SqliteEngine(Engine):
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         with self.snapshot(), self.reading() as connection:
-            base = self._catalog(connection).base
-            if 0 < commit_id <= base:
-                raise HistoryForgottenError(
-                    f"what commit {commit_id} changed was given up: history begins with the state at commit {base}"
-                )
+            self._catalog(connection).check_remembers_changes(commit_id)
             return [change_entry(*change) for change in self.changed_rows(connection, min(commit_id, control.LARGEST))]
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:

@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.catalog import Commit
 from ontologia.engines.features import FORGOTTEN
-from ontologia.engines.forgetting import Superseded
+from ontologia.engines.forgetting import Forgotten, Superseded, head_moved
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import BASE, quoted
-from ontologia.errors import ForgetRefusedError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, instant_text
 
 if TYPE_CHECKING:
     from ontologia.engines.sqlite.v2 import SqliteEngineV2
+
+
+STILL_READ = (
+    "somebody is reading the file, so that it has not become smaller yet; what is written next takes that space"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +50,20 @@ def find(engine: SqliteEngineV2, base: int) -> list[Superseded]:
     return [Superseded(ref, rows) for ref, rows in sorted(counts.items())]
 
 
-def forget(engine: SqliteEngineV2, base: int, head: int, metadata: Mapping[str, Any]) -> int:
+def forget(engine: SqliteEngineV2, base: int, head: int, metadata: Mapping[str, Any]) -> Forgotten:
     """Take these rows away, and say where history begins: in the stamp, in the file, and in the log."""
     with engine.change() as connection:
         found = control.head(connection)
         if found != head:
-            raise ForgetRefusedError(f"the head is {found} and was {head} in the preview: preview it again")
+            raise head_moved(found, head)
         for part in list(_parts(connection, base)):
             for condition in part.conditions:
                 connection.execute(f"DELETE FROM {part.table} AS t WHERE {condition}", {"base": base})
         begin_history_at(connection, base)
         made = Commit(head + 1, instant_text(control.now()), engine.runtime_id, metadata)
         control.add_commit(connection, made)
-    engine.give_space_back()
-    return made.id
+    waits_for = None if engine.give_space_back() else STILL_READ
+    return Forgotten(made.id, waits_for)
 
 
 def begin_history_at(connection: sqlite3.Connection, base: int) -> None:

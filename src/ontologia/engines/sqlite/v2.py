@@ -14,7 +14,7 @@ from ontologia.engines.base import Capabilities
 from ontologia.engines.catalog import Catalog, TypeLayout, summarized_layouts
 from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.features import REMOVALS
-from ontologia.engines.forgetting import Superseded
+from ontologia.engines.forgetting import Forgotten, Superseded
 from ontologia.engines.sqlite import control, forgetting
 from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
@@ -183,7 +183,7 @@ CREATE TABLE type_layout_catalog (
     def find_superseded(self, base: int) -> list[Superseded]:
         return forgetting.find(self, base)
 
-    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> int:
+    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> Forgotten:
         return forgetting.forget(self, base, head, metadata)
 
     def storage_info(self) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def copy_history(
         backend = "s3" if "://" in full_name(place) else "sqlite"
         report = CopyReport(origin, place, backend, note.engine_version, note.head, applied=False, in_place=in_place)
         base = _history_base(engine, note)
-        if base and (backend, note.engine_version) != ("sqlite", "v2"):
+        if base and note.engine_version != "v2":
             raise cannot_begin_at(base)
         if dry_run:
             return report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Literal
 
@@ -67,12 +67,21 @@ def check(objects: Objects, progress: Progress | None = None) -> CheckReport:
         return report
     report.head = head.commit_id
     manifests = list(_walk(log, head, report))
-    _check_schemas(log, head, report)
+    purged = _purged(log, head, report)
     compacted = _record(log, head, report)
     indices = _indices(log, head, report)
-    entries = {ref: with_compacted(index.entries, compacted.of(ref), head) for ref, index in indices}
+    entries = {
+        ref: with_compacted(index.entries if index.base == compacted.base else (), compacted.of(ref), head)
+        for ref, index in indices
+    }
     whole = _whole_snapshots(objects, entries, compacted, report)
-    _check_files(objects, manifests, compacted, whole, report, progress)
+    files = [
+        (manifest.commit_id, file)
+        for manifest in manifests
+        for file in manifest.files
+        if file.ref not in purged and not compacted.has(manifest.commit_id, file)  # else it may be gone
+    ]
+    _check_files(objects, files, whole, report, progress)
     return report
 
 
@@ -118,12 +127,14 @@ def _only_attempt(log: Log, commit_id: int) -> str | None:
     return attempts[0] if len(attempts) == 1 else None
 
 
-def _check_schemas(log: Log, head: Head, report: CheckReport) -> None:
+def _purged(log: Log, head: Head, report: CheckReport) -> frozenset[TypeRef]:
+    """The types that were dropped with their history, by the catalog, which must be readable."""
     try:
-        log.schemas(head)
+        return log.schemas(head).purged
     except StorageBackendError as problem:
         key = head.schema_manifest_path or paths.TYPES
         report.damages.append(Damage("schemas", key, str(problem), "no type can be read"))
+        return frozenset()
 
 
 # --- indices and snapshots ---
@@ -187,18 +198,11 @@ def _snapshot_problems(objects: Objects, entry: IndexEntry) -> Iterator[tuple[st
 
 def _check_files(
     objects: Objects,
-    manifests: Iterable[Manifest],
-    compacted: Compacted,
+    files: Sequence[tuple[int, CommitFile]],
     whole: dict[TypeRef, list[IndexEntry]],
     report: CheckReport,
     progress: Progress | None,
 ) -> None:
-    files = [
-        (manifest.commit_id, file)
-        for manifest in manifests
-        for file in manifest.files
-        if not compacted.has(manifest.commit_id, file)  # a snapshot stands for it, and it may be gone
-    ]
     for start in range(0, len(files), objects.concurrency):
         some = files[start : start + objects.concurrency]
         found = objects.map(lambda item: list(_file_problems(objects, item[1])), some)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ontologia.engines.care import CompactionReport, TypeCompaction, Workers
 from ontologia.engines.catalog import TypeLayout
@@ -20,7 +20,6 @@ from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import Head, IndexEntry
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
-from ontologia.files.data_files import DataFile
 from ontologia.objects import ConditionFailed
 
 if TYPE_CHECKING:
@@ -94,7 +93,8 @@ def _compact(engine: ParquetEngine, start: Head, job: Job, workers: Workers | No
     engine.lease.guard()
     if engine.log.head().head != start:
         raise ConcurrentWriteError(f"the head moved while {job.layout.ref} was being compacted; run it again")
-    index = renew(job.found.index, job.layout.ref, start.commit_id, [*job.kept, snapshot])
+    base = engine.log.compacted(start).base
+    index = renew(job.found.index, job.layout.ref, start.commit_id, [*job.kept, snapshot], base)
     try:
         write_index(engine, job.layout.ref, job.found, index, engine.log.schemas(start))
     except ConditionFailed as problem:
@@ -110,23 +110,12 @@ def _write(engine: ParquetEngine, job: Job, summary: TypeCompaction, workers: Wo
     task = SnapshotTask(
         engine.location, summary.path, job.layout.schema, engine.has_document, files, engine.objects.store_id
     )
-    parts = () if workers is None else tuple(workers.write_snapshot(task))
-    written = [task.write_file(engine.reader)] if workers is None else parts
-    return IndexEntry(
-        summary.min_commit_id,
-        summary.max_commit_id,
-        summary.path,
-        job.layout.schema_version_id,
-        sum(file.size or 0 for file in written),
-        sum(file.row_count or 0 for file in written),
-        parts,
-        *_written_down(written[0] if workers is None else None),
-    )
-
-
-def _written_down(file: DataFile | None) -> tuple[Any, ...]:
-    """What an entry says of its one file; parts say it themselves."""
-    return () if file is None else (file.content_sha256, file.keys, file.rows_in_force, file.removals)
+    first, last, version = summary.min_commit_id, summary.max_commit_id, job.layout.schema_version_id
+    if workers is None:
+        return IndexEntry.of_file(first, last, version, task.write_file(engine.reader))
+    parts = tuple(workers.write_snapshot(task))
+    size, rows = sum(part.size or 0 for part in parts), sum(part.row_count or 0 for part in parts)
+    return IndexEntry(first, last, summary.path, version, size, rows, parts)
 
 
 def _named(engine: ParquetEngine, summary: TypeCompaction) -> TypeCompaction:

@@ -58,13 +58,13 @@ def _repair_plan(engine: ParquetEngine) -> RepairReport | None:
     """One try; None when the head moved before the repaired indices could be written."""
     start = engine.log.head()
     schemas = engine.log.schemas(start.head)
-    known = engine.log.known_types()
+    known, base = engine.log.known_types(), engine.log.compacted(start.head).base
     broken = [item for item in verify(engine).types if not item.healthy]
     plans: list[tuple[TypeRef, IndexVersion, TypeIndex]] = []
     for item in broken:
         found = _readable(engine, item)
         entries = cover(engine.log, start.head, item.ref, found.index).entries
-        plans.append((item.ref, found, renew(found.index, item.ref, start.head.commit_id, entries)))
+        plans.append((item.ref, found, renew(found.index, item.ref, start.head.commit_id, entries, base)))
     engine.lease.guard()
     if engine.log.head().head != start.head:
         return None

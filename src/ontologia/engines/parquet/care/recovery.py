@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from ontologia.engines.forgetting import FORGET
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, Manifest
@@ -27,6 +28,8 @@ class Recovery:
     reason: str
     is_certain: bool
     token: str
+    compacted_path: str | None = None
+    """The record of what stands for files that are gone."""
     applied: bool = False
 
 
@@ -44,7 +47,8 @@ def plan_recovery(objects: Objects, manifest_path: str | None = None) -> Recover
         raise ValidationError(f"{path} is no manifest with a whole chain; there are {', '.join(sorted(chains))}")
     schemas = next((step for step in chains[path] if manifests[step].schemas is not None), None)
     token = hashlib.sha256(f"recover {objects.uri} {path} ".encode() + raw).hexdigest()[:32]
-    return Recovery(manifests[path].commit_id, path, schemas, reason, path in proven, token)
+    record = _record(log, [manifests[step] for step in chains[path]])
+    return Recovery(manifests[path].commit_id, path, schemas, reason, path in proven, token, record)
 
 
 def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: str | None = None) -> Recovery:
@@ -53,7 +57,14 @@ def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: st
         plan = plan_recovery(objects, manifest_path)
         if token != plan.token:
             raise ValidationError(f"{objects.uri}: recovering needs the token of a preview of this very state")
-        head = Head(plan.commit_id, plan.manifest_path, now(), "onto-recover", plan.schema_manifest_path)
+        head = Head(
+            plan.commit_id,
+            plan.manifest_path,
+            now(),
+            "onto-recover",
+            plan.schema_manifest_path,
+            compacted_path=plan.compacted_path,
+        )
         found = objects.head(paths.HEAD)
         outcome = conditional_put(objects, paths.HEAD, head.body(), etag=None if found is None else found.etag)
     if not isinstance(outcome, Committed):
@@ -126,6 +137,27 @@ def _proven(log: Log, manifests: dict[str, Manifest]) -> set[str]:
             if attempt is not None and attempt[1] in folders:
                 found.add(folders[attempt[1]])
     return {path for path in found if path is not None}
+
+
+def _record(log: Log, chain: list[Manifest]) -> str | None:
+    """The record that the lost head named: the newest one whose files are there, of those that say what the chain says
+    about where history begins. One whose writer died before its swap says no less of the files that are gone."""
+    said = (m.metadata.get("base_commit_id") for m in chain if m.metadata.get("kind") == FORGET)
+    base = next((base for base in said if isinstance(base, int)), 0)  # what users note is text
+    there = {info.key for folder in (paths.COMMITS, paths.SNAPSHOTS) for info in log.objects.list(folder)}
+    for info in sorted(log.objects.list(paths.COMPACTED), key=lambda info: info.modified, reverse=True):
+        try:
+            record = log.compacted(Head(0, None, "", "", compacted_path=info.key))
+        except StorageBackendError:
+            continue
+        if record.base == base and record.files <= there:
+            return info.key
+    if base:
+        raise StorageBackendError(
+            f"history begins at commit {base} of {log.objects.uri}, and no whole record under {paths.COMPACTED} "
+            "says what was there then: restore a backup"
+        )
+    return None
 
 
 def _chosen(objects: Objects, chains: dict[str, list[str]], proven: set[str]) -> str:

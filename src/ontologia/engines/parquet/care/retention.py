@@ -12,14 +12,14 @@ A crash in between leaves files that the next run finds again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ontologia.engines.care import VacuumItem
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.log.coverage import cover
+from ontologia.engines.parquet.log.coverage import cover, entry_of
 from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, stands_for
 from ontologia.errors import StorageBackendError
 from ontologia.files.hashes import hash_of_object
@@ -49,12 +49,14 @@ def covered_files(
     commits, known = _files_of_commits(engine, head), engine.log.compacted(head)
     for ref in sorted(set(commits) - engine.log.schemas(head).purged):
         for entry in cover(engine.log, head, ref, engine.log.index(ref).index).entries:
-            files = [file for commit_id, file in commits[ref] if stands_for(entry, commit_id, file)]
-            left = [there[path] for file in files for path in _paths(file) if path in there]
+            made_of = [
+                entry_of(commit_id, file) for commit_id, file in commits[ref] if stands_for(entry, commit_id, file)
+            ]
+            left = [there[file.path] for old in made_of for file in old.files if file.path in there]
             is_old = all(file.path in there and there[file.path].modified <= before for file in entry.files)
-            if not files or not is_old or sum(file.row_count for file in files) != entry.row_count:
+            if not made_of or not is_old or _rows_of(entry, made_of, known.of(ref)) != entry.row_count:
                 continue
-            if left and verify and not _is_whole(engine, entry):
+            if left and verify and not is_whole(engine, entry):
                 engine.warn(f"{entry.path} is damaged, so the files it was made of stay: run onto check")
                 continue
             if left or known.of(ref):
@@ -64,18 +66,23 @@ def covered_files(
 
 
 def _files_of_commits(engine: ParquetEngine, head: Head) -> Commits:
+    """Those of commits after the one at which history begins: up to it, the record has all there is."""
     found: dict[TypeRef, list[tuple[int, CommitFile]]] = {}
-    for _, manifest in engine.log.chain(head):
+    for _, manifest in engine.log.chain(head, engine.log.compacted(head).base):
         for file in manifest.files:
             found.setdefault(file.ref, []).append((manifest.commit_id, file))
     return found
 
 
-def _paths(file: CommitFile) -> Iterator[str]:
-    return (part.path for part in file.parts) if file.parts else iter((file.path,))
+def _rows_of(entry: IndexEntry, made_of: Sequence[IndexEntry], known: Sequence[IndexEntry]) -> int:
+    """How many rows a snapshot should have: those of the snapshots that the record has of its commits, from which an
+    erasure or a forgetting may have taken some, and those of files that none of these stands for."""
+    recorded = [old for old in known if entry.covers(old.min_commit_id)]
+    files = [file for file in made_of if not any(old.covers(file.min_commit_id) for old in recorded)]
+    return sum(old.row_count or 0 for old in (*recorded, *files))
 
 
-def _is_whole(engine: ParquetEngine, entry: IndexEntry) -> bool:
+def is_whole(engine: ParquetEngine, entry: IndexEntry) -> bool:
     """Whether every byte of a snapshot is what was written. One whose hash nobody wrote down is not known to be."""
     try:
         return all(
@@ -89,14 +96,16 @@ def _is_whole(engine: ParquetEngine, entry: IndexEntry) -> bool:
 def write_record(engine: ParquetEngine, head: Head, found: Covered) -> str:
     """Put down which snapshots stand for files of commits, with those of the record before that no newer one covers."""
     entries = {ref: list(some) for ref, some in found.entries.items()}
-    for ref, old in engine.log.compacted(head).entries.items():
+    known = engine.log.compacted(head)
+    for ref, old in known.entries.items():
         kept = entries.setdefault(ref, [])
         kept += [entry for entry in old if not any(new.covers(entry.min_commit_id) for new in kept)]
-    return put_record(engine, Compacted({ref: tuple(some) for ref, some in entries.items()}))
+    return put_record(engine, replace(known, entries={ref: tuple(some) for ref, some in entries.items()}))
 
 
 def put_record(engine: ParquetEngine, record: Compacted) -> str:
     """Write a record under a name of its own."""
     path = f"{paths.COMPACTED}{secrets.token_hex(8)}.json"
     engine.objects.put_if_absent(path, encode(record.body()))
+    engine.log.remember_compacted(path, record)
     return path

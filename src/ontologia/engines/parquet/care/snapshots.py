@@ -22,6 +22,7 @@ from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.read.shares import cuts_of_files, is_small
 from ontologia.engines.row_files import file_schema, span_of
 from ontologia.engines.staging import PART_BYTES, put_part
+from ontologia.files.arrays import scalar_of
 from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
 from ontologia.files.identity import identity_key
@@ -46,6 +47,8 @@ class SnapshotTask:
     document: bool
     files: tuple[DataFile, ...]
     store_id: str | None = None
+    base: int = 0
+    """Rows that were superseded at this commit or before it are left out."""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -103,13 +106,15 @@ class SnapshotTask:
             yield rows.append_column(SUPERSEDED_BY, pa.nulls(rows.num_rows, pa.int64())) if unmarked else rows
 
     def write_file(self, reader: FileReader) -> DataFile:
-        """Write the whole snapshot as one file."""
+        """Write the whole snapshot as one file; none where no row is left."""
         reader.check_large(self.files)
         with Sorter(self.order) as sorter, SnapshotFile(self) as file:
             for table in self.rows(reader):
                 sorter.add(table)
             for table in add_superseding(_cut(sorter.chunks()), self.identity):
-                file.add(table)
+                file.add(_left_after(table, self.base))
+            if not file.rows:
+                return DataFile(self.path, 0, 0)
             path = file.complete()
             reader.objects.put_file(self.path, path)
             size, digest = path.stat().st_size, hash_of_file(path)
@@ -164,6 +169,14 @@ def add_superseding(tables: Iterable[pa.Table], identity: tuple[str, ...]) -> It
         yield _superseded(rows, pc.if_else(same, commits, pa.scalar(None, pa.int64())))
     if last is not None:
         yield _superseded(last, pa.nulls(1, pa.int64()))
+
+
+def _left_after(rows: pa.Table, base: int) -> pa.Table:
+    """The rows that were not superseded yet at a commit; all of them, where there is none."""
+    if not base:
+        return rows
+    by = rows.column(SUPERSEDED_BY)
+    return rows.filter(pc.fill_null(pc.greater(by, scalar_of(base, pa.int64())), scalar_of(True, pa.bool_())))
 
 
 def _superseded(rows: pa.Table, by: pa.ChunkedArray) -> pa.Table:

@@ -2,8 +2,8 @@
 
 Leftovers are attempts that lost or died before the swap, files staged by loads that did not finish, snapshots that a
 newer one replaced, and lock files long expired. Every committed attempt stays, and so does every snapshot an index
-names. Where it is asked for, files of commits go whose rows such a snapshot has (`retention`). Rows in quarantine are
-their owner's: they are not even listed.
+names, but for what only history needs that was given up (`forgetting`). Where it is asked for, files of commits go
+whose rows such a snapshot has (`retention`). Rows in quarantine are their owner's: they are not even listed.
 
 A writer that stalls just before its swap has files here that look orphaned. Before anything is deleted, the head is
 rewritten in place under the write lease: same commit, new version of the object. From then on the stalled writer's
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ontologia.engines.care import VacuumItem, VacuumReport
 from ontologia.engines.features import COMPACTED
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care.forgetting import forgotten_at, given_up_files
 from ontologia.engines.parquet.care.retention import covered_files, write_record
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.setup import use_feature
@@ -47,11 +48,11 @@ def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool, compacted
         head = engine.log.head().head
         listed = _listed(engine)
         more = covered_files(engine, head, listed, before, verify=False).items if compacted else []
-        return VacuumReport(False, [*_leftovers(engine, head, listed, before), *more])
+        return VacuumReport(False, [*_leftovers(engine, head, listed, before, verify=False), *more])
     with engine.locked():
         listed = _listed(engine)
         head, more = _let_go(engine, listed, before) if compacted else (_fenced(engine), [])
-        found = [*_leftovers(engine, head, listed, before), *more]
+        found = [*_leftovers(engine, head, listed, before, verify=True), *more]
         if any(item.key.startswith(paths.SNAPSHOTS) for item in found):
             _fence_indices(engine, head)
         engine.lease.guard()
@@ -100,23 +101,31 @@ def _fence_indices(engine: ParquetEngine, head: Head) -> None:
             write_index(engine, ref, found, index, schemas)
 
 
-def _leftovers(engine: ParquetEngine, head: Head, listed: list[Info], before: datetime) -> Iterator[VacuumItem]:
+def _leftovers(
+    engine: ParquetEngine, head: Head, listed: list[Info], before: datetime, *, verify: bool
+) -> Iterator[VacuumItem]:
     purged = files_of(engine, head, engine.log.schemas(head).purged)
     committed = _committed_files(engine, head)
     named = _named_files(engine, head) | engine.log.compacted(head).files
+    given_up = given_up_files(engine, head, listed, before, verify=verify)
+    forgotten = forgotten_at(engine.log.compacted(head))
+    # Readers that began at the record before may not have read it yet.
+    record_is_old = any(info.key == head.compacted_path and info.modified <= before for info in listed)
     for info in listed:
         attempt = paths.attempt_of(info.key)
         if is_among(info.key, purged):
             yield VacuumItem(info.key, info.size, "rows of a type that was dropped with its history")
         elif info.key in named or info.modified > before:
             continue
+        elif info.key in given_up:
+            yield VacuumItem(info.key, info.size, "of a commit before the one at which history begins")
         elif attempt is not None and info.key not in committed:
             yield VacuumItem(info.key, info.size, f"of an attempt at commit {attempt[0]} that was never committed")
         elif info.key.startswith(paths.STAGING):
             yield VacuumItem(info.key, info.size, "staged by a load that did not finish")
-        elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed) <= before:
+        elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed, forgotten) <= before:
             yield VacuumItem(info.key, info.size, "a snapshot that no index names")
-        elif info.key.startswith(paths.COMPACTED) and info.key != head.compacted_path:
+        elif info.key.startswith(paths.COMPACTED) and info.key != head.compacted_path and record_is_old:
             yield VacuumItem(info.key, info.size, "a record that a newer one replaced")
         elif info.key.startswith(paths.PROBES):
             yield VacuumItem(info.key, info.size, "a probe whose writer died")
@@ -124,13 +133,13 @@ def _leftovers(engine: ParquetEngine, head: Head, listed: list[Info], before: da
             yield VacuumItem(info.key, info.size, "a lock that expired long ago")
 
 
-def _replaced_at(info: Info, listed: list[Info]) -> datetime:
-    """When readers may have begun to use a newer snapshot of the same type instead of this one."""
+def _replaced_at(info: Info, listed: list[Info], forgotten: datetime) -> datetime:
+    """When readers may have begun to use a newer snapshot of the same type instead of this one, or to do without."""
     of_type = _range.sub("", info.key)
     later = [
         other.modified for other in listed if other.modified > info.modified and _range.sub("", other.key) == of_type
     ]
-    return min(later, default=info.modified)
+    return max(min(later, default=info.modified), forgotten)
 
 
 def _committed_files(engine: ParquetEngine, head: Head) -> set[str]:
@@ -154,10 +163,11 @@ def _copy_in_place(engine: ParquetEngine) -> list[Head]:
 
 
 def _named_files(engine: ParquetEngine, head: Head) -> set[str]:
-    """Every file an index names, of all types that ever had one."""
+    """Every file an index names, of all types that ever had one; one that counts no more names nothing."""
     refs = {version.ref for version in engine.log.schemas(head).versions}
-    indices = engine.objects.map(engine.log.index, sorted(refs))
-    return {file.path for found in indices for entry in found.index.entries for file in entry.files}
+    base = engine.log.compacted(head).base
+    indices = [found.index for found in engine.objects.map(engine.log.index, sorted(refs))]
+    return {file.path for index in indices if index.base == base for entry in index.entries for file in entry.files}
 
 
 def _is_over(engine: ParquetEngine, key: str, before: datetime) -> bool:

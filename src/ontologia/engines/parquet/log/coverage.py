@@ -34,12 +34,16 @@ class Coverage:
 
 def cover(log: Log, head: Head, ref: TypeRef, index: TypeIndex) -> Coverage:
     """The authoritative files of a type: index entries, corrected and completed from the manifest chain. Where files of
-    commits are gone, from the snapshots that the head's record has in their place."""
+    commits are gone, from the snapshots that the head's record has in their place. Up to the commit at which history
+    begins, that record has the last word."""
+    record = log.compacted(head)
+    if index.base != record.base:  # written before or after history was given up, which this head is not
+        index = TypeIndex(ref.name)
     entries = [entry for entry in index.entries if entry.min_commit_id <= head.commit_id]
-    entries = with_compacted(entries, log.compacted(head).of(ref), head)
-    covered = min(index.max_indexed_commit, head.commit_id)
+    entries = with_compacted(entries, record.of(ref), head)
+    covered = max(min(index.max_indexed_commit, head.commit_id), record.base)
     missing_latest = False
-    if covered == head.commit_id and head.manifest_path is not None and not _is_of_head(entries, head):
+    if covered == head.commit_id > record.base and head.manifest_path is not None and not _is_of_head(entries, head):
         latest = log.manifest(head.manifest_path).file_of(ref)
         if not _agrees(entries, head.commit_id, latest):
             missing_latest = True
@@ -58,7 +62,9 @@ def with_compacted(entries: Sequence[IndexEntry], compacted: Sequence[IndexEntry
     """Entries of an index, with the snapshots of the head's record where it has none that covers the same commits."""
     found = list(entries)
     for entry in compacted:
-        is_known = any(known.is_snapshot and known.covers(entry.min_commit_id) for known in found)
+        is_known = any(
+            known.covers(entry.min_commit_id) and (known.is_snapshot or known.path == entry.path) for known in found
+        )
         if entry.min_commit_id <= head.commit_id and not is_known:
             found = [known for known in found if not entry.covers(known.min_commit_id)] + [entry]
     return found
@@ -107,6 +113,6 @@ def current_entries(found: Coverage, layout: TypeLayout) -> list[IndexEntry]:
     ]
 
 
-def renew(index: TypeIndex, ref: TypeRef, head_commit_id: int, entries: Sequence[IndexEntry]) -> TypeIndex:
-    """An index brought up to a head."""
-    return replace(index, type_name=ref.name, max_indexed_commit=head_commit_id, entries=tuple(entries))
+def renew(index: TypeIndex, ref: TypeRef, head_commit_id: int, entries: Sequence[IndexEntry], base: int) -> TypeIndex:
+    """An index brought up to a head whose history begins at a commit."""
+    return replace(index, type_name=ref.name, max_indexed_commit=head_commit_id, entries=tuple(entries), base=base)

@@ -57,8 +57,8 @@ class Log:
         self._store_id: str | None = None
         self._manifests: OrderedDict[str, Manifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
-        self._remembered: tuple[str | None, dict[Any, Any]] = (None, {})
-        self._compacted: tuple[str | None, Compacted] = (None, NOTHING_COMPACTED)
+        self._remembered: tuple[tuple[str | None, int], dict[Any, Any]] = ((None, 0), {})
+        self._compacted: dict[str, Compacted] = {}
         self.indices: dict[TypeRef, IndexVersion] = {}
         """Indices as they were last read or written."""
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class Log:
         with self._lock:
             self._manifests.clear()
             self._catalogs = {}
-            self._remembered = (None, {})
+            self._remembered = ((None, 0), {})
             self.indices = {}
 
     def manifest(self, path: str) -> Manifest:
@@ -219,7 +219,8 @@ class Log:
         path = head.compacted_path
         if path is None:
             return NOTHING_COMPACTED
-        if self._compacted[0] != path:
+        known = self._compacted.get(path)
+        if known is None:
             try:
                 blob = self.objects.get(path)
             except ObjectNotFound:
@@ -227,8 +228,13 @@ class Log:
                     f"{self.objects.url(path)}, which says where the rows of old commits are, is gone",
                     context={"operation": "read", "url": self.objects.url(path)},
                 ) from None
-            self._compacted = path, parse(blob.data, self.objects.url(path), Compacted.read)
-        return self._compacted[1]
+            known = self.remember_compacted(path, parse(blob.data, self.objects.url(path), Compacted.read))
+        return known
+
+    def remember_compacted(self, path: str, record: Compacted) -> Compacted:
+        """Keep a record that was read or written, and the one before it, at which readers may still be."""
+        self._compacted = dict([*self._compacted.items()][-1:]) | {path: record}
+        return record
 
     def catalog(self, head: Head) -> Catalog:
         schemas = self.schemas(head)
@@ -236,11 +242,12 @@ class Log:
             ref: TypeLayout(ref, version.schema, version.schema_version_id, version.activation_commit_id or 0)
             for ref, version in schemas.current.items()
         }
-        path, remembered = self._remembered
-        if path is None or path != head.schema_manifest_path:
+        base = self.compacted(head).base
+        of, remembered = self._remembered
+        if of[0] is None or of != (head.schema_manifest_path, base):
             remembered = {}
-            self._remembered = (head.schema_manifest_path, remembered)
-        return Catalog(head.commit_id, layouts, schemas.dropped, head, remembered)
+            self._remembered = ((head.schema_manifest_path, base), remembered)
+        return Catalog(head.commit_id, layouts, schemas.dropped, head, remembered, base)
 
     def known_types(self, missing: KnownTypes | None = None) -> KnownTypes:
         """The types whose indices are kept. Raises when the object is malformed, or missing without a stand-in (§5)."""

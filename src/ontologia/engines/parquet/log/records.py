@@ -18,6 +18,7 @@ from ontologia.model import TypeRef
 CONTENT_SHA256 = "content_sha256"
 ROWS_IN_FORCE = "rows_in_force"
 REMOVALS = "removals"
+BASE, FORGOTTEN_AT = "history_begins_at", "forgotten_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,15 @@ def _read_removals(body: Mapping[str, Any]) -> int:
 
 def _removals_body(removals: int) -> dict[str, Any]:
     return {REMOVALS: removals} if removals else {}
+
+
+def _read_base(body: Mapping[str, Any]) -> int:
+    """The commit at which history begins; it stands where what was before it was given up."""
+    return whole(body, BASE, least=1) if BASE in body else 0
+
+
+def _base_body(base: int) -> dict[str, Any]:
+    return {BASE: base} if base else {}
 
 
 def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
@@ -262,6 +272,12 @@ class IndexEntry:
             raise ValueError(f"an entry ends before it begins: {entry.min_commit_id} > {entry.max_commit_id}")
         return entry
 
+    @classmethod
+    def of_file(cls, first: int, last: int, version: int, file: DataFile) -> Self:
+        """A file that has the rows of some commits."""
+        told = (file.content_sha256, file.keys, file.rows_in_force, file.removals)
+        return cls(first, last, file.path, version, file.size, file.row_count, (), *told)
+
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The Parquet files to read."""
@@ -333,7 +349,8 @@ class IndexEntry:
 class TypeIndex:
     """`meta/indices/{kind}/{TypeName}.json`: which files hold a type's rows, up to `max_indexed_commit`.
 
-    The last three are of v2 (RFC 0009 §4.3) and absent in v1.
+    Versions of the schema are of v2 (RFC 0009 §4.3) and absent in v1. `base` is ours: it stands where history was given
+    up, and an index counts only beside a head whose record says the same.
     """
 
     type_name: str
@@ -342,6 +359,7 @@ class TypeIndex:
     current_schema_version_id: int | None = None
     activation_commit_id: int | None = None
     historical_versions: Sequence[Mapping[str, Any]] | None = None
+    base: int = 0
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -353,8 +371,10 @@ class TypeIndex:
             body.get("current_schema_version_id"),
             body.get("activation_commit_id"),
             body.get("historical_versions"),
+            _read_base(body),
             rest(
                 body,
+                BASE,
                 "type_name",
                 "max_indexed_commit",
                 "entries",
@@ -375,6 +395,7 @@ class TypeIndex:
             "type_name": self.type_name,
             "max_indexed_commit": self.max_indexed_commit,
             "entries": [entry.body() for entry in self.entries],
+            **_base_body(self.base),
         }
         if self.historical_versions is not None:
             found |= {
@@ -389,29 +410,39 @@ class TypeIndex:
 class Compacted:
     """`meta/compacted/{random}.json`: snapshots that stand for files of commits which are gone. Never modified.
 
+    Where history was given up, `base` is the commit at which it begins, and the entries have all that is left of the
+    commits up to it: nobody takes rows of these from anywhere else. `forgotten_at` is when that was said.
+
     Keys are left out of it: who a row is about stands in files and indices, and nowhere else.
     """
 
     entries: Mapping[TypeRef, tuple[IndexEntry, ...]] = field(default_factory=dict)
+    base: int = 0
+    forgotten_at: str | None = None
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
-        return cls({ref_from(item): tuple(map(IndexEntry.read, item["entries"])) for item in body["types"]})
+        entries = {ref_from(item): tuple(map(IndexEntry.read, item["entries"])) for item in body["types"]}
+        return cls(entries, _read_base(body), optional_text(body, FORGOTTEN_AT))
 
     def body(self) -> dict[str, Any]:
         return {
             "types": [
                 {"kind": ref.kind, "type_name": ref.name, "entries": [_without_keys(entry).body() for entry in entries]}
                 for ref, entries in sorted(self.entries.items())
-            ]
+            ],
+            **_base_body(self.base),
+            **({} if self.forgotten_at is None else {FORGOTTEN_AT: self.forgotten_at}),
         }
 
     def of(self, ref: TypeRef) -> tuple[IndexEntry, ...]:
         return self.entries.get(ref, ())
 
     def has(self, commit_id: int, file: CommitFile) -> bool:
-        """Whether a snapshot stands for a file of a commit, which may be gone."""
-        return any(stands_for(entry, commit_id, file) for entry in self.of(file.ref))
+        """Whether something stands for a file of a commit, which may be gone."""
+        entries = self.of(file.ref)
+        is_given_up = commit_id <= self.base and all(entry.path != file.path for entry in entries)
+        return is_given_up or any(stands_for(entry, commit_id, file) for entry in entries)
 
     @property
     def files(self) -> set[str]:

@@ -65,17 +65,19 @@ def _advance_one(
     engine: ParquetEngine, ref: TypeRef, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
 ) -> None:
     remembered = engine.log.indices.get(ref)
+    at = replace(before, compacted_path=head.compacted_path)  # the rows before this commit, as its own record has them
     for found in (remembered, None):
         if found is None:
             found = engine.log.index(ref)
         if found.index.max_indexed_commit >= head.commit_id:
             return  # somebody newer keeps this index now; what this writer knows is older
-        entries = list(cover(engine.log, before, ref, found.index).entries)
+        entries = list(cover(engine.log, at, ref, found.index).entries)
         file = manifest.file_of(ref)
         if file is not None:
             entries.append(entry_of(head.commit_id, file))
         try:
-            write_index(engine, ref, found, renew(found.index, ref, head.commit_id, entries), schemas)
+            base = engine.log.compacted(head).base
+            write_index(engine, ref, found, renew(found.index, ref, head.commit_id, entries, base), schemas)
         except ConditionFailed as problem:
             engine.log.indices.pop(ref, None)
             failure = problem
@@ -150,7 +152,7 @@ def is_among(key: str, files: set[str]) -> bool:
 
 
 def files_of(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> set[str]:
-    """Every file that a commit or an index names for these types: names of types do not tell, they may be alike."""
+    """Every file that a commit, an index or the record names for these types: their own names may be alike."""
     wanted = set(refs)
     found: set[str] = set()
     if wanted:
@@ -159,5 +161,6 @@ def files_of(engine: ParquetEngine, head: Head, refs: Iterable[TypeRef]) -> set[
                 if file.ref in wanted:
                     found |= {file.path, *(part.path for part in file.parts)}
         for ref in wanted:
-            found |= {file.path for entry in engine.log.index(ref).index.entries for file in entry.files}
+            entries = (*engine.log.index(ref).index.entries, *engine.log.compacted(head).of(ref))
+            found |= {file.path for entry in entries for file in entry.files}
     return found

@@ -63,6 +63,8 @@ class ParquetTransaction(Transaction):
         self._schemas = self._known
         self._rows: dict[TypeRef, tuple[RowFile, Spool]] = {}
         self._staged: dict[TypeRef, CommitFile] = {}
+        self.compacted_path = found.head.compacted_path
+        """The record that the new head names."""
         self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
         """Where this attempt's files go (§3.3 step 3); a bulk load writes there before `publish`."""
         self.catalog: Catalog = engine.log.catalog(found.head)
@@ -248,6 +250,7 @@ class ParquetTransaction(Transaction):
             runtime_id=self._engine.runtime_id,
             schema_manifest_path=manifest_path if changed else self._head.head.schema_manifest_path,
             commit_sha256=hashlib.sha256(manifest).hexdigest(),
+            compacted_path=self.compacted_path,
         )
 
     def _schema_objects(self) -> dict[str, bytes]:

@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ontologia.engines.catalog import SchemaVersion, TypeLayout
-from ontologia.engines.features import REMOVALS, Stamp
+from ontologia.engines.features import FORGOTTEN, REMOVALS, Stamp
 from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit
 from ontologia.engines.parquet import paths, setup
+from ontologia.engines.parquet.care.retention import put_record
 from ontologia.engines.parquet.engine import ParquetEngine
 from ontologia.engines.parquet.history import ParquetHistory
-from ontologia.engines.parquet.log.coverage import cover, renew
+from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
 from ontologia.engines.parquet.log.log import IndexVersion
-from ontologia.engines.parquet.log.records import Head, TypeIndex
+from ontologia.engines.parquet.log.records import Compacted, Head, IndexEntry, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.engines.parquet.write.commit import ParquetTransaction
@@ -95,6 +96,25 @@ class ParquetCopy(CopyTarget):
     def history(self) -> ParquetHistory:
         return ParquetHistory(self.engine)
 
+    def begin_history_at(self, base: int) -> None:
+        """What was copied of the commits up to there is all that is left: the record names their files as they are."""
+        found = self.engine.log.head()
+        entries: dict[TypeRef, list[IndexEntry]] = {}
+        for _, manifest in self.engine.log.chain(found.head):
+            for file in manifest.files if manifest.commit_id <= base else ():
+                entries.setdefault(file.ref, []).insert(0, entry_of(manifest.commit_id, file))
+        record = Compacted({ref: tuple(some) for ref, some in entries.items()}, base, now())
+        head = replace(found.head, compacted_path=put_record(self.engine, record))
+        outcome = conditional_put(
+            self.engine.objects,
+            paths.COPY,
+            head.body(),
+            etag=found.etag,
+            buried=lambda winner: Head.read(winner).compacted_path == head.compacted_path,
+        )
+        if not isinstance(outcome, Committed):
+            raise ConcurrentWriteError(f"{self.engine.objects.uri}: somebody else goes on with this copy: look again")
+
     def finish(self) -> None:
         """Every step says the same when it is done again; after the head, the store is there."""
         objects, found = self.engine.objects, self.engine.log.head()
@@ -118,7 +138,8 @@ class ParquetCopy(CopyTarget):
         """What the store uses beyond its engine version."""
         files = (file for _, manifest in self.engine.log.chain(head) for file in manifest.files)
         removes = any(file.own_removals or any(part.removals for part in file.parts) for file in files)
-        return frozenset({REMOVALS}) if removes else frozenset()
+        used = {REMOVALS: removes, FORGOTTEN: self.engine.log.compacted(head).base > 0}
+        return frozenset(feature for feature, is_used in used.items() if is_used)
 
     def _stamp(self, version: str) -> None:
         objects = self.engine.objects
@@ -139,7 +160,8 @@ class ParquetCopy(CopyTarget):
     def _write_index(self, ref: TypeRef, head: Head, schemas: SchemaCatalog) -> None:
         entries = cover(self.engine.log, head, ref, TypeIndex(ref.name)).entries
         etag = self.engine.log.index(ref).etag
-        index = renew(TypeIndex(ref.name), ref, head.commit_id, entries)
+        base = self.engine.log.compacted(head).base
+        index = renew(TypeIndex(ref.name), ref, head.commit_id, entries, base)
         write_index(self.engine, ref, IndexVersion(index, etag), index, schemas)
 
     def _put_head(self, head: Head) -> None:
