@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -17,9 +18,11 @@ ROOM = 4 << 30  # a whole run needs one
 
 
 def keep_files_in_memory() -> None:
-    """Let pytest make its folders in memory, unless someone has said where. `PYTEST_DEBUG_TEMPROOT` is pytest's own."""
-    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room():
-        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
+    """Let temporary folders be made in memory, by pytest, by tests and by the servers they start, unless someone has
+    said where."""
+    if "TMPDIR" not in os.environ and _has_room():
+        os.environ["TMPDIR"] = str(IN_MEMORY)
+        tempfile.tempdir = None  # it is looked up again
 
 
 def _has_room() -> bool:

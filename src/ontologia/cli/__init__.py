@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for said in (CommitAfterHeadWarning, HistoryCutWarning):  # answers carry it, and the console says it in its own way
         warnings.simplefilter("ignore", said)
     try:
-        code = build()(joined(given), prog_name="onto", standalone_mode=False)
+        code = build(in_panels=sys.stdout.isatty())(joined(given), prog_name="onto", standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, ReaderLeft):
         exits.close_broken_pipe()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -45,12 +46,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """The application. Help is drawn in panels on a terminal, and is plain text in a pipe."""
+@cache
+def build(*, in_panels: bool) -> Callable[..., Any]:
+    """The application, put together once. Help is drawn in panels on a terminal, and is plain text in a pipe."""
     app = typer.Typer(
         name="onto",
         no_args_is_help=True,
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        rich_markup_mode="rich" if in_panels else None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
     )
@@ -68,4 +70,4 @@ def build() -> typer.Typer:
     about_types = (storage, verify, schema, migrate, query, remove, erase, forget, commits)
     for module in (*about_types, events, transfer, copy, maintenance, check, pipeline, graphs, frames):
         module.register(app)
-    return app
+    return typer.main.get_command(app)
