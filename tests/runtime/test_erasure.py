@@ -5,6 +5,7 @@ import json
 import shutil
 import sqlite3
 import zlib
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -48,6 +49,10 @@ class PersonWithMail(Entity, name="Person"):
 
 class Knows(Relation[Person, Person]):
     since: Field[int] = 0
+
+
+class Visit(Entity):
+    at: Field[datetime] = Field(primary_key=True)
 
 
 @pytest.fixture(autouse=True)
@@ -245,7 +250,7 @@ def test_what_makes_no_sense_is_refused(tmp_path):
         for arguments, message in (
             (("Person",), "at least one key"),
             (("Nobody", "x"), "is not in this store"),
-            (("Knows", "x"), "named by its ends"),
+            (("Knows", "x"), r"named by \(left_key, right_key\)"),
         ):
             with pytest.raises(ValidationError, match=message):
                 onto.erase(*arguments, reason="because")
@@ -360,3 +365,26 @@ def test_an_erasure_killed_at_any_statement_is_finished_by_another(tmp_path):
         if not was_killed:
             break
     assert statement > 20
+
+
+def test_a_key_that_is_spelled_otherwise_is_found_and_what_is_no_key_is_refused(tmp_path):
+    where = str(tmp_path / "onto.db")
+    with Ontology(where, entity_types=[Visit]) as onto:
+        with onto.session() as session:
+            session.ensure(Visit(at=datetime(2020, 1, 1, tzinfo=UTC)))
+        for spelled in ("2020-01-01", "2020-01-01T00:00:00Z", datetime(2020, 1, 1)):
+            assert onto.erase(Visit, spelled, reason="article 17").rows == 1
+        for wrong in (["2020-01-01"], date(2020, 1, 1), "yesterday", None, "\ud800"):
+            with pytest.raises(ValidationError, match="is no key of Visit"):
+                onto.erase(Visit, wrong, reason="article 17")
+
+
+@pytest.mark.parametrize("name", ["sqlite/v2", "s3/v2"])
+def test_a_token_of_another_store_is_refused(name, tmp_path):
+    for place in (tmp_path / "here", tmp_path / "there"):
+        place.mkdir()
+    here, there = (filled(name, tmp_path / place) for place in ("here", "there"))
+    with Ontology(there) as other:
+        token = other.erase("Person", ANN, reason="article 17").token
+    with Ontology(here) as onto, pytest.raises(ErasureRefusedError, match="preview it again"):
+        onto.erase("Person", ANN, reason="article 17", dry_run=False, token=token)

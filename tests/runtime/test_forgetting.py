@@ -3,7 +3,7 @@
 import itertools
 import random
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -314,6 +314,9 @@ def test_a_token_of_another_head_or_point_is_refused(where):
             onto.forget(3, dry_run=False, token=token)
         with pytest.raises(ForgetRefusedError, match="preview it again"):  # the head moves after the look at the token
             onto.engine.forget(plan.base, plan.head, {})
+        for point in (2.0, True, None, "2", date(2020, 1, 1)):
+            with pytest.raises(TypeError, match="a commit id or a datetime"):
+                onto.forget(point)
         for point in (0, -1, 99):
             with pytest.raises(ValidationError, match="from 1 to the head"):
                 onto.forget(point)

@@ -35,6 +35,9 @@ def said(diagnostic: Mapping[str, Any]) -> str:
         case "commit_after_head":
             wanted, head = diagnostic["commit_id"], diagnostic["head_commit_id"]
             return f"commit {wanted} is not there yet: this is the state at the head, commit {head}"
+        case "type_dropped":
+            of = diagnostic.get("type", "this type")
+            return f"{of} was dropped: it reads as empty, also as of commits when it was there"
         case "history_forgotten":
             return f"history begins at commit {diagnostic['base_commit_id']}: what was superseded by then was given up"
         case "index_lagging" | "index_latest_entry_missing":

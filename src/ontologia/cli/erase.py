@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ontologia.cli.keys import Keys, relation_parts
+from ontologia.cli.keys import Keys, parts_of
 from ontologia.cli.options import Apply, Token, check_token
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command
@@ -35,8 +35,8 @@ def erase(
 
     check_token(apply, token)
     with run.store() as store:
-        known = {version.ref.kind for version in store.engine.schema_versions() if version.ref.name == type_name}
-        wanted = [relation_parts(key) for key in keys] if known == {"relation"} else list(keys)
+        schemas = [version.schema for version in store.engine.schema_versions() if version.ref.name == type_name]
+        wanted = [parts_of(schemas[-1], key) for key in keys] if schemas else list(keys)
         with run.output.progress("searching"):
             plan = erasure.preview(store.engine, type_name, wanted, reason=reason, cascade=cascade)
         if not apply:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ontologia.cli.exits import UsageError
+
+if TYPE_CHECKING:
+    from ontologia.model import TypeSchema
 
 Keys = Annotated[
     list[str],
@@ -20,12 +22,17 @@ Keys = Annotated[
 ]
 
 
-def relation_parts(text: str) -> Sequence[Any]:
-    """The ends of a relation, and its instance key if it has one, as they were written."""
-    if not text.startswith("["):
-        return text.split("/")
-    try:
-        parts: list[Any] = json.loads(text)
-    except ValueError:
-        raise UsageError(f"{text}: this is no JSON list") from None
+def parts_of(schema: TypeSchema, text: str) -> str | list[Any]:
+    """A key as it was written: of a relation its ends, and its instance key if it has one."""
+    if schema.ref.kind == "entity":
+        return text
+    parts: list[Any] = text.split("/")
+    if text.startswith("["):
+        try:
+            parts = json.loads(text)
+        except ValueError:
+            raise UsageError(f"{text}: this is no JSON list") from None
+    names = ["left_key", "right_key", *([schema.instance_key] if schema.instance_key else [])]
+    if len(parts) != len(names):
+        raise UsageError(f"{text}: a {schema.ref.name} is named by {'/'.join(names)}, or by a JSON list of these")
     return parts

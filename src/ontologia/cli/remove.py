@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.keys import Keys, relation_parts
+from ontologia.cli.keys import Keys, parts_of
 from ontologia.cli.options import Apply, CommitMeta, KindOption, OnBranch
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, metadata
-
-if TYPE_CHECKING:
-    from ontologia.model import TypeSchema
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +31,7 @@ def remove(
 ) -> None:
     """Take rows out of the state; history keeps them. A preview, unless --apply. What is not there is no mistake."""
     from ontologia.engines.transaction import removals_refused
+    from ontologia.model.keys import named_identity
     from ontologia.runtime.commit import commit_state
     from ontologia.runtime.removals import Removals, rows_to_remove
     from ontologia.runtime.rows import identity_table
@@ -46,7 +44,9 @@ def remove(
             raise removals_refused(str(schema.ref))
         if cascade and schema.ref.kind == "relation":
             raise UsageError(f"--cascade is for entities: nothing ends at a {type_name}")
-        identities = list(dict.fromkeys(identity(schema, key) for key in keys))
+        entities = [layout.schema for layout in catalog.layouts.values()]
+        named = {key: named_identity(schema, parts_of(schema, key), entities) for key in keys}
+        identities = list(dict.fromkeys(named.values()))
         cascading = [parts[0] for parts in identities] if cascade else []
         removals = {schema.ref: Removals(schema, identity_table(schema.ref, identities), cascading)}
         found = rows_to_remove(store.engine, catalog, removals)
@@ -60,7 +60,7 @@ def remove(
         "applied": apply,
         "commit_id": commit_id,
         "types": [{"kind": ref.kind, "name": ref.name, "rows": rows.num_rows} for ref, rows in sorted(found.items())],
-        "missing": [key for key in keys if identity(schema, key) not in known],
+        "missing": [key for key in keys if named[key] not in known],
     }
 
     def draw(face: Face) -> None:
@@ -79,14 +79,3 @@ def remove(
     run.output.show(facts, draw)
     if found and not apply:
         run.output.say("to do it: the same command with --apply")
-
-
-def identity(schema: TypeSchema, text: str) -> tuple[str, ...]:
-    """What a word of the command line names. Keys are text here, whatever the type of the field."""
-    if schema.ref.kind == "entity":
-        return (text,)
-    names = ["left_key", "right_key", *([schema.instance_key] if schema.instance_key else [])]
-    parts = relation_parts(text)
-    if len(parts) != len(names) or not all(isinstance(part, str) for part in parts):
-        raise UsageError(f"{text}: a {schema.ref.name} is named by {'/'.join(names)}, or by a JSON list of these")
-    return (*parts, *([] if schema.instance_key else [""]))

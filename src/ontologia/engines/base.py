@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 from ontologia.config import new_runtime_id
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
-from ontologia.engines.diagnostics import plan_diagnostics
+from ontologia.engines.diagnostics import dropped_types, plan_diagnostics
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc
@@ -156,7 +156,12 @@ class Engine(ABC):
 
     def commit_at(self, moment: datetime) -> int:
         """The last commit made at or before a time, by the clocks of its writers; 0 when there is none."""
-        limit = to_utc(moment)
+        if not isinstance(moment, datetime):
+            raise TypeError(f"commit_at() takes a datetime, not {moment!r}")
+        try:
+            limit = to_utc(moment)
+        except OverflowError:
+            raise ValidationError(f"{moment.isoformat()} is outside the years 1 to 9999 in UTC") from None
         return next((commit.id for commit in self.walk() if datetime.fromisoformat(commit.created_at) <= limit), 0)
 
     def walk(self) -> Iterator[Commit]:
@@ -345,6 +350,7 @@ class Engine(ABC):
             catalog = self.catalog()
             catalog.check(plan.schemas)
             catalog.check_remembers(plan.window)
+            dropped_types(plan, catalog)
             if plan.source not in catalog.layouts:
                 return []
             return [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ontologia.errors import HistoryForgottenError, SchemaOutdatedError, ValidationError
-from ontologia.model import TypeRef, TypeSchema, diff
+from ontologia.model import TypeRef, TypeSchema, diff, is_unicode
 from ontologia.query.plan import Window
 
 
@@ -147,7 +147,11 @@ def summarized_layouts(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 
 def user_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     """Commit metadata as given by a caller: text to text, nothing else."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"commit metadata is a mapping of text to text, not {metadata!r}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ValidationError(f"commit metadata is text to text, and {key!r}: {value!r} is not")
+        if not is_unicode(key) or not is_unicode(value):
+            raise ValidationError(f"commit metadata {key!r}: {value!r} is no Unicode text")
     return dict(metadata or {})

@@ -23,7 +23,19 @@ def plan_diagnostics(plan: Plan, engine: Engine, catalog: Catalog) -> list[dict[
     """
     refs = () if plan.across is not None else plan.schemas
     found = window_diagnostics(plan.window, refs, engine, catalog, unnamed=plan.source)
-    return found + forgotten_history(plan.window, plan.schemas, engine, catalog)
+    return found + dropped_types(plan, catalog) + forgotten_history(plan.window, plan.schemas, engine, catalog)
+
+
+def dropped_types(plan: Plan, catalog: Catalog) -> list[dict[str, Any]]:
+    """That types of a question were dropped, and read as empty at every commit."""
+    found: list[dict[str, Any]] = []
+    for ref in plan.schemas:
+        if ref not in catalog.dropped:
+            continue
+        found.append({"reason": "type_dropped"} | ({} if ref == plan.source else {"type": str(ref)}))
+        if plan.window.mode != "latest":
+            warn(HistoryCutWarning(f"{ref} was dropped: it reads as empty, also as of commits when it was there"))
+    return found
 
 
 def window_diagnostics(

@@ -260,6 +260,6 @@ def _versions(
 
 def _of_another_type(diagnostic: dict[str, Any], ref: TypeRef) -> dict[str, Any]:
     """A diagnostic of the type a plan was about, in a result about another one."""
-    if diagnostic["reason"] not in ("commit_before_activation", "history_before_activation"):
+    if diagnostic["reason"] not in ("commit_before_activation", "history_before_activation", "type_dropped"):
         return diagnostic
     return {"reason": diagnostic["reason"], "type": str(ref), **diagnostic}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.repository import Repository
 from ontologia.errors import DropRefusedError, ValidationError
-from ontologia.model import TypeRef, canonical_json
+from ontologia.model import TypeRef
+from ontologia.runtime.tokens import token_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,11 @@ def preview(
     """Work out what must go, or refuse."""
     catalog = repository.engine.catalog()
     refs = _closed(catalog, entities, relations, cascade=cascade_relations)
-    content = [catalog.head, purge_history, [[ref.kind, ref.name] for ref in refs]]
     counts = {
         str(ref): repository.count_entities(ref.name) if ref.kind == "entity" else repository.count_relations(ref.name)
         for ref in refs
     }
-    token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    token = token_for(repository.engine, "drop", purge_history, [[ref.kind, ref.name] for ref in refs], counts)
     return DropPreview(token, refs, counts, purge_history)
 
 

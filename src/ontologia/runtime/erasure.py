@@ -18,7 +18,9 @@ from ontologia.engines.base import Engine
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.engines.erasure import ERASURE, Found, Trace, Wanted
 from ontologia.errors import ErasureIncompleteError, ErasureRefusedError, ValidationError
-from ontologia.model import Declared, TypeRef, canonical_json, key_text
+from ontologia.model import Declared, TypeRef, canonical_json
+from ontologia.model.keys import named_identity
+from ontologia.runtime.tokens import token_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,13 @@ def preview(
         raise ValidationError("an erasure needs a reason, which the log keeps")
     versions = engine.schema_versions()
     ref = _named(versions, type_name)
-    wanted = _wanted(engine, versions, ref, keys)
+    wanted = _wanted(engine, versions, ref, _identities(versions, ref, keys))
     found = engine.find_identities(wanted)
     touched = [item for item in found if item.ref.kind == "relation" and item.rows and item.ref != ref]
     if touched and not cascade:
         told = ", ".join(f"{item.ref.name} ({item.rows:,} versions)" for item in touched)
         raise ErasureRefusedError(f"{told} have an end that would be erased: erase them as well, with cascade")
-    content = [engine.catalog().head, reason, [str(item) for item in found], sorted(map(_told, wanted))]
-    token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    token = token_for(engine, ERASURE, reason, [str(item) for item in found], sorted(map(_told, wanted)))
     return ErasurePreview(token, reason, found, engine.has_pending_erasure(wanted), wanted)
 
 
@@ -151,14 +152,23 @@ def _named(versions: Sequence[SchemaVersion], type_name: str | type[Declared]) -
     raise ValidationError(f"{type_name} is not in this store; it has {known}")
 
 
-def _wanted(engine: Engine, versions: Sequence[SchemaVersion], ref: TypeRef, keys: Sequence[Any]) -> list[Wanted]:
+def _identities(versions: Sequence[SchemaVersion], ref: TypeRef, keys: Sequence[Any]) -> frozenset[tuple[str, ...]]:
+    """What the keys name, by the latest schemas."""
+    schemas = {version.ref: version.schema for version in sorted(versions, key=lambda one: one.schema_version_id)}
+    if ref not in schemas:
+        raise ValidationError(f"{ref} is not in this store")
+    return frozenset(named_identity(schemas[ref], key, schemas.values()) for key in keys)
+
+
+def _wanted(
+    engine: Engine, versions: Sequence[SchemaVersion], ref: TypeRef, identities: frozenset[tuple[str, ...]]
+) -> list[Wanted]:
     """What must go: these identities, under all names the type has had, and relations to them."""
     names = _earlier_names(engine, ref)
+    found = [Wanted(TypeRef(ref.kind, name), identities) for name in sorted(names)]
     if ref.kind == "relation":
-        identities = frozenset(_relation_identity(key) for key in keys)
-        return [Wanted(TypeRef("relation", name), identities) for name in sorted(names)]
-    texts = frozenset(map(key_text, keys))
-    found = [Wanted(TypeRef("entity", name), frozenset((text,) for text in texts)) for name in sorted(names)]
+        return found
+    texts = frozenset(key for (key,) in identities)
     ends: dict[TypeRef, tuple[bool, bool]] = {}
     for version in versions:
         left, right = version.schema.left in names, version.schema.right in names
@@ -179,10 +189,3 @@ def _earlier_names(engine: Engine, ref: TypeRef) -> set[str]:
             if item.get("type_kind") == ref.kind and item.get("type_name") in names and "renamed_from" in item:
                 names.add(item["renamed_from"])
     return names
-
-
-def _relation_identity(key: Any) -> tuple[str, ...]:
-    if isinstance(key, str) or not isinstance(key, Sequence) or len(key) not in (2, 3):
-        raise ValidationError(f"a relation is named by its ends and instance key, as in ('ann', 'bob'), not {key!r}")
-    left, right, *instance = map(key_text, key)
-    return (left, right, instance[0] if instance else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +10,7 @@ from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.forgetting import FORGET, Superseded
 from ontologia.errors import ForgetRefusedError, ValidationError
-from ontologia.model import canonical_json
+from ontologia.runtime.tokens import token_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,14 @@ class ForgetReport:
 
 def preview(engine: Engine, before: int | datetime) -> ForgetPreview:
     """Work out what would go, or refuse."""
+    if isinstance(before, bool) or not isinstance(before, (int, datetime)):
+        raise TypeError(f"forget() takes a commit id or a datetime, not {before!r}")
     with engine.snapshot():
         catalog = engine.catalog()
         base = engine.commit_at(before) if isinstance(before, datetime) else before
         _check(base, before, catalog)
         found = engine.find_superseded(base)
-    content = [FORGET, catalog.head, base, [[str(item.ref), item.rows] for item in found]]
-    token = hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32]
+    token = token_for(engine, FORGET, base, [[str(item.ref), item.rows] for item in found])
     return ForgetPreview(token, base, catalog.head, found, base == catalog.base)
 
 

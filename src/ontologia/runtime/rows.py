@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.object_rows import identity_of, table_of, transposed
-from ontologia.errors import ValidationError
 from ontologia.model import Declaration, Declared, TypeRef, key_text
+from ontologia.model.keys import named_identity
 from ontologia.runtime.removals import Removals
 
 if TYPE_CHECKING:
@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 
 def identity_from_key(declaration: Declaration, key: Any) -> tuple[str, ...]:
     """An identity from what a caller calls a key: a value, or for a relation its ends and instance key."""
-    if declaration.ref.kind == "entity":
-        return (key_text(key),)
-    size = 3 if declaration.instance_key else 2
-    if not isinstance(key, (tuple, list)) or len(key) != size:
-        parts = "left_key, right_key, instance_key" if size == 3 else "left_key, right_key"
-        raise ValidationError(f"a {declaration.ref.name} is named by ({parts}), not by {key!r}")
-    parts_of = tuple(key_text(part) for part in key)
-    return parts_of if size == 3 else (*parts_of, "")
+    ends = [end.__declaration__.schema for end in declaration.endpoints or ()]
+    return named_identity(declaration.schema, key, ends)
 
 
 class WantedRows:
@@ -77,19 +71,23 @@ class RemovedRows:
 
     def __init__(self, declaration: Declaration) -> None:
         self.declaration = declaration
-        self._identities: dict[tuple[str, ...], bool] = {}
+        self._identities: dict[tuple[str, ...], None] = {}
+        self._cascading: dict[str, None] = {}
 
     def add(self, identity: tuple[str, ...], *, cascade: bool = False) -> None:
         """`cascade` takes relations along, also where it was said before and not again."""
-        self._identities[identity] = cascade or self._identities.get(identity, False)
+        self._identities[identity] = None
+        if cascade:
+            self._cascading[identity[0]] = None
 
     def forget(self, identity: tuple[str, ...]) -> None:
+        """It shall be there after all. Relations that were to go with it still go: those to come are ensured anew."""
         self._identities.pop(identity, None)
 
     def removals(self) -> Removals:
         """All that was said, as a commit takes it."""
-        cascade = [identity[0] for identity, cascades in self._identities.items() if cascades]
-        return Removals(self.declaration.schema, identity_table(self.declaration.ref, list(self._identities)), cascade)
+        keys = identity_table(self.declaration.ref, list(self._identities))
+        return Removals(self.declaration.schema, keys, list(self._cascading))
 
 
 def identity_table(ref: TypeRef, identities: Sequence[Sequence[str]]) -> pa.Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,6 @@ from ontologia.model import (
     TypeRef,
     TypeSchema,
     TypeSchemaDiff,
-    canonical_json,
     diff,
 )
 from ontologia.model.carrying import carries_over
@@ -29,6 +27,7 @@ from ontologia.query.plan import Plan
 from ontologia.runtime.fingerprints import code_fingerprint
 from ontologia.runtime.migration.effects import FieldEffect, effects_of
 from ontologia.runtime.migration.results import MigrationPreview, by_type
+from ontologia.runtime.tokens import token_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,26 +178,22 @@ def is_automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     return carries_over(diff(stored, declaration.schema), declaration.schema.names, is_fillable)
 
 
-def describe(engine: Engine, catalog: Catalog, steps: Sequence[Step]) -> MigrationPreview:
-    """The plan as callers see it. The newest commit tells this store from others at the same head."""
-    newest = [[commit.created_at, commit.runtime_id] for commit in engine.commits(limit=1)]
-    content = {
-        "head": [catalog.head, newest],
-        "types": [
-            [
-                str(step.ref),
-                step.layout.schema.fingerprint,
-                step.declaration.schema.fingerprint,
-                step.target,
-                step.code,
-                step.difference.renamed,
-            ]
-            for step in steps
-        ],
-    }
+def describe(engine: Engine, steps: Sequence[Step]) -> MigrationPreview:
+    """The plan as callers see it."""
+    content = [
+        [
+            str(step.ref),
+            step.layout.schema.fingerprint,
+            step.declaration.schema.fingerprint,
+            step.target,
+            step.code,
+            step.difference.renamed,
+        ]
+        for step in steps
+    ]
     return MigrationPreview(
         has_changes=bool(steps),
-        token=hashlib.sha256(canonical_json(content).encode()).hexdigest()[:32],
+        token=token_for(engine, "migration", content),
         diffs=[step.difference for step in steps],
         estimated_rows=by_type({step.ref: step.rows for step in steps}),
         types_requiring_upgraders=[step.ref.name for step in steps if step.rows and not step.automatic],

@@ -24,7 +24,7 @@ Rewrite = Callable[[Transaction, Step, Upgraders], int]
 def preview(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgraders) -> MigrationPreview:
     """The plan, without touching anything."""
     catalog = engine.catalog()
-    return describe(engine, catalog, plan_steps(engine, catalog, engine.schema_versions(), declarations, upgraders))
+    return describe(engine, plan_steps(engine, catalog, engine.schema_versions(), declarations, upgraders))
 
 
 def check(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgraders) -> MigrationCheck:
@@ -65,7 +65,7 @@ def apply(
     def work(transaction: Transaction) -> MigrationResult:
         versions = [version for ref in transaction.catalog.layouts for version in transaction.recorded(ref)]
         steps = plan_steps(engine, transaction.catalog, versions, declarations, upgraders)
-        plan = describe(engine, transaction.catalog, steps)
+        plan = describe(engine, steps)
         if token != plan.token and (token is not None or not force):
             raise MigrationTokenError("the store or the code changed since the preview: preview again for a new token")
         if not plan.has_changes:

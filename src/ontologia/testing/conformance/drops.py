@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ontologia.errors import DropRefusedError, ValidationError
+from ontologia.errors import DropRefusedError, HistoryCutWarning, ValidationError
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
+from ontologia.testing.conformance.case import ConformanceSuite, EngineCase, StoreUnderTest, commit
 from ontologia.testing.conformance.shop import Customer, Follows, Order, Placed, Product, Subscription
 
 
@@ -46,6 +46,13 @@ class DropConformance(ConformanceSuite):
         with pytest.raises(DropRefusedError):
             session.drop_types(relations=["Follows"], dry_run=False, token=found.token)
 
+    def test_a_token_is_good_for_one_store(self, engine: EngineCase, store: StoreUnderTest) -> None:
+        session = store.fill()
+        found = session.drop_types(relations=["Follows"])
+        assert isinstance(found, DropPreview)
+        with engine.create_store() as other, pytest.raises(DropRefusedError):
+            other.fill().drop_types(relations=["Follows"], dry_run=False, token=found.token)
+
     def test_an_entity_with_relations_is_not_dropped_alone(self, store: StoreUnderTest) -> None:
         with pytest.raises(DropRefusedError, match="Subscription"):
             store.fill().drop_types(["Product"])
@@ -68,6 +75,9 @@ class DropConformance(ConformanceSuite):
         query = session.query().entities(Product)
         windows = (query, query.as_of(4), query.with_history(), query.history_since(0))
         assert [window.collect() for window in windows] == [[], [], [], []]
+        assert all({"reason": "type_dropped"} in window.collect().diagnostics for window in windows)
+        with pytest.warns(HistoryCutWarning, match="entity Product was dropped"):
+            query.as_of(4).count()
 
     def test_a_cascade_takes_the_relations_along(self, store: StoreUnderTest) -> None:
         session = store.fill()

@@ -182,3 +182,24 @@ class RemovalConformance(ConformanceSuite):
         session = self.removing(store)
         with pytest.raises(TypeError, match=r"remove\("):
             session.remove(*wrong)  # type: ignore[arg-type]
+
+    def test_what_is_no_key_is_refused_before_anything_is_removed(self, store: StoreUnderTest) -> None:
+        session = self.removing(store)
+        for wrong in ([1, 2], (1,), None, 1.0, True, "one"):
+            with pytest.raises(ValidationError, match="is no key of Lamp"):
+                session.remove(Lamp, 1, wrong)
+        assert (session.commit(), lamps(session)) == (None, [1, 2, 3])
+
+    def test_a_cascade_takes_relations_of_before_along_also_where_their_end_is_ensured_again(
+        self, store: StoreUnderTest
+    ) -> None:
+        session = self.removing(store)
+        commit(session, Lights(left_key="1", right_key="2", socket="stored"))
+        session.ensure(Lights(left_key="2", right_key="1", socket="pending"))
+        session.remove(Lamp, 1, cascade=True)
+        session.ensure([Lamp(id=1), Lights(left_key="1", right_key="3", socket="later")])
+        session.commit()
+        assert (lamps(session), [lit.socket for lit in session.query().relations(Lights).collect()]) == (
+            [1, 2, 3],
+            ["later"],
+        )

@@ -251,6 +251,8 @@ class ReferenceStore:
             found.append(said if ref == plan.source else {**said, "type": str(ref)})
         if window.mode == "as_of" and commit > self.head:
             found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": self.head})
+        for ref in (ref for ref in plan.schemas if ref in self.dropped):
+            found.append({"reason": "type_dropped"} | ({} if ref == plan.source else {"type": str(ref)}))
         return found
 
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
