@@ -379,6 +379,18 @@ def test_a_key_that_is_spelled_otherwise_is_found_and_what_is_no_key_is_refused(
                 onto.erase(Visit, wrong, reason="article 17")
 
 
+def test_a_token_stays_good_while_others_commit_until_there_is_more_to_erase(tmp_path):
+    where = filled("s3/v2", tmp_path)
+    with Ontology(where, entity_types=[PersonWithMail]) as onto:
+        token = onto.erase("Person", ANN, reason="article 17").token
+        for key, is_good in (("somebody else", True), (ANN, False)):
+            with onto.session() as session:
+                session.ensure(PersonWithMail(id=key, name="new"))
+            assert (onto.erase("Person", ANN, reason="article 17").token == token) == is_good
+        with pytest.raises(ErasureRefusedError, match="has changed: preview it again"):
+            applied(onto, token)
+
+
 @pytest.mark.parametrize("name", ["sqlite/v2", "s3/v2"])
 def test_a_token_of_another_store_is_refused(name, tmp_path):
     for place in (tmp_path / "here", tmp_path / "there"):

@@ -25,7 +25,7 @@ from ontologia.runtime.tokens import token_for
 
 @dataclass(frozen=True, slots=True)
 class ErasurePreview:
-    """What would be erased. The token binds it to this state of the store.
+    """What would be erased. The token binds it to this store, and to how much there is to erase.
 
     `pending` says that rows are gone, and bytes of them are not: an erasure was cut off, or they went another way.
     """
@@ -75,14 +75,17 @@ def preview(
     if touched and not cascade:
         told = ", ".join(f"{item.ref.name} ({item.rows:,} versions)" for item in touched)
         raise ErasureRefusedError(f"{told} have an end that would be erased: erase them as well, with cascade")
-    token = token_for(engine, ERASURE, reason, [str(item) for item in found], sorted(map(_told, wanted)))
+    content = (reason, [str(item) for item in found], sorted(map(_told, wanted)))
+    token = token_for(engine, ERASURE, *content, at_head=False)  # else nobody is erased while others commit
     return ErasurePreview(token, reason, found, engine.has_pending_erasure(wanted), wanted)
 
 
 def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureReport:
     """Erase what was previewed, and read everything that is left."""
     if token != plan.token:
-        raise ErasureRefusedError("the token does not belong to this erasure on this state: preview it again")
+        raise ErasureRefusedError(
+            "the token does not belong to this erasure of this store, or what it would erase has changed: preview it again"
+        )
     commit_id, receipt = None, None
     if plan.rows:
         receipt = secrets.token_hex(16)

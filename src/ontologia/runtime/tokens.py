@@ -9,12 +9,12 @@ from ontologia.engines.base import Engine
 from ontologia.model import canonical_json
 
 
-def token_for(engine: Engine, what: str, *content: Any) -> str:
-    """Binds an intention to a store and its last commit.
+def token_for(engine: Engine, what: str, *content: Any, at_head: bool = True) -> str:
+    """Binds an intention to a store and, `at_head`, to its last commit.
 
     The head's number alone would fit any store of that age, and a copy has the same commits: so the place counts, too.
     """
     place = [engine.location.uri, engine.location.branch, engine.objects.identity if engine.objects else None]
-    newest = [[commit.id, commit.created_at, commit.runtime_id] for commit in engine.commits(limit=1)]
+    newest = [[commit.id, commit.created_at, commit.runtime_id] for commit in engine.commits(limit=1) if at_head]
     said = canonical_json([what, place, newest, *content])
     return hashlib.sha256(said.encode()).hexdigest()[:32]
