@@ -84,7 +84,7 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
     """Erase what was previewed, and read everything that is left."""
     if token != plan.token:
         raise ErasureRefusedError(
-            "the token does not belong to this erasure of this store, or what it would erase has changed: preview it again"
+            "the token is not of this erasure in this store, or what would be erased has changed: preview it again"
         )
     commit_id, receipt = None, None
     if plan.rows:
