@@ -73,7 +73,7 @@ def records(folder: str) -> dict[str, str]:
     return {path.name: path.read_text() for path in Path(folder).rglob("*.jsonl")}
 
 
-@pytest.mark.parametrize("source", ["sqlite-v1", "sqlite-v2"])
+@pytest.mark.parametrize("source", [pytest.param("sqlite-v1", marks=pytest.mark.slow), "sqlite-v2"])
 def test_the_recipe_moves_data_to_s3_and_back_and_it_is_equal(shell, filled, source):
     filled(source, "onto")
     assert "imported in commit 1" in shell(RECIPE)

@@ -15,6 +15,18 @@ REPEATED = (
 )
 
 
+def pytest_collection_modifyitems(items):
+    """One writer that is killed on a bucket shows what the others would; each is killed in a directory."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if (
+            given is not None
+            and given.params.get("root") == "s3"
+            and given.params.get("kind", "Mutation") != "Mutation"
+        ):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_generate_tests(metafunc):
     if "root" in metafunc.fixturenames:
         repeats = metafunc.module.__name__.rpartition(".")[2] in REPEATED

@@ -37,7 +37,7 @@ def some_keys(chance: random.Random) -> list[str]:
 
 
 @pytest.mark.usefixtures("small_is_tiny")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_loads_small_commits_and_snapshots_in_any_order_read_as_committed(
     version: str, seed: int, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from support.engine_cases import directory
 HERE = "ontologia.testing.conformance.across"
 
 
-@pytest.fixture(scope="module", params=[sqlite("v2"), directory("v2")], ids=str)
+@pytest.fixture(scope="module", params=[pytest.param(sqlite("v2"), marks=pytest.mark.slow), directory("v2")], ids=str)
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreUnderTest]:
     found = StoreUnderTest(request.param, request.param.create(tmp_path_factory.mktemp("store")))
     renamed(found)

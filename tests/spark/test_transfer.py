@@ -45,7 +45,7 @@ def sources(tmp_path_factory):
     return {"sqlite": fill(str(place / "onto.db")), "file": fill((place / "store").as_uri())}
 
 
-@pytest.fixture(params=["sqlite", "file"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.slow), "file"])
 def source(request, sources):
     return sources[request.param]
 
