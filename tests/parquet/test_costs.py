@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from ontologia import Ontology
+from ontologia.engines import row_files
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.parquet.read import lookup
 from ontologia.engines.repository import Repository
+from ontologia.files.duck import Duck
 from ontologia.files.reading import FileReader
 from ontologia.objects import open_objects
 from ontologia.query import count
+from ontologia.runtime import store
 from support.parquet_shop import Customer, Shop, commit
 
 FEW, MANY = 10, 1_000
@@ -104,6 +110,53 @@ def test_a_question_that_was_asked_before_reads_nothing_but_head_and_index_at_an
     assert set(many.requests) == {"get meta"}
 
 
+def test_the_first_key_lookup_of_a_process_opens_the_one_file_that_has_the_key_at_any_depth(
+    stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for number, shop in enumerate(stores):
+        cold = Shop(shop.objects, shop.version, tmp_path / str(number))
+        repository = cold.repository()
+        query = cold.session(Customer, repository=repository).query().entities(Customer)
+        work = lambda q=query: q.where(Customer.id == "c0014").first().age  # noqa: E731
+        found.append(asked(shop, repository, work, monkeypatch))
+        cold.close()
+
+    few, many = found
+    assert few == many
+    assert many.opened == 1
+    assert len(many.requests) == 4  # head, catalog, index and that file
+
+
+def test_a_key_lookup_reads_one_row_group_and_runs_no_statement_beside_any_number_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_files, "LOOKUP_GROUP_ROWS", 100)
+    monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
+    read: list[int] = []
+    original = pq.ParquetFile.read_row_group
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda *a, **k: read.append(1) or original(*a, **k))
+    for rows in (1_000, 20_000):
+        shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/rows"), "v2", tmp_path / str(rows), filled=False)
+        repository = shop.repository(max_batch_size=rows)
+        commit(repository, [Customer(id=f"c{number:06d}", name=f"n{number}") for number in range(rows)])
+        query = shop.session(Customer, repository=repository).query().entities(Customer)
+        read.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(Duck, "cursor", None)
+            assert query.where(Customer.id == "c000777").first().name == "n777"
+        shop.close()
+        assert len(read) == 2  # its keys, and the other columns
+
+
+def test_explain_names_the_files_that_a_key_lookup_looks_into(stores: tuple[Shop, Shop]) -> None:
+    _, shop = stores
+    query = shop.session(Customer).query().entities(Customer).where(Customer.id == "c0014")
+    statement, files = query.explain().split("\n\n")
+    assert "the row in force of entity Customer" in statement
+    assert files.startswith("looked up, newest first, in\ncommits/3-")
+
+
 def test_an_index_that_did_not_change_is_not_read_again(
     stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +189,17 @@ def test_a_commit_reads_the_one_file_that_has_its_key_not_the_ends_of_all(
     found = asked(shop, repository, lambda: commit(repository, [Customer(id="c0014", name="n2", age=2)]), monkeypatch)
     assert found.opened <= 2
     cold.close()
+
+
+def test_what_validators_are_made_with_is_loaded_when_a_bucket_is_opened_not_by_its_first_commit(
+    stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(store, "load_validation", lambda: loaded.append("now"))
+    Ontology(str(tmp_path / "x.db"), entity_types=[Customer]).close()
+    assert not loaded
+    stores[0].session(Customer)
+    assert loaded == ["now"]
 
 
 SOME, MERGED_AFTER = 400, 20

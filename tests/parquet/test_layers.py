@@ -70,6 +70,10 @@ def test_loads_small_commits_and_snapshots_in_any_order_read_as_committed(
         assert dict(zip(bought["left_key"], bought["amount"], strict=True)) == state
         earlier = chance.randrange(1, number + 1)
         assert {row.id: row.age for row in query.as_of(earlier).collect()} == past[earlier]
+        for key in chance.sample(KEYS, 5):
+            for then, expected in ((query, state), (query.as_of(earlier), past[earlier])):
+                one = then.where(Customer.id == key).first()
+                assert (one and one.age) == expected.get(key)
         assert {row.id: row.age for row in query.collect()} == state  # whatever the past left in memory
     shop.close()
 

@@ -88,6 +88,7 @@ class Duck:
                 }
                 self._connection = duckdb.connect(":memory:", config=settings)
                 self._connection.execute("SET TimeZone = 'UTC'")
+                self._connection.execute("SET parquet_metadata_cache = true")  # the end of a large file is read once
                 self._connection.execute(f"SET threads = {_threads(self._connection)}")
             return self._connection
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -41,6 +45,7 @@ class Footer:
 
     metadata: pq.FileMetaData
     groups: Sequence[RowGroup]
+    _ends: dict[str, _Ends] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData, *columns: str) -> Footer:
@@ -53,6 +58,36 @@ class Footer:
             groups.append(RowGroup(number, group.num_rows, {name: ranges.get(name, UNKNOWN) for name in columns}))
         return cls(metadata, groups)
 
+    def meeting(self, column: str, low: bytes, high: bytes) -> list[RowGroup]:
+        """The row groups that may have a value between two of a column, by what they say of it, all at once."""
+        ends = self._ends.get(column)
+        if ends is None:
+            ends = self._ends[column] = _Ends.of([group.ranges[column] for group in self.groups])
+        return [self.groups[number] for number in np.flatnonzero(ends.meet(low, high)).tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Ranges to compare with at once. numpy takes no notice of zeros at the end, which makes a range no smaller."""
+
+    lows: npt.NDArray[np.bytes_]
+    highs: npt.NDArray[np.bytes_]
+    open_above: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, ranges: Sequence[ColumnRange]) -> _Ends:
+        return cls(
+            np.array([item.low or b"" for item in ranges], np.bytes_),
+            np.array([item.high or b"" for item in ranges], np.bytes_),
+            np.array([item.high is None for item in ranges], np.bool_),
+        )
+
+    def meet(self, low: bytes, high: bytes) -> npt.NDArray[np.bool_]:
+        found: npt.NDArray[np.bool_] = (self.lows <= np.bytes_(high)) & (
+            self.open_above | (self.highs >= np.bytes_(low))
+        )
+        return found
+
 
 def _range(column: pq.ColumnChunkMetaData) -> ColumnRange:
     statistics = column.statistics
@@ -63,22 +98,25 @@ def _range(column: pq.ColumnChunkMetaData) -> ColumnRange:
 
 
 class Kept(Generic[K, V]):
-    """The most recently used of some values, up to a total size."""
+    """The most recently used of some values, up to a total size. Several threads may use it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._lock = threading.Lock()
         self.size = 0
 
     def get(self, key: K) -> V | None:
-        if key not in self._values:
-            return None
-        self._values.move_to_end(key)
-        return self._values[key][0]
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key][0]
 
     def put(self, key: K, value: V, size: int) -> V:
-        self.size += size - self._values.pop(key, (value, 0))[1]
-        self._values[key] = (value, size)
-        while self.size > self._most:
-            self.size -= self._values.popitem(last=False)[1][1]
+        with self._lock:
+            self.size += size - self._values.pop(key, (value, 0))[1]
+            self._values[key] = (value, size)
+            while self.size > self._most:
+                self.size -= self._values.popitem(last=False)[1][1]
         return value

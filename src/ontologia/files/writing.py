@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROW_GROUP_ROWS = 131_072
-LOOKUP_GROUP_ROWS = 32_768
+LOOKUP_GROUP_ROWS = 8_192
 LOOKUP_PAGE_BYTES = 64 << 10
-"""In files where rows are looked up by their key: of the row group that has it the key is read whole, and of the other
-columns the page that the row is in."""
+"""In files where rows are looked up by their key: the row group that has it is decoded whole."""
 PAGE_BYTES = 1 << 20
 ROW_GROUP_BYTES = 64 << 20
 SAMPLED_ROWS = 4096
@@ -46,8 +45,13 @@ def parquet_writer(
 
 
 def lookup_writer(sink: Any, schema: pa.Schema, first: pa.Table) -> pq.ParquetWriter:
-    """A writer of a file in which rows are looked up by their key; `first` are the first rows that go into it."""
-    return parquet_writer(sink, schema, dictionary=repeating_columns(first), page_bytes=LOOKUP_PAGE_BYTES)
+    """A writer of a file in which rows are looked up by their key; `first` are the first rows that go into it.
+
+    A dictionary serves one row group: what comes again only beyond it does not count.
+    """
+    middle = max(first.num_rows - LOOKUP_GROUP_ROWS, 0) // 2
+    repeating = repeating_columns(first.slice(middle, LOOKUP_GROUP_ROWS))
+    return parquet_writer(sink, schema, dictionary=repeating, page_bytes=LOOKUP_PAGE_BYTES)
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
@@ -63,7 +67,8 @@ def repeating_columns(rows: pa.Table) -> list[str]:
 def _repeats(column: pa.ChunkedArray) -> bool:
     if pa.types.is_floating(column.type) and column.type.bit_width < 32:
         return True  # Arrow does not count these; there are few of them anyway
-    return pc.count_distinct(column, mode="all").as_py() <= 0.9 * len(column)  # type: ignore[no-any-return]
+    there = len(column) - column.null_count  # a null takes no place in a dictionary
+    return there == 0 or pc.count_distinct(column).as_py() <= 0.9 * there  # type: ignore[no-any-return]
 
 
 def write_rows(writer: pq.ParquetWriter, rows: pa.Table, most_rows: int = ROW_GROUP_ROWS) -> None:

@@ -11,6 +11,7 @@ from ontologia.engines.catalog import user_metadata
 from ontologia.engines.repository import Repository
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders, registered_upgraders
+from ontologia.model.validation import load_validation
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime import drop, erasure, forgetting, migration
 from ontologia.runtime.drop import DropPreview
@@ -26,6 +27,8 @@ class Store:
         self.repository = repository
         self.engine = repository.engine
         self._declarations = dict(declarations)
+        if declarations and self.engine.capabilities.object_storage:  # else the first commit would take longer for it
+            load_validation()
 
     @property
     def config(self) -> OntologiaConfig:

@@ -33,6 +33,7 @@ from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
 from ontologia.engines.parquet.read.in_order import InOrder, InOrderStatement
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
+from ontologia.engines.parquet.read.sought import SoughtRows, SoughtStatement
 from ontologia.engines.parquet.read.tails import Tails
 from ontologia.engines.parquet.read.type_files import FilesOfTypes, WindowFiles
 from ontologia.engines.parquet.setup import stored_version
@@ -154,6 +155,9 @@ class ParquetEngine(DuckEngine):
                     continue
                 diagnostics += types[ref].diagnostics(self.config)
                 files = types[ref].in_window(plan.window)
+                if plan.sought_key is not None:
+                    found[ref] = SoughtRows(self.lookup, plan.schema, files.scan)
+                    continue
                 found[ref] = stack.enter_context(self._relation(catalog.layouts[ref], files))
             yield found
 
@@ -185,6 +189,8 @@ class ParquetEngine(DuckEngine):
     def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
         statement = super()._statement(plan, relations)
         source = relations[plan.source]
+        if isinstance(source, SoughtRows) and plan.sought_key is not None:
+            return SoughtStatement.of(statement, plan, source, plan.sought_key)
         if plan.counts_all and isinstance(source, FileRows) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
         sql = statement.sql
@@ -196,13 +202,18 @@ class ParquetEngine(DuckEngine):
         return statement
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        if isinstance(statement, InOrderStatement):
-            found = statement.rows.table(statement.names)
+        if isinstance(statement, (InOrderStatement, SoughtStatement)):
+            found = statement.table()
             if found is not None:
                 return found.rename_columns([output.name for output in statement.outputs]).cast(
                     output_schema(statement)
                 )
         return super().run_arrow(statement, parameters, keys)
+
+    def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
+        if isinstance(statement, SoughtStatement):
+            return "\n".join(("looked up, newest first, in", *statement.found.files_with(statement.key)))
+        return super().explain_statement(statement, parameters)
 
     # --- reading in bulk ---
 

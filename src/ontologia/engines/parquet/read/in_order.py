@@ -142,6 +142,10 @@ class InOrderStatement(Statement):
         given = {field.name: getattr(statement, field.name) for field in fields(statement)}
         return cls(**given, rows=rows, names=names)
 
+    def table(self) -> pa.Table | None:
+        """All rows; None where files do not have them in order, and it has to run."""
+        return self.rows.table(self.names)
+
 
 def _neighbours(pieces: Sequence[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
     filled = [piece for piece in pieces if piece.num_rows]

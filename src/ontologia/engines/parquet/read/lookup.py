@@ -32,7 +32,7 @@ FOOTER_BYTES = 8 << 20
 
 
 class Lookup:
-    """Finds rows by identity in the files of one store. For the one thread that holds the write lease."""
+    """Finds rows by identity in the files of one store."""
 
     def __init__(self, reader: FileReader) -> None:
         self._reader = reader
@@ -58,9 +58,13 @@ class Lookup:
         rows = pa.concat_tables(found)
         return without_removals(rows) if scan.has_removals else rows
 
+    def files(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> list[DataFile]:
+        """The files that are looked into for these identities, in turn."""
+        return self._touched(schema, scan, WantedKeys.of(schema.ref.identity, keys))
+
     def _touched(self, schema: TypeSchema, scan: Scan, wanted: WantedKeys) -> list[DataFile]:
         """The files that may have a wanted row, newest first. Footers that are not known come side by side."""
-        likely = [file for file, may_have in zip(scan.files, wanted.within(scan.spans), strict=True) if may_have]
+        likely = [scan.files[number] for number in wanted.within(scan.spans)]
         sure = {file.path for file in likely if file.keys is not None and _is_small(file)}
         files = [file for file in likely if file.path not in sure]
         known = {file.path: self._footers.get(file.path) for file in files}

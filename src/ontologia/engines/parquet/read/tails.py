@@ -194,11 +194,14 @@ class Tails:
 
         def read(file: DataFile) -> pa.Table:
             with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
-                names = stored_names(schema, parquet.metadata, removals=removals)
-                return shaped(schema, parquet.read(names, use_threads=False), removals=removals)
+                return parquet.read(stored_names(schema, parquet.metadata, removals=removals), use_threads=False)
 
-        nothing = empty_table(row_shape(schema, removals=removals))
-        return pa.concat_tables([nothing, *self._reader.objects.map(read, files)])
+        alike: dict[pa.Schema, list[pa.Table]] = {}
+        for rows in self._reader.objects.map(read, files):
+            alike.setdefault(rows.schema, []).append(rows)
+        # Shaped together: of a file of a few rows, that takes as long as reading it.
+        found = [shaped(schema, pa.concat_tables(tables), removals=removals) for tables in alike.values()]
+        return pa.concat_tables([empty_table(row_shape(schema, removals=removals)), *found])
 
     def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
         """Put rows into the table of a tail, in place of older ones of the same identity."""

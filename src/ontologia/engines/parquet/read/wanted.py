@@ -52,7 +52,8 @@ class WantedKeys:
         return self.keys.column(0).combine_chunks()
 
     @cached_property
-    def _ends(self) -> tuple[bytes, bytes]:
+    def ends(self) -> tuple[bytes, bytes]:
+        """The first and the last first column; there must be one."""
         return self._at(0), self._at(self.keys.num_rows - 1)
 
     def _at(self, place: int) -> bytes:
@@ -61,7 +62,7 @@ class WantedKeys:
     def between(self, low: bytes | None, high: bytes | None) -> WantedKeys:
         """Those whose first column lies in a range, of which an end may be open."""
         count = self.keys.num_rows
-        if not count or (low is not None and low > self._ends[1]) or (high is not None and high < self._ends[0]):
+        if not count or (low is not None and low > self.ends[1]) or (high is not None and high < self.ends[0]):
             return WantedKeys(self.identity, self.keys[:0])
         start = 0 if low is None else bisect_left(range(count), low, key=self._at)
         end = count if high is None else bisect_right(range(count), high, key=self._at)
@@ -71,13 +72,17 @@ class WantedKeys:
     def _texts(self) -> npt.NDArray[np.str_]:
         return np.array(self._first.to_pylist(), np.str_)
 
-    def within(self, spans: Spans) -> Sequence[bool]:
-        """Which of these spans may have one; of those that nobody knows, all."""
+    def within(self, spans: Spans) -> list[int]:
+        """Which of these spans, by their number, may have one; of those that nobody knows, all."""
         if not self.keys.num_rows:
-            return [False] * len(spans.known)
-        start = np.searchsorted(self._texts, spans.lows, "left")
-        end = np.searchsorted(self._texts, spans.highs, "right")
-        found: list[bool] = ((start < end) | ~spans.known).tolist()
+            return []
+        if self.keys.num_rows == 1:
+            (text,) = self._texts
+            may_have = (spans.lows <= text) & (text <= spans.highs)
+        else:
+            start = np.searchsorted(self._texts, spans.lows, "left")
+            may_have = start < np.searchsorted(self._texts, spans.highs, "right")
+        found: list[int] = np.flatnonzero(may_have | ~spans.known).tolist()
         return found
 
     def places_in(self, column: pa.ChunkedArray) -> pa.Array:
@@ -106,7 +111,7 @@ def touched_groups(
     """The row groups that may have wanted rows, and those; superseded ones only for a state of the past, and in a file
     that has removals: what such a row says of an identity counts more than what older files say."""
     found = []
-    for group in footer.groups:
+    for group in footer.meeting(wanted.identity[0], *wanted.ends):
         keys = group.ranges[wanted.identity[0]]
         superseded = group.ranges[SUPERSEDED_BY].null_count == 0
         if superseded and upper is None and not removals:
