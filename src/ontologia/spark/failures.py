@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ontologia.errors import OntologiaError, StorageBackendError
+from ontologia.spark.sentences import put_sentences_first
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
@@ -26,6 +27,7 @@ def explained(operation: str) -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    put_sentences_first()
     try:
         with described(operation), stoppable():
             yield

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.errors import StorageBackendError
+from ontologia.spark.sentences import put_sentences_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ def spark_session(
     """The active session, or a new one: `local[*]` unless a master is named here or in the environment."""
     from pyspark.sql import SparkSession
 
+    put_sentences_first()
     active = SparkSession.getActiveSession()
     if active is not None:
         return active

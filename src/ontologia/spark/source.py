@@ -28,12 +28,14 @@ from ontologia.spark.options import check_options, moment, number, truth
 from ontologia.spark.reading import rows as reading
 from ontologia.spark.reading.across import ACROSS, MODELS, UPGRADERS, across_from
 from ontologia.spark.reading.filters import from_text
+from ontologia.spark.reading.nested import check_nested
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan
 from ontologia.spark.workers import plainly_said
 
 READ_OPTIONS = (
     *("path", "type", "kind", "asOf", "versionAsOf", "timestampAsOf", "history", "since"),
     *("changes", "maxCommitsPerBatch", "stored", "head", "where", "branch", "settings", tables.COMMENTS),
+    "nested",
     *(ACROSS, MODELS, UPGRADERS),
 )
 
@@ -163,7 +165,8 @@ class OntologiaSource(DataSource):
         stored = truth("stored", options.get("stored", "false"))
         across = across_from(options) if truth(ACROSS, options.get(ACROSS, "false")) else None
         where = from_text(options.get("where", "[]"), schema)
-        return ReadPlan(location, schema, window, head, stored, changes, where, across)
+        nested = check_nested(options.get("nested", "json"))
+        return ReadPlan(location, schema, window, head, stored, changes, where, across, nested)
 
     def _window(self, engine: Engine) -> Window:
         options = self.options

@@ -18,6 +18,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 from ontologia.objects import Location
 from ontologia.spark.comments import comment_of, field_comments
+from ontologia.spark.reading.nested import Nested, check_nested
 from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def attach(
     *,
     as_of: int | None = None,
     types: Iterable[type[Any]] = (),
+    nested: Nested = "json",
     config: OntologiaConfig | None = None,
 ) -> list[str]:
     """Make every type of a store a table in the schema `name`, and its history and its changes, too.
 
-    The docstrings of `types`, classes of the store, become the comments of their tables and columns.
+    The docstrings of `types`, classes of the store, become the comments of their tables and columns. `nested` says how
+    structured fields come, as in `read`.
 
     A table shows the latest state whenever it is asked, and with `as_of` that of a commit for good: so SQL travels in
     time by the name of a schema. After a migration, attach again. Returns the names of the tables.
@@ -63,7 +66,7 @@ def attach(
 
     with open_engine(existing(Location.of(uri, config))) as engine:
         location, refs = engine.location, sorted(engine.catalog().layouts, key=str)
-    address = {"uri": location.uri, "settings": location.settings_text()}
+    address = {"uri": location.uri, "settings": location.settings_text(), "nested": check_nested(nested)}
     if location.branch is not None:
         address["branch"] = location.branch
     classes = {cls.__declaration__.ref: cls for cls in types}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema, commit_column, removed_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
 
@@ -33,9 +34,9 @@ def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
     is `settled`, and where rows are versions, which may be removals."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    fields = [StructField(name, StringType()) for name in schema.ref.identity]
-    fields.append(StructField(COMMIT_ID, LongType()))
-    fields += [StructField(column.physical, spark_type(column.spark_type)) for column in schema.columns]
+    fields = [StructField(name, StringType(), False) for name in schema.ref.identity]
+    fields.append(StructField(COMMIT_ID, LongType(), False))
+    fields += [StructField(one.physical, spark_type(one.spark_type), one.nullable) for one in schema.columns]
     if settled:
         fields.append(StructField(SUPERSEDED_BY, LongType()))
     return StructType(fields)
@@ -79,3 +80,24 @@ def arrow_schema_of(struct: StructType) -> pa.Schema:
         return to_arrow_schema(struct, timezone="UTC")
     except PySparkException as problem:
         raise ValidationError(f"the DataFrame has a column that no field takes: {problem}") from None
+
+
+def with_nullability(files: DataFrame, struct: StructType) -> DataFrame:
+    """Files that Spark reads itself, with the columns that are never None said to be so.
+
+    Spark takes every column of a file for nullable, whatever it is told, and a cast or a check in the plan would keep
+    filters from the files. So the relation is made again with the schema as declared. Connect has no way to do that.
+    """
+    from pyspark.sql import DataFrame as ClassicFrame
+
+    plan: Any = getattr(files, "_jdf", None)
+    relation = None if plan is None else plan.queryExecution().analyzed()
+    if relation is None or relation.getClass().getSimpleName() != "LogicalRelation":
+        return files
+    spark: Any = files.sparkSession
+    found, session = relation.relation(), spark._jsparkSession
+    declared = spark._jvm.org.apache.spark.sql.execution.datasources.HadoopFsRelation(
+        *(found.location(), found.partitionSchema(), session.parseDataType(struct.json()), found.bucketSpec()),
+        *(found.fileFormat(), found.options(), session),
+    )
+    return ClassicFrame(session.baseRelationToDataFrame(declared), spark)

@@ -2,60 +2,63 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine, FilesInForce
 from ontologia.engines.dispatch import open_engine
 from ontologia.files.data_files import DataFile
-from ontologia.model import Kind, Predicate
 from ontologia.objects import Location
 from ontologia.query.plan import Window
-from ontologia.spark.reading.rows import existing, native_paths, read, resolve, window_of
+from ontologia.spark.reading.across import across_options
+from ontologia.spark.reading.rows import across_of, existing, native_paths, read, resolve, window_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+P = ParamSpec("P")
+T = TypeVar("T")
+WINDOW = ("as_of", "timestamp_as_of", "history", "since")
 
-def explain(
-    spark: SparkSession,
-    uri: str | os.PathLike[str] | Location,
-    type_: type[Any] | str,
-    *,
-    kind: Kind | None = None,
-    as_of: int | None = None,
-    timestamp_as_of: datetime | None = None,
-    history: bool = False,
-    since: int | None = None,
-    where: Predicate | None = None,
-    columns: Sequence[str] | None = None,
-    config: OntologiaConfig | None = None,
-) -> str:
+
+def takes_what(other: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a function the arguments of another, for people and for type checkers."""
+
+    def known(function: Callable[..., T]) -> Callable[P, T]:
+        function.__signature__ = inspect.signature(other).replace(return_annotation=str)  # type: ignore[attr-defined]
+        return function
+
+    return known
+
+
+@takes_what(read)
+def explain(*arguments: Any, **options: Any) -> str:
     """What `read` with the same arguments will do: which of the type's files are read and which are not, how many rows
     they hold, whether Spark's own reader takes them, and Spark's plan.
 
     >>> print(explain(spark, "s3://bucket/onto", Customer, as_of=12))   # doctest: +SKIP
     """
-    with open_engine(existing(Location.of(uri, config))) as engine:
-        ref, schema = resolve(engine, type_, kind)
-        window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
+    bound = inspect.signature(read).bind(*arguments, **options)
+    bound.apply_defaults()
+    asked = bound.arguments
+    spark, type_ = asked["spark"], asked["type_"]
+    with open_engine(existing(Location.of(asked["uri"], asked["config"]))) as engine:
+        ref, schema = resolve(engine, type_, asked["kind"])
+        window = window_of(engine, **{name: asked[name] for name in WINDOW})
+        across = across_of(type_, asked["upgraders"]) if asked["across_versions"] else None
         catalog = engine.catalog()
         lines = [f"{ref}, {_state(window, catalog.head)}"]
-        found = engine.files_in_force(ref, window, catalog)
+        is_cut = bool(across_options(engine, catalog, schema, window, across))
+        found = None if is_cut else engine.files_in_force(ref, window, catalog)
         if found is None:
-            lines.append(f"ranges of keys, read through Arrow: {len(engine.shares(schema, window))}")
+            shares = engine.shares(schema, window, across=is_cut)
+            versions = ", across schema versions" if is_cut else ""
+            lines.append(f"ranges of keys, read through Arrow{versions}: {len(shares)}")
         else:
             all_ = engine.files_in_force(ref, Window("history"), catalog)
             lines += _files(spark, engine, _of(found), len(_of(all_) if all_ is not None else ()))
-        here = engine.location
-    rows = read(
-        *(spark, here, type_),
-        kind=kind, as_of=window.commit if window.mode == "as_of" else None, history=history, since=since,
-        where=where, columns=columns,
-    )  # fmt: skip
+    rows = read(*bound.args, **bound.kwargs)
     return "\n".join([*lines, "", _plan(rows)])
 
 

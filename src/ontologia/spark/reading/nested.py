@@ -2,36 +2,106 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import json
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from ontologia.errors import ValidationError
 from ontologia.model import TypeSchema
 from ontologia.model.typespec import NONE, TypeSpec
 from ontologia.spark.types import quoted, spark_type
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 Nested = Literal["json", "struct", "variant"]
 READ = {"mode": "FAILFAST", "timeZone": "UTC"}
 _SCALARS = {"str": "string", "int": "bigint", "float": "double", "bool": "boolean"}
 
 
+def check_nested(text: str) -> Nested:
+    """One of the three ways."""
+    if text not in get_args(Nested):
+        raise ValidationError(f"nested is one of {', '.join(get_args(Nested))}, not {text!r}")
+    return cast("Nested", text)
+
+
+def nested_types(schema: TypeSchema, nested: Nested) -> dict[str, DataType]:
+    """Which fields do not come as JSON text, and as what."""
+    from pyspark.sql.types import VariantType
+
+    fields = {column.name: column.spec for column in schema.columns if column.scalar is None}
+    if nested == "json":
+        return {}
+    if nested == "variant":
+        return dict.fromkeys(fields, VariantType())
+    found = {name: type_of(spec) for name, spec in fields.items()}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def nested_struct(struct: StructType, kinds: dict[str, DataType]) -> StructType:
+    """Columns with these types in place of JSON text."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [StructField(field.name, kinds.get(field.name, field.dataType), field.nullable) for field in struct]
+    )
+
+
+def nested_column(texts: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
+    """JSON text as values of a nested type, each distinct one read once."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    wanted = to_arrow_type(kind)
+    chunks = []
+    for chunk in texts.dictionary_encode().chunks:
+        values = pa.array([_value(text, kind) for text in chunk.dictionary.to_pylist()], wanted)
+        chunks.append(values.take(chunk.indices))
+    return pa.chunked_array(chunks, wanted)
+
+
+def _value(text: str, kind: DataType) -> Any:
+    from pyspark.sql.types import VariantType
+    from pyspark.sql.variant_utils import VariantUtils
+
+    if isinstance(kind, VariantType):
+        value, metadata = VariantUtils.parse_json(text)
+        return {"value": value, "metadata": metadata}
+    return _arranged(json.loads(text), kind)
+
+
+def _arranged(value: Any, kind: DataType) -> Any:
+    """What was read from JSON, as Arrow takes it: maps as pairs, and numbers that JSON cannot say from their names."""
+    from pyspark.sql.types import ArrayType, DoubleType, MapType, StructType
+
+    if value is None:
+        return None
+    match kind:
+        case ArrayType():
+            return [_arranged(item, kind.elementType) for item in value]
+        case MapType():
+            return [(name, _arranged(item, kind.valueType)) for name, item in value.items()]
+        case StructType():
+            return {field.name: _arranged(value.get(field.name), field.dataType) for field in kind}
+        case DoubleType():
+            return float(value)
+    return value
+
+
 def structured(rows: DataFrame, schema: TypeSchema, nested: Nested) -> DataFrame:
     """Rows with their structured fields as asked. What has no one type stays JSON text."""
     from pyspark.sql import functions as sql
 
-    wanted = {column.name: column.spec for column in schema.columns if column.scalar is None}
-    if nested == "json" or not wanted.keys() & set(rows.columns):
+    kinds: dict[str, Any] = nested_types(schema, nested)
+    if not kinds.keys() & set(rows.columns):
         return rows
     columns: list[Any] = []
     for name in rows.columns:
         value = sql.col(quoted(name))
-        kind: Any = None if name not in wanted else type_of(wanted[name])
-        if name in wanted and nested == "variant":
-            value = sql.parse_json(value)
-        elif kind is not None:
-            value = sql.from_json(value, kind, READ)
+        if name in kinds:
+            value = sql.parse_json(value) if nested == "variant" else sql.from_json(value, kinds[name], READ)
         columns.append(value.alias(name))
     return rows.select(*columns)
 

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     InputPartition,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from ontologia.engines.base import Engine
 from ontologia.engines.shares import Share
@@ -20,6 +20,7 @@ from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark.reading.changes import change_rows, change_struct, check_one_version, operation_column, up_to
+from ontologia.spark.reading.nested import Nested, nested_column, nested_struct, nested_types
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import engine_at, plainly_said, settle
 
@@ -39,14 +40,21 @@ class ReadPlan:
     changes: bool = False
     where: tuple[Predicate, ...] = ()
     across: Across | None = None
+    nested: Nested = "json"
 
     @property
     def struct(self) -> StructType:
         if self.stored:
             return stored_struct(self.schema, settled=not self.window.deduplicated)
         if self.changes:
-            return change_struct(self.schema)
-        return result_struct(self.schema, versions=not self.window.deduplicated)
+            shown = change_struct(self.schema)
+        else:
+            shown = result_struct(self.schema, versions=not self.window.deduplicated)
+        return nested_struct(shown, self.nested_types)
+
+    @property
+    def nested_types(self) -> dict[str, DataType]:
+        return {} if self.stored else nested_types(self.schema, self.nested)
 
     def physical(self, name: str) -> str:
         """The stored name of a column of the result."""
@@ -131,5 +139,8 @@ def to_batches(wanted: ReadPlan, table: pa.Table, nullable: Mapping[str, bool]) 
     if REMOVED in table.column_names:
         table = table.append_column(SUPERSEDED_BY, _superseded(table))
     columns = {name: table.column(wanted.physical(name)) for name in nullable}
+    for name, kind in wanted.nested_types.items():
+        if name in columns:
+            columns[name] = nested_column(columns[name], kind)
     fields = [pa.field(name, column.type, nullable[name]) for name, column in columns.items()]
     yield from pa.table(list(columns.values()), schema=pa.schema(fields)).to_batches(max_chunksize=131_072)

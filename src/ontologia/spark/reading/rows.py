@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine, FilesInForce
@@ -34,10 +34,12 @@ from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Across, Plan, Window
 from ontologia.spark import s3a
 from ontologia.spark.comments import field_comments
+from ontologia.spark.failures import explained
 from ontologia.spark.reading.across import across_options
 from ontologia.spark.reading.filters import is_of_one_type, to_text
-from ontologia.spark.reading.nested import Nested, structured
-from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct
+from ontologia.spark.reading.nested import Nested, check_nested, structured
+from ontologia.spark.sentences import put_sentences_first
+from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct, with_nullability
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -100,14 +102,13 @@ def read(
     """
     from ontologia.spark.reading.queries import to_spark
 
-    if nested not in get_args(Nested):
-        raise ValidationError(f"nested is one of {', '.join(get_args(Nested))}, not {nested!r}")
+    check_nested(nested)
     location = existing(Location.of(uri, config))
-    with open_engine(location) as engine:
+    with open_engine(location) as engine, explained(f"reading {location.uri}"):
         _, schema = resolve(engine, type_, kind)
         window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
         names = _wanted_names(schema, window, columns)
-        across = _across(type_, registered_upgraders() if upgraders is None else upgraders) if across_versions else None
+        across = across_of(type_, upgraders) if across_versions else None
         if where is not None:
             plan = Plan(schema.ref, {schema.ref: schema}, window, (where,), unordered=True, across=across)
             found = to_spark(spark, engine, plan)
@@ -155,16 +156,20 @@ def read_stream(
     kind: Kind | None = None,
     since: int = 0,
     max_commits_per_batch: int | None = None,
+    nested: Nested = "json",
     config: OntologiaConfig | None = None,
 ) -> DataFrame:
     """Commits after one as a stream of changes: rows with their commit and operation, in the order of commits.
+
+    `nested` says how structured fields come, as in `read`.
 
     >>> read_stream(spark, "s3://bucket/onto", Customer, since=12)   # doctest: +SKIP
     """
     with open_engine(existing(Location.of(uri, config))) as engine:
         ref, _ = resolve(engine, type_, kind)
         request = SourceAddress(engine.location, ref, Window("since", since))
-    stream = spark.readStream.format(FORMAT).options(**request.options(), changes="true")
+    put_sentences_first()
+    stream = spark.readStream.format(FORMAT).options(**request.options(), changes="true", nested=check_nested(nested))
     if max_commits_per_batch is not None:
         stream = stream.option("maxCommitsPerBatch", str(max_commits_per_batch))
     return stream.load(request.location.uri)
@@ -189,9 +194,10 @@ def resolve(engine: Engine, type_: type[Any] | str, kind: str | None) -> tuple[T
     return layout.ref, layout.schema
 
 
-def _across(type_: type[Any] | str, upgraders: Upgraders) -> Across:
+def across_of(type_: type[Any] | str, upgraders: Upgraders | None) -> Across:
+    """How rows of earlier schema versions are read: by these upgraders, or by those that are registered."""
     declaration = getattr(type_, "__declaration__", None)
-    across = Across(upgraders=upgraders)
+    across = Across(upgraders=registered_upgraders() if upgraders is None else upgraders)
     return across.knowing(declaration) if isinstance(declaration, Declaration) else across
 
 
@@ -270,7 +276,8 @@ def native_paths(spark: SparkSession, engine: Engine, files: Sequence[DataFile])
 
 def read_files(spark: SparkSession, struct: StructType, places: Iterable[str]) -> DataFrame:
     """Data files on Spark's own reader, which compares pages with their checksums, as ours do."""
-    return spark.read.option("parquet.page.verify-checksum.enabled", True).schema(struct).parquet(*places)
+    rows = spark.read.option("parquet.page.verify-checksum.enabled", True).schema(struct).parquet(*places)
+    return with_nullability(rows, struct)
 
 
 def _native(
