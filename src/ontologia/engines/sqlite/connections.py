@@ -66,6 +66,15 @@ class Layout(Protocol):
         """Whether somebody has made the file. One that was made to be another thing is an error."""
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file a path names, whatever it is called and whatever is in it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _has_content(path: str) -> bool:
     try:
         return os.stat(path).st_size > 0
@@ -91,6 +100,7 @@ class Connections:
         self._shared = _Held() if self.in_memory else None
         self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._closed = False
+        self._file: tuple[int, int] | None = None  # the one that was opened first
         _everywhere.add(self)
 
     def use(self) -> Use:
@@ -110,6 +120,23 @@ class Connections:
         ):
             connection = held.connection = self._connect()
         return connection
+
+    def commit(self, connection: Connection) -> None:
+        """Commit, unless the file has lost its name: what is written to it then is gone when it is closed."""
+        self._check_in_place()
+        connection.execute("COMMIT")
+
+    def _check_in_place(self) -> None:
+        if self._file is not None and _identity(self.absolute) != self._file:
+            raise self._lost()
+
+    def _lost(self) -> StorageBackendError:
+        happened = "replaced by another file" if os.path.exists(self.absolute) else "deleted or moved"
+        return StorageBackendError(
+            f"{self.path} was {happened} since this store was opened, and nothing was committed: put the file back, or "
+            "close the store and open it again",
+            context={"path": self.path},
+        )
 
     def replace(self, held: _Held) -> None:
         """Leave a connection whose use was interrupted: a statement may be open on it for as long as the traceback
@@ -131,9 +158,11 @@ class Connections:
     def _connect(self) -> Connection:
         if not self.in_memory and not Path(self.absolute).parent.is_dir():
             raise StorageBackendError(f"{self.path}: the folder does not exist; create it first")
+        self._check_in_place()  # else SQLite would make an empty file where one was deleted
         if self.layout is None or _has_content(self.absolute):
             connection = self._configured(self._address())
             if self.layout is None or self.layout.is_there(connection, self.path):
+                self._file = self._file or (None if self.in_memory else _identity(self.absolute))
                 return connection
             connection.close()
         connection = self._configured(":memory:")
@@ -196,6 +225,8 @@ class Connections:
                 )
             case sqlite3.SQLITE_NOTADB:
                 return StorageBackendError(f"{self.path}: this file is not a SQLite database", context=context)
+            case sqlite3.SQLITE_READONLY if code == sqlite3.SQLITE_READONLY_DBMOVED:  # seen without a log only
+                return self._lost()
             case sqlite3.SQLITE_READONLY:
                 return StorageBackendError(f"{self.path}: this file is read-only; nothing was written", context=context)
             case sqlite3.SQLITE_FULL:

@@ -124,7 +124,7 @@ class SqliteEngine(Engine):
             try:
                 self._begin(connection)
                 yield connection
-                connection.execute("COMMIT")
+                self.connections.commit(connection)
             finally:
                 connection.catalog = None
                 if connection.in_transaction:

@@ -119,7 +119,7 @@ class SqliteTransaction(Transaction):
         made = Commit(commit_id, instant_text(control.now()), self._engine.runtime_id, metadata)
         control.add_commit(self._connection, made)
         self._connection.catalog = None
-        self._connection.execute("COMMIT")
+        self._engine.connections.commit(self._connection)
         if self._keeps_layouts:
             self._connection.catalog = replace(self.catalog, head=commit_id)
         return commit_id

@@ -372,7 +372,7 @@ class SqliteEventStore(EventStore):
                 connection.execute("BEGIN IMMEDIATE")
                 self._lay_out(connection)
                 yield connection
-                connection.execute("COMMIT")
+                self._connections.commit(connection)
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
