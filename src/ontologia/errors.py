@@ -357,6 +357,10 @@ class StorageBackendError(OntologiaError):
         super().__init__(message)
         self.context = dict(context or {})
 
+    @classmethod
+    def closed(cls, where: str) -> StorageBackendError:
+        return cls(f"{where}: this store is closed")
+
 
 class UninitializedStorageError(StorageBackendError):
     """There is no ontology at this target yet."""

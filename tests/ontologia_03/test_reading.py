@@ -25,6 +25,14 @@ def test_a_store_of_03_is_known_for_what_it_is(old, form):
     assert (info["written_by"], info["read_only"], info["engine_version"]) == ("Ontologia 0.3", True, version)
 
 
+def test_a_store_of_03_that_was_closed_says_so(onto):
+    onto.query().entities(Product).count()
+    onto.close()
+    for ask in (onto.query().entities(Product).count, onto.list_commits, lambda: onto.get_commit(1)):
+        with pytest.raises(StorageBackendError, match=r": this store is closed$"):
+            ask()
+
+
 def test_a_store_of_ours_is_not_taken_for_one(tmp_path):
     for version in ("v1", "v2"):
         open_repository(tmp_path / f"{version}.db", engine_version=version).close()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Engine, output_schema
+from ontologia.errors import StorageBackendError
 from ontologia.files.duck import Duck, python_values
 from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.objects import Location
@@ -31,6 +32,12 @@ class DuckEngine(Engine):
     def __init__(self, location: Location) -> None:
         super().__init__(location)
         self.duck = Duck(self.config.s3_duckdb_memory_limit)
+        self.is_closed = False
+
+    def check_open(self) -> None:
+        """Refuse to read or write in a store that was closed."""
+        if self.is_closed:
+            raise StorageBackendError.closed(self.location.uri)
 
     def tables_in_memory(self) -> Mapping[str, pa.Table | None]:
         """The Arrow tables, by the names that the statement at hand knows them by; most engines have none."""
@@ -61,6 +68,7 @@ class DuckEngine(Engine):
         return "\n".join(str(row[-1]) for row in rows)
 
     def close(self) -> None:
+        self.is_closed = True
         self.duck.close()
 
 

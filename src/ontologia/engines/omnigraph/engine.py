@@ -73,6 +73,7 @@ class GraphEngine(DuckEngine):
     # --- the catalog ---
 
     def manifest(self) -> Manifest:
+        self.check_open()
         version = None if self.commit is None else self.commit + EMPTY
         try:
             return self.graph.publisher.manifest(self.branch, version)
@@ -227,6 +228,7 @@ class GraphEngine(DuckEngine):
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
+        self.check_open()
         with self.graph.writing(self.branch) as (lease, manifest):
             transaction = GraphTransaction(self, lease, manifest, self.catalog_of(manifest))
             try:
@@ -307,6 +309,7 @@ class GraphEngine(DuckEngine):
     # --- locks ---
 
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        self.check_open()
         return self._locks.acquire(name, owner_id, ttl_ms)
 
     def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:

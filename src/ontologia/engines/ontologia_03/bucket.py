@@ -58,12 +58,13 @@ class Bucket(Source):
         self.engine_version = engine_version
         self._manifests: dict[str, Manifest] = {}
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def event_place(self) -> Objects:
         return self.objects
 
     def state(self) -> Any:
-        return [self.objects.get(key).data for key in (HEAD, REGISTRY)]
+        return [self._get(key) for key in (HEAD, REGISTRY)]
 
     def head(self) -> int:
         return int(self._read(HEAD)["commit_id"])
@@ -122,13 +123,19 @@ class Bucket(Source):
         return {"storage_uri": self.where}
 
     def close(self) -> None:
+        self._is_closed = True
         self._manifests = {}
 
     # --- objects ---
 
+    def _get(self, key: str) -> bytes:
+        if self._is_closed:
+            raise StorageBackendError.closed(self.where)
+        return self.objects.get(key).data
+
     def _read(self, key: str) -> dict[str, Any]:
         try:
-            body = json.loads(self.objects.get(key).data)
+            body = json.loads(self._get(key))
             if isinstance(body, dict):
                 return body
         except ValueError:

@@ -318,6 +318,7 @@ class ParquetEngine(DuckEngine):
     @contextmanager
     def locked(self) -> Iterator[Lease]:
         """Hold the write lease: one thread of this process, and one process of all."""
+        self.check_open()
         prove_conditions(self.objects, self.reader.cache.directory)
         self._wait_for_tidying()  # which ends soon, and is no other writer to give up on
         timeout_s = self.config.s3_lock_timeout_ms / 1000
@@ -483,6 +484,7 @@ class ParquetEngine(DuckEngine):
     # --- locks ---
 
     def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
+        self.check_open()
         return self._locks.acquire(name, owner_id, ttl_ms)
 
     def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
@@ -524,6 +526,7 @@ class ParquetEngine(DuckEngine):
 
     def close(self) -> None:
         self._wait_for_tidying()
+        self.log.close()
         super().close()
 
     def vacuum(

@@ -113,7 +113,7 @@ class Connections:
 
     def opened(self, held: _Held) -> Connection:
         if self._closed:
-            raise StorageBackendError(f"{self.path}: this store is closed")
+            raise StorageBackendError.closed(self.path)
         connection = held.connection
         if connection is None or (
             connection.stands_in and not connection.in_transaction and _has_content(self.absolute)

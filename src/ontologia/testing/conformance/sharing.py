@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
+from ontologia.errors import StorageBackendError
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
 from ontologia.testing.conformance.questions import QUESTIONS
@@ -22,6 +27,25 @@ class SharingConformance(ConformanceSuite):
         before = store.fill().list_commits()
         store.close()
         assert store.session().list_commits() == before
+
+    def test_a_store_that_was_closed_says_so_and_takes_nothing(self, store: StoreUnderTest) -> None:
+        ontology = store.ontology()
+        with ontology.session() as session:
+            session.ensure(Customer(id="a", name="A"))
+        late = ontology.session()
+        late.ensure(Customer(id="b", name="B"))
+        ontology.close()
+        asked: list[Callable[[], object]] = [
+            late.commit,
+            ontology.query().entities(Customer).count,
+            ontology.list_commits,
+            ontology.validate,
+            lambda: ontology.repository.acquire_lock("me", 1_000),
+        ]
+        for ask in asked:
+            with pytest.raises(StorageBackendError, match=r": this store is closed$"):
+                ask()
+        assert store.session().query().entities(Customer).count() == 1
 
     def test_an_ontology_and_a_session_see_the_same(self, store: StoreUnderTest) -> None:
         session, ontology = store.fill(), store.ontology()

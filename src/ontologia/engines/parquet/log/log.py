@@ -62,9 +62,16 @@ class Log:
         self.indices: dict[TypeRef, IndexVersion] = {}
         """Indices as they were last read or written."""
         self._lock = threading.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Have no head any more, by which all reads and writes begin."""
+        self._is_closed = True
 
     def head(self) -> HeadVersion:
         """Who is in force now. A prefix without a head is not initialized."""
+        if self._is_closed:
+            raise StorageBackendError.closed(self.objects.uri)
         try:
             blob = self.objects.get(self.head_path)
         except ObjectNotFound:
