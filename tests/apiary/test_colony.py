@@ -222,6 +222,11 @@ def test_a_scratch_directory_is_a_tasks_own_and_gone_after_it(bees):
     assert not any(path.exists() for path in seen)
 
 
+def test_tasks_that_need_no_scratch_directory_make_none(bees):
+    bees.run("work", [lambda chamber: chamber.seconds_left] * 2)
+    assert bees._root is None
+
+
 # --- heartbeats --------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from ontologia.cli.options import (
 )
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, metadata
+from ontologia.files.scratch import Scratch
 
 if TYPE_CHECKING:
     from ontologia.runtime.store import Store
@@ -185,7 +185,7 @@ def _target_store(run: Run, models: list[str], apply: bool, branch: str | None) 
         with run.store(models, create=apply, by_pages=True, branch=branch) as store:
             yield store
         return
-    with tempfile.TemporaryDirectory(prefix="ontologia-preview-") as folder:
+    with Scratch("preview") as folder:
         nothing = open_repository(f"{folder}/onto.db", config=run.settings.config)
         with Store(nothing, load_models(models)) as store:
             yield store

@@ -7,7 +7,6 @@ into the store; the commit adopts what the tasks report.
 from __future__ import annotations
 
 import io
-import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ontologia.engines.row_files import RowFile
 from ontologia.engines.transaction import Transaction
 from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
+from ontologia.files.scratch import Scratch
 from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups
 from ontologia.objects import Location, Objects
 
@@ -75,7 +75,7 @@ class PartWriter:
     def __init__(self, staging: Staging) -> None:
         self.staging = staging
         self._objects = staging.location.open_objects()
-        self._local = tempfile.TemporaryDirectory(prefix="ontologia-part-")
+        self._local = Scratch("part")
         self._file: RowFile | None = None
         self._groups = RowGroups(self._write)
         self._done: list[DataFile] = []

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from ontologia.errors import StorageBackendError
 from ontologia.files.quoting import exact_path, literal_path, quote_name, quote_text, quote_value
+from ontologia.files.scratch import Scratch
 
 BATCH_ROWS = 131_072
 SMALL_TABLE_BYTES = 1 << 20
@@ -41,7 +42,7 @@ class Duck:
         self._active: set[duckdb.DuckDBPyConnection] = set()
         self._remote: dict[str, Mapping[str, str]] = {}
         self._is_sealed = False
-        self._spill: tempfile.TemporaryDirectory[str] | None = None
+        self._spill: Scratch | None = None
 
     @contextmanager
     def cursor(self, **tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -77,7 +78,7 @@ class Duck:
         with self._lock:
             if self._connection is None:
                 # What does not fit into memory goes where nobody else can read it, not into the working directory.
-                self._spill = tempfile.TemporaryDirectory(prefix="ontologia-duckdb-", ignore_cleanup_errors=True)
+                self._spill = Scratch("duckdb")
                 settings: dict[str, Any] = {
                     "memory_limit": self._memory_limit,
                     "autoinstall_known_extensions": False,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
+
+from ontologia.files.scratch import Scratch
 
 HELD_BYTES = 64 << 20
 
@@ -19,7 +20,7 @@ class RowSpool:
         self._held_bytes = held_bytes
         self._held: list[pa.Table] = []
         self._size = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
         self._writer: pa.RecordBatchFileWriter | None = None
 
     def add(self, rows: pa.Table) -> None:
@@ -37,7 +38,7 @@ class RowSpool:
 
     def _write(self) -> None:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="ontologia-rows-")
+            self._folder = Scratch("rows")
             self._writer = pa.ipc.new_file(str(self._path), self.schema)
         assert self._writer is not None
         for rows in self._held:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from ontologia.errors import StorageBackendError
 from ontologia.files.duck import AS_STORED
 from ontologia.files.identity import identity_key, sort_by_identity
 from ontologia.files.quoting import exact_paths, quote_names
+from ontologia.files.scratch import Scratch
 from ontologia.files.writing import gather
 
 HELD_BYTES = 128 << 20
@@ -33,7 +33,7 @@ class Sorter:
         self._held: list[pa.Table] = []
         self._bytes = 0
         self._files: list[Path] = []
-        self._folder = tempfile.TemporaryDirectory(prefix="ontologia-sort-")
+        self._folder = Scratch("sort")
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ def repeated(files: Sequence[Path], identity: Sequence[str]) -> pa.Table:
 @contextmanager
 def _asked(question: str, files: Sequence[Path]) -> Iterator[pa.RecordBatchReader]:
     """What DuckDB answers about files, with bounded memory: what does not fit is on disk meanwhile."""
-    with tempfile.TemporaryDirectory(prefix="ontologia-sort-") as spill:
+    with Scratch("sort") as spill:
         connection = duckdb.connect(":memory:", config={"memory_limit": SORT_MEMORY, "temp_directory": spill})
         try:
             connection.execute("SET TimeZone = 'UTC'")

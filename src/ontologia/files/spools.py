@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ontologia.files.hashes import hash_of_file
+from ontologia.files.scratch import Scratch
 from ontologia.objects import Objects
 
 SPOOLED_BYTES = 32 << 20
@@ -21,7 +21,7 @@ class Spool(io.RawIOBase):
         super().__init__()
         self.size = 0
         self._memory = io.BytesIO()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
         self._sink: Any = self._memory
 
     def writable(self) -> bool:
@@ -29,7 +29,7 @@ class Spool(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         if self._folder is None and self.size + len(data) > SPOOLED_BYTES:
-            self._folder = tempfile.TemporaryDirectory(prefix="ontologia-commit-")
+            self._folder = Scratch("commit")
             self._sink = self._path.open("wb")
             self._sink.write(self._memory.getbuffer())
             self._memory = io.BytesIO()

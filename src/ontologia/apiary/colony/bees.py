@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from ontologia.apiary.colony.temperature import Load
 from ontologia.errors import OntologiaError, StorageBackendError, TaskAbandonedError
+from ontologia.files.scratch import Scratch
 from ontologia.objects import SYSTEM_CLOCK, Clock, is_transient
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Chamber:
     memory_budget: int
     deadline: float
     clock: Clock
-    _root: Path
+    _root: Callable[[], Path]
     memory_used: int = 0
     _scratch: Path | None = None
 
@@ -45,7 +46,7 @@ class Chamber:
     def scratch(self) -> Path:
         """A directory for this task alone, made when it is asked for and removed with the chamber."""
         if self._scratch is None:
-            self._scratch = Path(tempfile.mkdtemp(dir=self._root))
+            self._scratch = Path(tempfile.mkdtemp(dir=self._root()))
         return self._scratch
 
     @property
@@ -111,7 +112,7 @@ class Bees:
         self._idle = list(reversed(self.bees))
         self._waiting = 0
         self._changed = threading.Condition()
-        self._root: Path | None = None
+        self._root: Scratch | None = None
 
     def run(self, what: str, tasks: Sequence[Task[T]]) -> list[T]:
         """Let the bees do these tasks, side by side; results in order. All settle before the first error is raised."""
@@ -140,7 +141,7 @@ class Bees:
     @contextmanager
     def _chamber(self) -> Iterator[Chamber]:
         bee = self._take()
-        chamber = Chamber(bee.memory_budget, self.clock.steady() + self.timeout_s, self.clock, self._scratch_root())
+        chamber = Chamber(bee.memory_budget, self.clock.steady() + self.timeout_s, self.clock, self._scratch_root)
         bee.chamber, bee.task_id = chamber, f"{self.node_id}_{uuid.uuid4()}"
         try:
             yield chamber
@@ -165,8 +166,8 @@ class Bees:
     def _scratch_root(self) -> Path:
         with self._changed:
             if self._root is None:
-                self._root = Path(tempfile.mkdtemp(prefix="apiary-"))
-            return self._root
+                self._root = Scratch("apiary")
+            return Path(self._root.name)
 
     @property
     def idle(self) -> int:
@@ -184,7 +185,7 @@ class Bees:
         """Remove the scratch directories."""
         with self._changed:
             if self._root is not None:
-                shutil.rmtree(self._root, ignore_errors=True)
+                self._root.cleanup()
                 self._root = None
 
 

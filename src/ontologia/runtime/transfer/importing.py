@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout, user_metadata
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ImportConflictError
+from ontologia.files.scratch import Scratch
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.plan import Plan
 from ontologia.runtime.delta import INSERT, OPERATION, delta
@@ -170,7 +170,7 @@ class _InProcess:
 
     @contextmanager
     def staged(self, files: Sequence[Path], readers: Readers) -> Iterator[Mapping[TypeRef, StagedType]]:
-        with tempfile.TemporaryDirectory(prefix="ontologia-import-") as folder:
+        with Scratch("import") as folder:
             yield self._read(files, readers, Path(folder))
 
     def _read(self, files: Sequence[Path], readers: Readers, folder: Path) -> dict[TypeRef, StagedType]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ontologia.errors import StorageBackendError
+from ontologia.files.scratch import Scratch
 from ontologia.files.sorting import repeated
 from ontologia.objects import ObjectNotFound
 from ontologia.runtime.intake.comparing import occurs_twice
@@ -35,7 +35,7 @@ class StagedFiles:
 def staged_files(plan: WritePlan, shares: Sequence[StagedShare]) -> Iterator[StagedFiles]:
     """Staged files: in place where the store is a directory, else fetched for the while."""
     objects = plan.staging.open_objects()
-    with tempfile.TemporaryDirectory(prefix="ontologia-staged-") as folder:
+    with Scratch("staged") as folder:
 
         def fetched(key: str) -> Path:
             found: Any = objects.local_path(key)

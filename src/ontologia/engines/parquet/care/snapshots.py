@@ -7,7 +7,6 @@ write ranges of keys side by side.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from ontologia.files.hashes import hash_of_file
 from ontologia.files.identity import identity_key
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.files.reading import FileReader, reader_at, rows_between
+from ontologia.files.scratch import Scratch
 from ontologia.files.sorting import Sorter
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, ROW_GROUP_ROWS, RowGroups, gather, lookup_writer, write_rows
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
@@ -194,7 +194,7 @@ class SnapshotFile:
         self._begin()
         self._key = task.identity[0]
         self._schema = task.file_schema
-        self._local = tempfile.TemporaryDirectory(prefix="ontologia-snapshot-")
+        self._local = Scratch("snapshot")
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._groups = {
             "current": RowGroups(lambda rows: self._write("current", rows)),
