@@ -20,6 +20,7 @@ from ontologia import (
     ValidationError,
     copy_history,
     initialize_storage,
+    left,
 )
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_BUCKETS, Stamp
 from ontologia.runtime.transfer.exporting import export_data
@@ -194,6 +195,7 @@ def test_what_was_before_the_base_is_an_error_or_said_to_be_missing(where, tmp_p
         for ask in (
             lambda: pages.as_of(3).collect(),
             lambda: pages.as_of(0).count(),
+            lambda: onto.query().entities(PageWithWords).where(PageWithWords.path == "a").as_of(3).collect(),
             lambda: onto.query().entities(PageWithWords).as_of(3).as_stored(),
             lambda: onto.query().relations(LinkNow).as_of(1).to_arrow(),
             lambda: export_data(onto, tmp_path / "export", as_of=3, across_versions=True),
@@ -229,6 +231,11 @@ def test_relations_of_the_base_have_the_ends_of_that_state(where):
         forget(where, 2)
         (link,) = session.query().relations(Link).with_history().collect()
         assert (link.meta().commit_id, link.left.title, link.right.title) == (1, "two", "b")
+        for window in (lambda query: query.with_history(), lambda query: query.history_since(0)):
+            found = [
+                window(session.query().relations(Link).where(left(Link).title == title)) for title in ("two", "one")
+            ]
+            assert [query.count() for query in found] == [1, 0]
 
 
 def test_versions_that_are_gone_need_no_upgrader_and_cut_nothing(where):

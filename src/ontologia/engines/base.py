@@ -53,7 +53,8 @@ class Capabilities:
 
     `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
     `staging`: others may write rows of a commit, which it then adopts. `past_versions`: rows of earlier schema versions
-    can be read. `branches`, `removals`, `search` and `unique_fields` are what their names say.
+    can be read. `forgetting`: early history can be given up. `branches`, `removals`, `search` and `unique_fields` are
+    what their names say.
     """
 
     typed_columns: bool
@@ -64,6 +65,7 @@ class Capabilities:
     past_versions: bool = True
     branches: bool = False
     removals: bool = False
+    forgetting: bool = False
     search: bool = False
     unique_fields: bool = False
 

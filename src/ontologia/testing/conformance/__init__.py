@@ -19,6 +19,7 @@ from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, direc
 from ontologia.testing.conformance.drops import DropConformance
 from ontologia.testing.conformance.exactness import ExactnessConformance
 from ontologia.testing.conformance.filters import FilterConformance
+from ontologia.testing.conformance.forgetting import ForgetConformance
 from ontologia.testing.conformance.frames import FrameConformance
 from ontologia.testing.conformance.log import LogConformance
 from ontologia.testing.conformance.migrations import MigrationConformance
@@ -47,6 +48,7 @@ class EngineConformance(
     FrameConformance,
     SharingConformance,
     RemovalConformance,
+    ForgetConformance,
     PropertyConformance,
 ):
     """Everything an engine promises. Subclass it in a test module that has an `engine` fixture; with

@@ -19,6 +19,7 @@ from ontologia.query.builder import QueryRoot
 from ontologia.runtime.session import Session
 from ontologia.testing.conformance.answers import make_plain, plain_values
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
+from ontologia.testing.conformance.forgetting import forget
 from ontologia.testing.conformance.properties import check_answer, profile, write_history
 from ontologia.testing.reference import ReferenceStore
 from ontologia.testing.strategies import RandomModel, commits, queries
@@ -70,6 +71,8 @@ def write_migrated_history(
             assert session.commit() == reference.commit(objects)
         if session.engine.capabilities.removals and data.draw(st.booleans(), label="a removal"):
             remove_one(data.draw(st.sampled_from(model.types)).cls, session, reference)
+        if session.engine.capabilities.forgetting and reference.head and data.draw(st.booleans(), label="forgetting"):
+            forget(data.draw(st.integers(max(reference.base, 1), reference.head), label="base"), session, reference)
     return model, session, reference, steps
 
 

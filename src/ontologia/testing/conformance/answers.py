@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ontologia.errors import MetadataUnavailableError
+from ontologia.errors import HistoryForgottenError, MetadataUnavailableError
 from ontologia.model import Declared, Relation, meta
 from ontologia.query.results import Path
 
@@ -27,6 +27,14 @@ def make_plain(answer: Any) -> Any:
     if isinstance(answer, float):
         return ("float", "NaN" if math.isnan(answer) else answer + 0.0)
     return (type(answer).__name__, answer)
+
+
+def told(ask: Callable[[], Any]) -> Any:
+    """An answer; where history was given up, what is said of that."""
+    try:
+        return ask()
+    except HistoryForgottenError as problem:
+        return str(problem)
 
 
 def _plain_object(obj: Declared) -> Any:

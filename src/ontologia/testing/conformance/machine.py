@@ -1,25 +1,29 @@
-"""The life of a store as a state machine: commits, removals, questions, reopening, compaction, migrations and drops,
-beside the reference."""
+"""The life of a store as a state machine: commits, removals, questions, reopening, compaction, vacuum, migrations,
+drops, and history that is given up, beside the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ontologia.errors import ValidationError
-from ontologia.model import Declared, Entity, Field, Relation, TypeRef
+from ontologia.model import Declared, Entity, Field, Predicate, Relation, TypeRef, left, right
+from ontologia.query.builder import QueryRoot
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.migration import MigrationResult
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance.answers import make_plain
+from ontologia.testing.conformance.answers import make_plain, told
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
+from ontologia.testing.conformance.forgetting import forget
 from ontologia.testing.reference import ReferenceStore
 
 KEYS = st.sampled_from(("a", "b", "c"))
+MODES = st.sampled_from(("as_of", "history_since", "with_history"))
 Row = dict[str, Any]
 
 
@@ -74,6 +78,20 @@ def _upgrade(shape: type[Any]) -> Callable[[Row], Row]:
     return step
 
 
+def _look_back(
+    root: QueryRoot,
+    start: str,
+    cls: type[Any],
+    mode: str,
+    commit: int,
+    steps: Mapping[tuple[str, int], Callable[[Row], Row]] | None = None,
+    where: Sequence[Predicate] = (),
+) -> Any:
+    query = getattr(root, start)(cls).where(*where)
+    query = query.with_history() if mode == "with_history" else getattr(query, mode)(commit)
+    return (query if steps is None else query.across_versions(steps)).collect()
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Does to a store and to the reference model the same, and compares them after every step."""
 
@@ -83,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._stack = ExitStack()
         self.reference = ReferenceStore()
         self.shape: type[Any] = Counted
+        self.steps: dict[tuple[str, int], Callable[[Row], Row]] = {}
 
     @initialize()
     def create(self) -> None:
@@ -141,9 +160,16 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.session.commit() == self.reference.commit([], [(LINK, (*pair, "s")) for pair in ends])
 
     @precondition(lambda self: self.session.engine.capabilities.object_storage)
-    @rule()
-    def compact(self) -> None:
+    @rule(vacuum=st.booleans())
+    def compact(self, vacuum: bool) -> None:
         self.session.repository.compact(apply=True)
+        if vacuum:
+            self.session.repository.vacuum(0, apply=True, compacted=True)
+
+    @precondition(lambda self: self.session.engine.capabilities.forgetting and self.reference.head)
+    @rule(back=st.integers(0, 8))
+    def forget(self, back: int) -> None:
+        forget(max(self.reference.head - back, self.reference.base, 1), self.session, self.reference)
 
     @rule()
     def reopen(self) -> None:
@@ -156,6 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.session = self._open()
         layout = self.reference.layouts.get(shape.__declaration__.ref)
         steps = {} if layout is None else {("Account", layout.version): _upgrade(shape)}
+        self.steps |= steps
         how: dict[str, Any] = {"force": True}
         if through_token:
             preview: Any = self.session.migrate(upgraders=steps)
@@ -178,15 +205,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     # --- what must hold ---
 
-    @rule(commit=st.integers(0, 12), mode=st.sampled_from(("as_of", "history_since")))
-    def look_back(self, commit: int, mode: str) -> None:
+    @rule(commit=st.integers(0, 12), mode=MODES, across=st.booleans())
+    def look_back(self, commit: int, mode: str, across: bool) -> None:
+        steps = self.steps if across and self.session.engine.capabilities.past_versions else None
         for start, cls in (("entities", self.shape), ("entities", Other), ("relations", Link)):
-            found, expected = (
-                getattr(getattr(root, start)(cls), mode)(commit).collect()
-                for root in (self.session.query(), self.reference.query())
-            )
-            assert make_plain(found) == make_plain(expected)
-            assert found.diagnostics == expected.diagnostics
+            self._compare(partial(_look_back, start=start, cls=cls, mode=mode, commit=commit, steps=steps))
+
+    @rule(commit=st.integers(0, 12), mode=MODES, n=st.integers(0, 2))
+    def ask_about_ends(self, commit: int, mode: str, n: int) -> None:
+        for test in (left(Link).n == n, ~(right(Link).n == n), left(Link).is_missing()):
+            self._compare(partial(_look_back, start="relations", cls=Link, mode=mode, commit=commit, where=(test,)))
+
+    def _compare(self, ask: Callable[[QueryRoot], Any]) -> None:
+        found, expected = (told(partial(ask, asked.query())) for asked in (self.session, self.reference))
+        assert make_plain(found) == make_plain(expected)
+        assert getattr(found, "diagnostics", None) == getattr(expected, "diagnostics", None)
 
     @rule()
     def follow_links(self) -> None:
@@ -214,6 +247,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert [entry["id"] for entry in self.session.list_commits(limit=None)] == [*range(self.reference.head, 0, -1)]
         head = self.reference.head
         assert self.session.list_commit_changes(head) == self.reference.list_commit_changes(head)
+        base = self.reference.base
+        assert told(lambda: self.session.list_commit_changes(base)) == told(
+            lambda: self.reference.list_commit_changes(base)
+        )
 
     def teardown(self) -> None:
         self._stack.close()

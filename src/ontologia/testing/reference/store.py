@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.object_rows import identity_of
-from ontologia.errors import ValidationError
+from ontologia.errors import HistoryForgottenError, ValidationError
 from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.aggregates import Aggregate
@@ -30,7 +30,7 @@ from ontologia.query.builder import QueryRoot
 from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, Window, group_names
 from ontologia.query.query import Fetched
-from ontologia.query.results import StoredTable
+from ontologia.query.results import HISTORY_FORGOTTEN, StoredTable
 from ontologia.testing.reference.filters import (
     ABSENT,
     Nobody,
@@ -72,6 +72,12 @@ class ReferenceStore:
     changes: dict[int, list[Change]] = field(default_factory=dict)
     carried: dict[TypeRef, list[Version]] = field(default_factory=dict)
     """Rows of earlier versions, as they would be had every migration carried all of history over, and not the state."""
+    begun: dict[TypeRef, int] = field(default_factory=dict)
+    """The commit that first wrote rows of a type, under whatever name."""
+    ended: dict[TypeRef, int] = field(default_factory=dict)
+    """The commit that dropped a type, or gave it another name."""
+    base: int = 0
+    """The commit at which history begins."""
 
     # --- what happens to a store ---
 
@@ -102,6 +108,7 @@ class ReferenceStore:
         for obj in changed:
             declaration = obj.__declaration__
             self.layouts.setdefault(declaration.ref, Layout(declaration.schema, 1, self.head))
+            self.begun.setdefault(declaration.ref, self.head)
             self._append(obj)
         return self.head
 
@@ -149,8 +156,9 @@ class ReferenceStore:
         latest = [row for row in _newest(stored) if not row.removed]
         before = [*self.carried.pop(old_ref, ()), *stored]
         self.carried[ref] = [replace(row, ref=ref, values=values_of(upgraded(row))) for row in before]
+        self.begun[ref] = self.begun[old_ref]
         if ref != old_ref:
-            self.dropped.add(old_ref)
+            self._finish(old_ref)
         self.layouts[ref] = Layout(declaration.schema, target if ref == old_ref else 1, self.head)
         for row in latest:
             self._append(upgraded(row))
@@ -160,12 +168,40 @@ class ReferenceStore:
         self.head += 1
         for ref in refs:
             del self.layouts[ref]
-            self.dropped.add(ref)
+            self._finish(ref)
             if purge:
                 self.rows.pop(ref, None)
                 for entries in self.changes.values():
                     entries[:] = [entry for entry in entries if entry[0] != ref]
         return self.head
+
+    def _finish(self, ref: TypeRef) -> None:
+        self.dropped.add(ref)
+        self.ended[ref] = self.head
+
+    def superseded(self, base: int) -> int:
+        """How many versions a state at a commit does not need any more, nor any later one."""
+        return sum(len(rows) - len(self._left_of(ref, rows, base)) for ref, rows in self.rows.items())
+
+    def forget(self, base: int) -> int | None:
+        """Of each identity the version in force at a commit stays, and all later ones; None where that was so."""
+        if base == self.base:
+            return None
+        self.base = base
+        self.head += 1
+        self.rows = {ref: self._left_of(ref, rows, base) for ref, rows in self.rows.items()}
+        self.carried = {
+            ref: self._left_of(ref, rows, base)
+            for ref, rows in self.carried.items()
+            if ref in self.layouts and self.layouts[ref].activation > base
+        }
+        return self.head
+
+    def _left_of(self, ref: TypeRef, rows: Sequence[Version], base: int) -> list[Version]:
+        if self.ended.get(ref, base + 1) <= base:
+            return []
+        in_force = {row.identity: row for row in _newest(row for row in rows if row.commit_id <= base)}
+        return [row for row in rows if row.commit_id > base or (row is in_force[row.identity] and not row.removed)]
 
     def _append(self, obj: Declared) -> None:
         ref, identity = obj.__declaration__.ref, identity_of(obj)
@@ -177,6 +213,10 @@ class ReferenceStore:
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         """What a commit wrote, by type and identity."""
+        if 0 < commit_id <= self.base:
+            raise HistoryForgottenError(
+                f"what commit {commit_id} changed was given up: history begins with the state at commit {self.base}"
+            )
         return [change_entry(*change) for change in sorted(self.changes.get(commit_id, []))]
 
     # --- windows of time ---
@@ -212,6 +252,10 @@ class ReferenceStore:
         return QueryRoot(self)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
+        if plan.window.mode == "as_of" and (plan.window.commit or 0) < self.base:
+            raise HistoryForgottenError(
+                f"the state at commit {plan.window.commit or 0} was given up: history begins at commit {self.base}"
+            )
         rows = self._group(plan) if plan.aggregates else self._project(plan, keys)
         columns = list(zip(*rows, strict=True)) if rows else [() for _ in _output_fields(plan)]
         return Fetched(columns, self._diagnostics(plan))
@@ -253,6 +297,9 @@ class ReferenceStore:
             found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": self.head})
         for ref in (ref for ref in plan.schemas if ref in self.dropped):
             found.append({"reason": "type_dropped"} | ({} if ref == plan.source else {"type": str(ref)}))
+        reaches_back = window.mode == "history" or (window.mode == "since" and commit < self.base)
+        if reaches_back and any(ref in self.layouts and self.begun[ref] <= self.base for ref in plan.schemas):
+            found.append({"reason": HISTORY_FORGOTTEN, "base_commit_id": self.base})
         return found
 
     def _passes(self, plan: Plan, predicates: Sequence[Predicate], row: Version) -> bool:
