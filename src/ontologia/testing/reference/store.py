@@ -12,32 +12,35 @@ RFC 0009 §2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.object_rows import identity_of
 from ontologia.errors import HistoryForgottenError, ValidationError
-from ontologia.model import COMMIT_ID, Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
-from ontologia.model.columns import SCALARS, arrow_type
+from ontologia.model import Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import QueryRoot
-from ontologia.query.compiler import REMOVED
-from ontologia.query.plan import Plan, Window, group_names
+from ontologia.query.plan import Plan, Window
 from ontologia.query.query import Fetched
 from ontologia.query.results import HISTORY_FORGOTTEN, StoredTable
+from ontologia.testing.reference.answers import (
+    Joined,
+    columns_of,
+    group_key,
+    keep_ends,
+    numbers_of,
+    output_fields,
+    sort_paths,
+    sum_floats,
+)
 from ontologia.testing.reference.filters import (
-    ABSENT,
     Nobody,
     Version,
-    as_number,
     compare,
-    is_number,
     parse_json,
     passes,
     rank,
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = dict[str, Any]
-Joined = tuple[Version, ...]
 Change = tuple[TypeRef, tuple[str, ...], str]
 Identity = tuple[TypeRef, tuple[str, ...]]
 
@@ -257,13 +259,13 @@ class ReferenceStore:
                 f"the state at commit {plan.window.commit or 0} was given up: history begins at commit {self.base}"
             )
         rows = self._group(plan) if plan.aggregates else self._project(plan, keys)
-        columns = list(zip(*rows, strict=True)) if rows else [() for _ in _output_fields(plan)]
+        columns = list(zip(*rows, strict=True)) if rows else [() for _ in output_fields(plan)]
         return Fetched(columns, self._diagnostics(plan))
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
         import pyarrow as pa
 
-        schema = pa.schema(_output_fields(plan))
+        schema = pa.schema(output_fields(plan))
         columns = self.fetch(plan, keys).columns
         return pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)], schema=schema)
 
@@ -317,10 +319,10 @@ class ReferenceStore:
         joined: list[Joined] = [(row,) for row in self.find(plan, keys)]
         for number in range(len(plan.hops)):
             joined = self._follow(plan, number, joined)
-        joined = _ends(plan, joined) if plan.ends_only else _sort(plan, joined)
+        joined = keep_ends(plan, joined) if plan.ends_only else sort_paths(plan, joined)
         start = plan.offset or 0
         stop = None if plan.limit is None else start + plan.limit
-        return [_columns_of(plan, row) for row in joined[start:stop]]
+        return [columns_of(plan, row) for row in joined[start:stop]]
 
     def _follow(self, plan: Plan, number: int, joined: list[Joined]) -> list[Joined]:
         hop = plan.hops[number]
@@ -349,7 +351,7 @@ class ReferenceStore:
             return [tuple(self._aggregate(plan, aggregate, rows) for _, aggregate in plan.aggregates)]
 
         def of(row: Version, group: FieldExpr[Any]) -> Any:
-            return _group_key(row if group.side is None else self._end(plan, row, group), group)
+            return group_key(row if group.side is None else self._end(plan, row, group), group)
 
         def key(row: Version) -> list[Any]:
             return [rank(of(row, group)) for group in plan.groups]
@@ -383,126 +385,13 @@ class ReferenceStore:
             case "max":
                 return max(values, key=rank)
             case "sum":
-                return sum(values) if aggregate.operand.counted_as == "int" else _sum_floats(values)
-        return _sum_floats([value / len(values) for value in values])
+                return sum(values) if aggregate.operand.counted_as == "int" else sum_floats(values)
+        return sum_floats([value / len(values) for value in values])
 
 
 def _newest(rows: Iterable[Version]) -> list[Version]:
     """Of each identity the row of the last commit."""
     return list({row.identity: row for row in sorted(rows, key=lambda row: row.commit_id)}.values())
-
-
-def numbers_of(operand: FieldExpr[Any], rows: Sequence[Version], *, lengths: bool = False) -> list[Any]:
-    """The values an aggregate is made of: no nulls, and inside JSON only what it is declared to be, else numbers."""
-    if operand.scalar is not None:
-        values = [value for row in rows if (value := row.value(operand)) is not None]
-        return [len(value) for value in values] if lengths else values
-    places = [row.inside(operand) for row in rows]
-    if lengths:
-        return [len(place) for place in places if isinstance(place, (list, str))]
-    match operand.counted_as:
-        case "int":
-            return [place for place in places if is_number(place)]
-        case "str":
-            return [place for place in places if isinstance(place, str)]
-        case "datetime":
-            return [datetime.fromisoformat(place) for place in places if isinstance(place, str)]
-        case "date":
-            return [date.fromisoformat(place) for place in places if isinstance(place, str)]
-    return [float(place) for place in places if is_number(place)]
-
-
-def _sum_floats(values: Iterable[float]) -> float:
-    kept = list(values)
-    try:
-        return math.fsum(kept)
-    except OverflowError:
-        return float(sum(kept))
-    except ValueError:  # infinities of both signs
-        return math.nan
-
-
-def _group_key(row: Version, group: FieldExpr[Any]) -> Any:
-    """A scalar as it is; a place inside JSON as its text, which also says how groups are ordered."""
-    if group.scalar is not None:
-        return row.value(group)
-    place = row.inside(group)
-    return None if place is ABSENT or place is None else encode_json(place)
-
-
-def _sort(plan: Plan, joined: list[Joined]) -> list[Joined]:
-    """The order asked for, then identity; where rows are versions, commit and identity (RFC 0004 §4.3)."""
-
-    def ties(path: Joined) -> list[Any]:
-        return [row.identity if plan.window.deduplicated else (row.commit_id, row.identity) for row in path]
-
-    joined = sorted(joined, key=ties)
-    for order in reversed(plan.order):
-        for part in reversed(range(1 if order.operand.scalar is not None else 2)):
-            joined.sort(key=_sort_key(order.operand, part), reverse=order.descending)
-    return joined
-
-
-def _ends(plan: Plan, joined: list[Joined]) -> list[Joined]:
-    """Each end once. By what it was reached from it is placed by the greatest value, of each thing sorted by."""
-    paths: dict[Any, list[Joined]] = {}
-    for path in joined:
-        paths.setdefault((path[-1].identity, path[-1].commit_id), []).append(path)
-    ends = _sort(plan.changed(order=()), [(path[-1],) for path, *_ in paths.values()])
-    for order in reversed(plan.order):
-        place = -1 if order.operand.owner == plan.hops[-1].entity else 0
-        for part in reversed(range(1 if order.operand.scalar is not None else 2)):
-            key = _sort_key(order.operand, part, place)
-            greatest = {identity: max(map(key, found)) for identity, found in paths.items()}
-            ends.sort(key=lambda end: greatest[end[0].identity, end[0].commit_id], reverse=order.descending)
-    return ends
-
-
-def _sort_key(operand: FieldExpr[Any], part: int, place: int = 0) -> Callable[[Joined], Any]:
-    """Inside JSON, numbers sort by value and texts after them; everything else counts as null."""
-
-    def key(path: Joined) -> Any:
-        if operand.scalar is not None:
-            return rank(path[place].value(operand))
-        found = path[place].inside(operand)
-        if part == 0:
-            return rank(as_number(found) if is_number(found) else None)
-        return rank(found if isinstance(found, str) else None)
-
-    return key
-
-
-def _columns_of(plan: Plan, path: Joined) -> tuple[Any, ...]:
-    columns: list[Any] = []
-    for row in path:
-        columns.append(row.commit_id)
-        if row.ref.kind == "relation":
-            columns += row.identity
-        for column in plan.schemas[row.ref].columns:
-            value = row.values[column.name]
-            columns.append(encode_json(value) if column.scalar is None and value is not None else value)
-    return (*columns, path[0].removed) if plan.shows_removals else tuple(columns)
-
-
-def _output_fields(plan: Plan) -> list[pa.Field]:
-    import pyarrow as pa
-
-    if plan.aggregates:
-        groups = list(zip(group_names(plan.groups), (group.scalar for group in plan.groups), strict=True))
-        numbers = [(name, aggregate.scalar) for name, aggregate in plan.aggregates]
-        return [
-            pa.field(name, pa.string() if scalar is None else arrow_type(SCALARS[scalar].arrow))
-            for name, scalar in (*groups, *numbers)
-        ]
-    hops = [ref for hop in plan.hops for ref in (hop.relation, hop.entity)]
-    refs = [plan.hops[-1].entity] if plan.ends_only else [plan.source, *hops]
-    fields = []
-    for ref in refs:
-        fields.append(pa.field(COMMIT_ID, pa.int64()))
-        if ref.kind == "relation":
-            fields += [pa.field(name, pa.string()) for name in ref.identity]
-        fields += [pa.field(column.name, column.arrow_type) for column in plan.schemas[ref].columns]
-    return [*fields, pa.field(REMOVED, pa.bool_())] if plan.shows_removals else fields
 
 
 def values_of(obj: Declared) -> dict[str, Any]:
