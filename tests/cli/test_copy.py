@@ -31,3 +31,24 @@ def test_what_makes_no_sense_is_refused_before_anything_is_opened(onto):
     onto("copy", "a.db", "b.db", "--in-place").failed(2, "name a TARGET")
     onto("copy", "a.db", "b.db", "--with-history").failed(5, "no ontology here to copy")
     assert not list(Path().iterdir())
+
+
+def test_exports_are_sources_and_histories_are_imported_into_an_empty_place(onto, filled, models):
+    source = filled("s3-v2")
+    log = onto("commits", *source.flags, "--json").json
+    assert onto("export", *source.flags, "--output", "all", "--with-history").code == 0
+    assert onto("export", *source.flags, "--output", "now").code == 0
+    copied = onto("copy", "all", "copy.db", "--with-history", "--json").valid("copy")
+    assert (copied["engine"], copied["head"]) == ("sqlite/v2", 2)
+    preview = onto("import", "--db", "back.db", "--input", "all", "--with-history")
+    assert (Path("back.db").exists(), "to do it" in preview.err) == (False, True)
+    assert onto("import", "--db", "back.db", "--input", "all", "--with-history", "--apply").code == 0
+    assert all(onto("commits", "--db", name, "--json").json == log for name in ("copy.db", "back.db"))
+    state = onto("copy", "now", "state.db", "--json").valid("copy")
+    assert (state["head"], state["rows"]) == (1, onto("copy", "now", "b.db", "--dry-run", "--json").json["rows"])
+    onto("copy", "now", "other.db", "--with-history").failed(1, "has a state")
+    onto("import", "--db", "back.db", "--input", "all", "--with-history", "--apply").failed(
+        1, "holds an ontology already"
+    )
+    onto("import", "--db", "x.db", "--input", "all", "--with-history", "--on-conflict", "skip").failed(2, "leave out")
+    onto("export", *source.flags, "--output", "x", "--with-history", "--as-of", "1").failed(2, "leave out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -24,7 +25,9 @@ def register(app: typer.Typer) -> None:
 
 def copy(
     run: Run,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The store to copy: a path or a URI.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="The store to copy, a path or a URI; or the folder of an export.")
+    ],
     target: Annotated[
         str | None, typer.Argument(metavar="[TARGET]", help="An empty place, or where this copy was cut off.")
     ] = None,
@@ -41,10 +44,14 @@ def copy(
     engine: WorkEngine = "auto",
     dry_run: DryRun = False,
 ) -> None:
-    """Copy a store with its history: ids, times, notes, schema versions, drops. Cut off, the same command goes on."""
-    from ontologia.cli.models import load_models
+    """Copy a store with its history: ids, times, notes, schema versions, drops. Cut off, the same command goes on.
 
-    if not with_history and not in_place:
+    The folder of an export is a source, too: with --with-history where it has one, else as one commit.
+    """
+    from ontologia.cli.models import load_models
+    from ontologia.runtime.transfer import is_export
+
+    if not with_history and not in_place and not is_export(source):
         raise UsageError(
             "onto copy is for the whole history: add --with-history; for the state, onto export and import"
         )
@@ -55,12 +62,21 @@ def copy(
         run.output.say(f"target: {target or source}")
     options: dict[str, Any] = {
         "engine_version": engine_version,
-        "in_place": in_place,
-        "dry_run": dry_run,
         "types": [declaration.cls for declaration in declarations.values()],
         "config": run.settings.config,
     }
+    if target is not None and not with_history:
+        _copy_state(run, source, target, options, dry_run=dry_run)
+        return
+    options |= {"in_place": in_place, "dry_run": dry_run}
     report = _copied(run, source, target, options, "local" if dry_run else engine)
+    show(run, report)
+    if report.applied and in_place and report.engine == "s3":
+        run.output.say(f"the files of v1 stay until onto vacuum --storage-uri {source} --apply deletes them")
+
+
+def show(run: Run, report: CopyReport) -> None:
+    """Say what was copied, or would be."""
     facts = {
         "source": report.source,
         "target": report.target,
@@ -82,11 +98,27 @@ def copy(
             face.line(f"went on after commit {report.resumed_after}", "dim")
         if report.commits_by_workers:
             face.line(f"Spark copied {counted(report.commits_by_workers, 'large commit')}", "dim")
-        face.line(f"copied {what}: {counted(report.rows, 'row')} written, every commit compared", "good")
+        told = "every commit compared" if report.compared else "as one commit"
+        face.line(f"copied {what}: {counted(report.rows, 'row')} written, {told}", "good")
 
     run.output.show(facts, draw)
-    if report.applied and in_place and report.engine == "s3":
-        run.output.say(f"the files of v1 stay until onto vacuum --storage-uri {source} --apply deletes them")
+
+
+def _copy_state(run: Run, source: str, target: str, options: dict[str, Any], *, dry_run: bool) -> None:
+    """An export of a state becomes a store with one commit."""
+    from ontologia.engines.dispatch import LATEST_VERSION
+    from ontologia.engines.targets import parse_storage_target
+    from ontologia.runtime.transfer import CopyReport, copy_state, rows_to_import
+
+    backend = parse_storage_target(target).backend
+    version = options["engine_version"] or LATEST_VERSION
+    if dry_run:
+        show(run, CopyReport(source, target, backend, version, 1, applied=False, rows=rows_to_import(Path(source))))
+        return
+    with run.output.progress("importing") as bar:
+        done = copy_state(source, target, **options, progress=lambda phase, seen, total: bar(seen, phase, total))
+    head, rows = done.commit_id or 0, sum(item.inserted for item in done.types)
+    show(run, CopyReport(source, target, backend, version, head, applied=True, rows=rows, compared=False))
 
 
 def _copied(run: Run, source: str, target: str | None, options: dict[str, Any], engine: str) -> CopyReport:

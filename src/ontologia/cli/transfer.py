@@ -50,6 +50,10 @@ def export(
     type_names: TypeFilter = None,
     as_of: AsOf = None,
     history_since: HistorySince = None,
+    with_history: Annotated[
+        bool,
+        typer.Option("--with-history", help="Everything: the log, and every version under the schema it had."),
+    ] = False,
     across_versions: AcrossVersions = False,
     models: Models = None,
     upgraders: UpgraderModules = None,
@@ -61,6 +65,10 @@ def export(
     """Write the latest state of every type to files, or another state, or a stretch of history."""
     if as_of is not None and history_since is not None:
         raise UsageError("--as-of and --history-since exclude each other")
+    if with_history and (type_names or as_of is not None or history_since is not None or across_versions):
+        raise UsageError(
+            "--with-history is everything as it was: leave out --type, --as-of, --history-since and --across-versions"
+        )
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output {output} is there already and not an empty folder: choose another one")
@@ -70,12 +78,16 @@ def export(
         "with_metadata": with_metadata,
         "format": format,
     }
-    with run.store(run.model_names(models) if across_versions else (), by_pages=True, branch=branch) as store:
+    names = run.model_names(models) if across_versions or with_history else ()
+    with run.store(names, by_pages=True, branch=branch) as store:
         across = run.across(store, across_versions, upgraders)
         if across is not None:
             options |= {"across_versions": True, "upgraders": across.upgraders}
         options["as_of"] = commit_of(store, as_of)
-        report = _exported(run, store, folder, options, engine)
+        if with_history:
+            report = _history_exported(run, store, folder, format)
+        else:
+            report = _exported(run, store, folder, options, engine)
     facts = {
         "directory": str(report.directory),
         "format": report.format,
@@ -96,6 +108,20 @@ def export(
 
     run.output.show(facts, draw)
     tell(run.output, report.diagnostics)
+
+
+def _history_exported(run: Run, store: Store, folder: Path, format: Literal["jsonl", "parquet"]) -> ExportReport:
+    from ontologia.runtime.transfer import export_history
+
+    classes = [declaration.cls for declaration in store.declarations.values()]
+    with run.output.progress("exporting") as bar:
+        return export_history(
+            store,
+            folder,
+            format=format,
+            types=classes,
+            progress=lambda name, done, total: bar(done, name, total),
+        )
 
 
 def _exported(run: Run, store: Store, folder: Path, options: dict[str, Any], engine: str) -> ExportReport:
@@ -130,6 +156,9 @@ def import_(
             "--precondition", metavar="RULE", help="must_exist, must_not_exist, or if_commit_id:N for the head."
         ),
     ] = None,
+    with_history: Annotated[
+        bool, typer.Option("--with-history", help="Every commit of an exported history, into an empty place.")
+    ] = False,
     engine: WorkEngine = "auto",
     meta: CommitMeta = None,
     branch: OnBranch = None,
@@ -143,6 +172,13 @@ def import_(
         raise UsageError("--precondition must_exist needs --on-conflict upsert or skip: abort refuses what exists")
     if not Path(input).exists():
         raise UsageError(f"--input {input}: there is no such file or folder")
+    if with_history:
+        if on_conflict != "abort" or precondition is not None or meta or branch is not None:
+            raise UsageError(
+                "--with-history is for an empty place: leave out --on-conflict, --precondition, --meta and --branch"
+            )
+        _import_history(run, input, run.model_names(models), apply=apply)
+        return
     try:
         rule = None if precondition is None else Precondition.parse(precondition)
     except ValueError as problem:
@@ -159,6 +195,31 @@ def import_(
     with _target_store(run, run.model_names(models), apply, branch) as store:
         report = _imported(run, store, input, options, engine)
     _show_import(run, report)
+
+
+def _import_history(run: Run, path: str, models: list[str], *, apply: bool) -> None:
+    """The same as `onto copy`, to the target of this command."""
+    from ontologia.cli.copy import show
+    from ontologia.cli.models import load_models
+    from ontologia.runtime.transfer import copy_history, is_export
+
+    if not is_export(path):
+        raise UsageError(f"--input {path}: a history is in a folder, as onto export --with-history writes it")
+    if apply:
+        run.echo_target()
+    target = run.settings.target
+    with run.output.progress("copying") as bar:
+        report = copy_history(
+            path,
+            target.uri if target.backend == "s3" else target.location,
+            dry_run=not apply,
+            types=[declaration.cls for declaration in load_models(models).values()],
+            config=run.settings.config,
+            progress=lambda what, done, total: bar(done, what, total),
+        )
+    show(run, report)
+    if not apply:
+        run.output.say("to do it: the same command with --apply")
 
 
 def _imported(run: Run, store: Store, path: str, options: dict[str, Any], engine: str) -> ImportReport:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ READ_OPTIONS = {"union_by_name": True, "hive_partitioning": False}
 AS_STORED = ", ".join(f"{name} = {str(value).lower()}" for name, value in READ_OPTIONS.items())
 MEMORY_PER_THREAD = 128_000_000 * 0.9
 """A thread holds a row group, of 64 MB at most, and what it makes of it."""
+
+_numbers = count()
 
 
 class Duck:
@@ -59,6 +62,20 @@ class Duck:
         finally:
             self._active.discard(cursor)
             cursor.close()
+
+    def sorted_rows(self, schema: pa.Schema, tables: Iterable[pa.Table], by: Iterable[str]) -> Iterator[pa.Table]:
+        """Rows that come in any order, in that of some columns; what does not fit into memory is on disk meanwhile."""
+        name = f"sorted_{next(_numbers)}"
+        with self.cursor() as cursor:
+            cursor.register("incoming", schema.empty_table())
+            cursor.execute(f"CREATE TABLE {name} AS FROM incoming")
+            for table in tables:
+                cursor.register("incoming", table)
+                cursor.execute(f"INSERT INTO {name} FROM incoming")
+            order = ", ".join(map(quote_name, by))
+            for batch in cursor.execute(f"FROM {name} ORDER BY {order}").to_arrow_reader(BATCH_ROWS):
+                yield pa.Table.from_batches([batch]).cast(schema)
+            cursor.execute(f"DROP TABLE {name}")
 
     def _give(self, cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
         """Give a table to a cursor. To read one of Arrow's, DuckDB imports `pyarrow.dataset`, and that pandas, which

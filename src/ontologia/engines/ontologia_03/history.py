@@ -8,7 +8,6 @@ a type that was dropped, 0.3 keeps no schema: its rows stay behind.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,14 +18,10 @@ from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.schemas import agrees
 from ontologia.engines.ontologia_03.source import Source, StoredVersion
 from ontologia.errors import StorageBackendError
-from ontologia.files.duck import BATCH_ROWS
-from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, TypeRef
 
 if TYPE_CHECKING:
     from ontologia.files.duck import Duck
-
-_numbers = count()
 
 
 class History03(History):
@@ -58,17 +53,10 @@ class History03(History):
             if (group[-1].ref, group[-1].number) == (version.ref, version.schema_version_id)
         )
         stored = self._source.rows(version.ref, numbers, after, up_to)
-        name = f"past_{next(_numbers)}"
-        with self._duck.cursor() as cursor:
-            cursor.register("incoming", arrow_schema(version.schema).empty_table())
-            cursor.execute(f"CREATE TABLE {name} AS FROM incoming")
-            for table in tables(self._source.where, version.schema, stored):
-                cursor.register("incoming", self._complete(version, table))
-                cursor.execute(f"INSERT INTO {name} FROM incoming")
-            order = ", ".join(map(quote_name, (COMMIT_ID, *version.ref.identity)))
-            for batch in cursor.execute(f"FROM {name} ORDER BY {order}").to_arrow_reader(BATCH_ROWS):
-                yield pa.Table.from_batches([batch]).cast(arrow_schema(version.schema))
-            cursor.execute(f"DROP TABLE {name}")
+        found = tables(self._source.where, version.schema, stored)
+        complete = (self._complete(version, table) for table in found)
+        order = (COMMIT_ID, *version.ref.identity)
+        yield from self._duck.sorted_rows(arrow_schema(version.schema), complete, order)
 
     def _recorded(self, version: StoredVersion, activation: int | None) -> SchemaVersion:
         """A version. A class is taken at its word where 0.3 forgot what a type looks like inside."""

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ontologia.config import OntologiaConfig
@@ -33,6 +34,7 @@ from ontologia.engines.history import (
 from ontologia.errors import CopyMismatchError, EngineVersionError, RemovalsUnsupportedError, ValidationError
 from ontologia.model import Declared, encode_json
 from ontologia.runtime.transfer.digests import RowsDigest, differences, digests
+from ontologia.runtime.transfer.export_source import ExportSource, is_export
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +64,8 @@ class CopyReport:
     in_place: bool = False
     commits_by_workers: int = 0
     """How many commits were large enough for tasks to write them side by side."""
+    compared: bool = True
+    """Whether every commit was read back and compared; an imported state was not."""
 
 
 class CopyWorkers(Protocol):
@@ -92,8 +96,9 @@ def copy_history(
     """Copy a store with all commits, their rows, times, notes and schema versions; say what was copied.
 
     The target is an empty place, or one where the same copy was cut off. `in_place` brings a v1 store to v2 where it
-    is; its readers go on meanwhile, and writers wait. `types` are the classes, which stores of 0.3 need: it
-    forgot what a type looks like inside, and left out fields that have a default.
+    is; its readers go on meanwhile, and writers wait. The source may also be the folder of an export that has a
+    history. `types` are the classes, which stores and exports of 0.3 need: it forgot what a type looks like inside,
+    and left out fields that have a default.
 
     >>> copy_history("onto.db", "s3://my-bucket/onto")  # doctest: +SKIP
     """
@@ -105,8 +110,8 @@ def copy_history(
         raise ValidationError(f"{place} is the source itself: name another place, or ask for in_place")
     if engine_version is not None and engine_version not in KNOWN_VERSIONS:
         raise EngineVersionError(f"engine version {engine_version!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
-    with open_source(origin, config, in_place=in_place) as engine:
-        history = engine.history({cls.__declaration__.ref: _as_declared(cls) for cls in types})
+    with _opened(origin, config, in_place=in_place) as engine:
+        history = engine.history({cls.__declaration__.ref: as_declared(cls) for cls in types})
         past = history.past()
         begun = unfinished_copy(place, config)
         note = _noted(history, past, origin, engine.engine_version, engine_version, begun, in_place=in_place)
@@ -139,13 +144,25 @@ def largest_commit(
     source: str | os.PathLike[str], config: OntologiaConfig | None = None, *, in_place: bool = False
 ) -> int:
     """How many rows the largest commit of a store has that others than this process can read; 0 where there is none."""
+    if is_export(os.fspath(source)):
+        return 0
     with open_source(os.fspath(source), config, in_place=in_place) as engine:
         return max(engine.history().commit_sizes().values(), default=0)
 
 
-def _history_base(engine: Engine, note: CopyNote) -> int:
+def _opened(source: str, config: OntologiaConfig | None, *, in_place: bool) -> Engine | ExportSource:
+    if not is_export(source):
+        return open_source(source, config, in_place=in_place)
+    if in_place:
+        raise ValidationError(f"{source} is an export: name a target for its copy")
+    return ExportSource(Path(source), config)
+
+
+def _history_base(engine: Engine | ExportSource, note: CopyNote) -> int:
     """The commit at which the history of the source begins; 0 where all of it is there."""
-    base = engine.catalog().base if FORGOTTEN in engine.features() else 0
+    if isinstance(engine, ExportSource) or FORGOTTEN not in engine.features():
+        return 0
+    base = engine.catalog().base
     if base > note.head:
         raise ValidationError(
             f"the copy was begun up to commit {note.head}, and the history of its source now begins at {base}: delete "
@@ -154,7 +171,7 @@ def _history_base(engine: Engine, note: CopyNote) -> int:
     return base
 
 
-def _as_declared(cls: type[Declared]) -> AsDeclared:
+def as_declared(cls: type[Declared]) -> AsDeclared:
     """A class, with its defaults as they would be stored."""
     declaration = cls.__declaration__
     defaults: dict[str, Any] = {}

@@ -6,8 +6,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.pages import pages
 from ontologia.runtime.store import Store
+from ontologia.runtime.transfer.history_format import HEADER, history_section
 from ontologia.runtime.transfer.records import lines
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 Format = Literal["jsonl", "parquet"]
 Progress = Callable[[str, int, int], None]
-HEADER = "export.json"
 LINES_AT_ONCE = 5_000
 FOLDERS = {"entity": "entities", "relation": "relations"}
 
@@ -109,37 +109,51 @@ def export_data(
 ) -> ExportReport:
     """Write the latest state of every type, or of `types`, into a new folder.
 
-    `as_of` takes the state after a commit instead; `history_since` every version written after one. With
-    `across_versions`, rows of earlier schema versions are written as rows of today's, past the `upgraders` where they
-    need them; without it, a state from before a migration is refused. The folder appears when it is complete, so that
-    half an export cannot be taken for a whole one.
+    `as_of` takes the state after a commit instead; `history_since` every version written after one, with its commit.
+    With `across_versions`, rows of earlier schema versions are written as rows of today's, past the `upgraders` where
+    they need them; without it, a state from before a migration is refused. The folder appears when it is complete, so
+    that half an export cannot be taken for a whole one.
     """
     target = Path(directory)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValidationError(f"{target} is there already and not an empty folder: choose another one")
     job, layouts = _planned(
         store, types, as_of, history_since, format, with_metadata, _across(store, across_versions, upgraders)
     )
     if as_of is not None and job.across is None:
         _check_complete(store.engine, job, layouts)
     write = write or _InProcess(store.engine, job, layouts, progress)
+    with new_folder(target) as working:
+        written = [write(job, layout, working) for layout in layouts]
+        header = _header(job, layouts, written, as_of, history_since)
+        if history_since == 0 and types is None and job.across is None:
+            files = {item.ref: item.file for item in written}
+            header |= history_section(store.engine, job.head, files, working)
+        write_header(working, header)
+    window = job.window if as_of is None else Window("as_of", as_of)
+    refs = [] if job.across is not None else [layout.ref for layout in layouts]
+    diagnostics = window_diagnostics(window, refs, store.engine, job.catalog)
+    diagnostics += forgotten_history(window, [layout.ref for layout in layouts], store.engine, job.catalog)
+    return ExportReport(target, format, job.head, written, job.commit, diagnostics)
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder that has its name when all is in it."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValidationError(f"{target} is there already and not an empty folder: choose another one")
     working = target.parent / f".{target.name}.{secrets.token_hex(4)}.partial"
     try:
         working.mkdir(parents=True)
-        written = [write(job, layout, working) for layout in layouts]
-        header = _header(job, layouts, written, as_of, history_since)
-        (working / HEADER).write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        yield working
         if target.exists():
             target.rmdir()
         working.rename(target)
     except BaseException:
         shutil.rmtree(working, ignore_errors=True)
         raise
-    window = job.window if as_of is None else Window("as_of", as_of)
-    refs = [] if job.across is not None else [layout.ref for layout in layouts]
-    diagnostics = window_diagnostics(window, refs, store.engine, job.catalog)
-    diagnostics += forgotten_history(window, [layout.ref for layout in layouts], store.engine, job.catalog)
-    return ExportReport(target, format, job.head, written, job.commit, diagnostics)
+
+
+def write_header(folder: Path, header: Mapping[str, Any]) -> None:
+    (folder / HEADER).write_text(json.dumps(header, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def rows_to_export(
@@ -196,6 +210,7 @@ def _planned(
     catalog.check_remembers(window)
     if history_since is not None:
         window = Window("since", history_since)
+        with_metadata = True  # of which commit a version is, is what makes it one
     return ExportJob(catalog, window, format, with_metadata, across), _chosen(catalog.layouts.values(), types)
 
 

@@ -13,7 +13,7 @@ from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, is_unicode
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.export_03 import OutdatedRecords, ours, without_leftovers
-from ontologia.runtime.transfer.exporting import HEADER
+from ontologia.runtime.transfer.history_format import HEADER
 from ontologia.runtime.transfer.records import Identity, RecordReader, lines
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ def checked_records(split: Split, readers: Readers) -> Iterator[Checked]:
         if found.get("removed"):
             raise ValidationError(
                 f"{split.place(number)}: this is a removal, of an export of history. A state can be imported: export "
-                "without --history-since, or copy the store with its history (onto copy). Nothing was imported"
+                "without --history-since; or import every commit into an empty place, with --with-history. Nothing was "
+                "imported"
             )
         record = ours(found)
         reader = known.get(f"{record.get('kind')} {record.get('type')}")

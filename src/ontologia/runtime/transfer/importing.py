@@ -21,6 +21,7 @@ from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition, Rules
 from ontologia.runtime.transfer.exporting import Progress
 from ontologia.runtime.transfer.files import Readers, Split, checked_records, files_of
+from ontologia.runtime.transfer.history_format import check_has_one_version
 from ontologia.runtime.transfer.staging import StagedType
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def import_data(
     rules = Rules(on_conflict, parsed)
     metadata = {"kind": "import", **user_metadata(meta)}
     source = Path(path)
+    check_has_one_version(source)
     engine = store.engine
     catalog = engine.catalog()
     catalog.check(store.schemas)

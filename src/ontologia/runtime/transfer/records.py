@@ -21,6 +21,8 @@ from ontologia.model.values import instant_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ontologia.engines.history import AsDeclared
+
 Identity = tuple[str, ...]
 _KEYS = {"entity": {"entity_key": "key"}, "relation": {}}
 
@@ -153,6 +155,16 @@ class RecordReader:
     @property
     def arrow_schema(self) -> pa.Schema:
         return self.table([], []).schema
+
+
+def decoded_defaults(known: AsDeclared) -> dict[str, Any]:
+    """What stands for fields that a record does not have, as a record would say it."""
+    found: dict[str, Any] = {}
+    for column in known.schema.columns:
+        if column.name in known.defaults:
+            value = known.defaults[column.name]
+            found[column.name] = None if value is None else json.loads(_ENCODERS[column.scalar](value))
+    return found
 
 
 def _reasons(problem: pydantic.ValidationError) -> str:
