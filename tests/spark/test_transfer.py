@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ontologia import Entity, Field, OntologiaError, Ontology, Session
+from ontologia import Entity, Field, OntologiaError, Ontology, Session, copy_history
 from ontologia.cli import main
 from ontologia.errors import ImportConflictError, SchemaOutdatedError, StorageBackendError, ValidationError
 from ontologia.runtime import transfer as embedded
 from ontologia.spark import export_data, import_data, transfer
 from ontologia.spark.transfer import exporting, importing
+from support.copied_shop import everything
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, customers, head, new_store, session, staged
 
 MOMENT = datetime(1850, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
@@ -100,9 +101,12 @@ def test_parts_put_together_are_the_file_that_the_embedded_export_writes(spark, 
     headers = [json.loads((tmp_path / name / "export.json").read_text()) for name in ("plain", "parts")]
     for header in headers:
         header.pop("exported_at")
-        for item in header["types"]:
+        for item in (*header["types"], *header.get("history", {}).get("versions", ())):
             item["file"] = item["file"].removesuffix(".jsonl")
     assert headers[0] == headers[1]
+    if options.get("history_since") == 0:
+        copies = [copy_history(tmp_path / name, tmp_path / f"{name}.db").target for name in ("plain", "parts")]
+        assert everything(copies[0]) == everything(copies[1]) == everything(source)
 
 
 def test_parquet_parts_have_the_columns_and_rows_of_the_embedded_file(spark, source, in_parts, tmp_path):
