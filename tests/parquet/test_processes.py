@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +15,12 @@ from typing import Any
 
 import pytest
 
+from ontologia import HistoryForgottenError
 from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.care.check import check
 from ontologia.objects import open_objects
+from ontologia.query.plan import Window
+from ontologia.runtime import forgetting
 from ontologia.testing.crash import run_and_crash
 from ontologia.testing.s3server import S3Server
 from support import parquet_writers as writers
@@ -175,3 +180,53 @@ def test_a_compaction_that_is_killed_changes_no_answer(tmp_path: Path) -> None:
         repository.vacuum(0, apply=True)
     assert shop.state() == expected
     assert shop.objects.exists(paths.index(Customer.__declaration__.ref))
+
+
+STAMP, HEAD = "put_if_match meta/engine.json", "put_if_match meta/head.json"
+
+
+def test_a_vacuum_of_compacted_files_that_is_killed_changes_no_answer_and_another_ends_it(tmp_path: Path) -> None:
+    original = Shop.create(open_objects((tmp_path / "store").as_uri()), "v2", tmp_path / "cache")
+    with original.using() as repository:
+        repository.compact(apply=True)
+    original.commit([Customer(id="c1", name="Alice", age=50)])
+    expected = original.state()
+    half_deleted = {"at_call": "ontologia.objects.files:FileBackend._remove_empty", "when": "before"}
+    for number, point in enumerate(
+        [{"at_step": f"before {STAMP}"}, {"at_step": f"before {HEAD}"}, {"at_step": f"after {HEAD}"}, half_deleted]
+    ):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "store", folder)
+        shop = Shop(open_objects(folder.as_uri()), "v2", tmp_path / "cache")
+        assert run_and_crash(writers.vacuum_one, shop.objects.uri, str(tmp_path / "cache"), **point).killed, point
+        assert shop.state() == expected, point
+        with shop.using(s3_lock_timeout_ms=10_000) as repository:
+            repository.vacuum(0, apply=True, compacted=True)
+            repository.vacuum(0, apply=True)  # the record that was replaced just now
+            assert repository.vacuum(0, compacted=True).objects == [], point
+        assert check(shop.objects).damages == [], point
+        assert shop.state() == expected, point
+
+
+def test_a_forgetting_that_is_killed_is_done_or_not_begun_and_another_ends_it(tmp_path: Path) -> None:
+    Shop.create(open_objects((tmp_path / "store").as_uri()), "v2", tmp_path / "cache")
+    for number, (point, is_done) in enumerate(
+        [(f"before {STAMP}", False), (f"before {HEAD}", False), (f"after {HEAD}", True)]
+    ):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "store", folder)
+        shop = Shop(open_objects(folder.as_uri()), "v2", tmp_path / "cache")
+        assert run_and_crash(writers.forget_one, shop.objects.uri, str(tmp_path / "cache"), at_step=point).killed
+        with shop.using(s3_lock_timeout_ms=10_000) as repository:
+            rows = latest(repository)
+            assert repository.engine.catalog().base == (2 if is_done else 0), point
+            plan = forgetting.preview(repository.engine, 2)
+            assert plan.is_done == is_done
+            forgetting.apply(repository.engine, plan, plan.token)
+            assert commit(repository, [Product(sku="next")]) == 5, point
+            repository.vacuum(0, apply=True)
+            assert repository.index_verify().healthy, point
+            assert set(latest(repository)["Customer"]) == set(rows["Customer"])
+            with pytest.raises(HistoryForgottenError):
+                repository.query_entities("Customer", window=Window("as_of", 1))
+        assert check(shop.objects).damages == [], point

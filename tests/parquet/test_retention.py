@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ontologia.engines.dispatch import open_objects_engine
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.check import check
-from ontologia.errors import EngineVersionError
+from ontologia.errors import EngineVersionError, StorageBackendError
 from ontologia.objects import open_objects
+from ontologia.query.plan import Plan, Window
 from support.parquet_shop import Bought, Customer, Rated, Shop, commit, latest, migrate
 
 CUSTOMER = Customer.__declaration__.ref
@@ -146,3 +148,53 @@ def test_an_erasure_takes_the_record_along(shop: Shop) -> None:
     with shop.using() as repository:
         assert "c1" not in latest(repository)["Customer"]
         assert "c3" in latest(repository)["Customer"]
+
+
+# --- slow readers ---
+
+
+@pytest.fixture
+def uncompacted(version: str, tmp_path: Path) -> Shop:
+    return Shop.create(open_objects((tmp_path / "store").as_uri()), version, tmp_path / "cache")
+
+
+def compact_and_vacuum(shop: Shop, older_than_s: float) -> None:
+    with shop.using() as repository:
+        repository.compact(apply=True)
+    vacuum(shop, older_than_s)
+
+
+def read_slowly(shop: Shop, older_than_s: float) -> list[dict[str, Any]]:
+    """All versions of customers, from files that were chosen before others compacted, and vacuumed with a guard."""
+    with shop.using() as repository:
+        engine = repository.engine
+        schema = engine.catalog().layouts[CUSTOMER].schema
+        plan = Plan(CUSTOMER, {CUSTOMER: schema}, Window("history"))
+        shares = engine.shares(schema, plan.window, head=engine.catalog().head)
+        compact_and_vacuum(shop, older_than_s)
+        return [row for share in shares for table in engine.read_share(plan, share) for row in table.to_pylist()]
+
+
+def test_a_slow_reader_finds_its_files_for_as_long_as_the_guard_says(uncompacted: Shop) -> None:
+    expected = sorted(row["commit_id"] for row in read_slowly(uncompacted, 3600))
+    assert expected == [1, 1, 2]
+
+
+def test_a_reader_slower_than_the_guard_is_told_and_never_given_fewer_rows(uncompacted: Shop) -> None:
+    with pytest.raises(StorageBackendError, match="Customer"):
+        read_slowly(uncompacted, 0)
+    assert len(read_slowly(uncompacted, 0)) == 3  # asked anew, it finds the snapshot
+
+
+def test_a_copy_that_is_read_slowly_is_whole_or_an_error(uncompacted: Shop) -> None:
+    for shop, older_than_s, is_whole in ((uncompacted.copy(), 3600.0, True), (uncompacted, 0.0, False)):
+        with shop.using() as repository:
+            (version,) = repository.engine.schema_versions(CUSTOMER)
+            rows = repository.engine.history().rows(version, 0, 3)
+            first = next(rows)
+            compact_and_vacuum(shop, older_than_s)
+            if is_whole:
+                assert first.num_rows + sum(table.num_rows for table in rows) == 3
+            else:
+                with pytest.raises(StorageBackendError):
+                    list(rows)

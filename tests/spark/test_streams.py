@@ -89,6 +89,30 @@ def test_a_stream_begins_with_the_state_at_which_history_begins_and_not_before_i
             rows.option("asOf", 2).load(path).collect()
 
 
+@pytest.mark.slow
+def test_a_slow_stream_goes_on_when_files_of_commits_are_compacted_and_vacuumed_between_its_batches(spark, tmp_path):
+    path = (tmp_path / "bucket").as_uri()
+    initialize_storage(path)
+    fill(path)
+    batches = {}
+
+    def take(rows, batch_id):
+        batches[batch_id] = [(row.commit_id, row.operation, row.id, row.age) for row in rows.collect()]
+        with session(path) as opened:
+            opened.repository.compact(apply=True)
+            opened.repository.vacuum(0, apply=True, compacted=True)
+
+    frame = read_stream(spark, path, Customer, max_commits_per_batch=1)
+    query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert [batches[number] for number in sorted(batches) if batches[number]] == [
+        [(1, "insert", "a", 1), (1, "insert", "b", 1)],
+        [(3, "update_version", "a", 3)],
+        [(4, "update_version", "a", 4)],
+        [(5, "insert", "c", 5)],
+    ]
+
+
 def test_changes_can_be_read_at_once(spark, folder):
     fill(folder)
     changes = spark.read.format("ontologia").options(type="Customer", changes="true", since="1").load(folder)

@@ -90,5 +90,24 @@ def compact_one(uri: str, cache: str) -> None:
         repository.compact(apply=True)
 
 
+def vacuum_one(uri: str, cache: str) -> None:
+    """One vacuum of compacted files, for being killed in."""
+    name_requests()
+    config = OntologiaConfig(s3_lease_ttl_ms=800, s3_lock_timeout_ms=5_000, cache_directory=cache)
+    with open_repository(storage_uri=uri, config=config) as repository:
+        repository.vacuum(0, apply=True, compacted=True)
+
+
+def forget_one(uri: str, cache: str) -> None:
+    """History before the second commit is given up, for being killed in."""
+    from ontologia.runtime import forgetting
+
+    name_requests()
+    config = OntologiaConfig(s3_lease_ttl_ms=800, s3_lock_timeout_ms=5_000, cache_directory=cache)
+    with open_repository(storage_uri=uri, config=config) as repository:
+        plan = forgetting.preview(repository.engine, 2)
+        forgetting.apply(repository.engine, plan, plan.token)
+
+
 if __name__ == "__main__":
     write(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), sys.argv[5])
