@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -239,45 +238,3 @@ def _plain(table: pa.Table) -> pa.Table:
     """The columns that every format has."""
     keep = [field.name for field in table.schema if not pa.types.is_timestamp(field.type)]
     return table.select(keep)
-
-
-def memory(rows: int, folder: Path) -> dict[str, int]:
-    """The most memory, in MiB, of processes that ask a store of so many rows or commit to it."""
-    import subprocess
-    import sys
-
-    loaded(folder / f"memory-{rows}", numbered(rows)).close()
-    found = {}
-    for name in ("opening it", "group-by", "top 10", "commit of one row"):
-        ran = subprocess.run(
-            [sys.executable, "-m", "benchmarks.ordinary", (folder / f"memory-{rows}").as_uri(), name],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found[name] = int(ran.stdout)
-    return found
-
-
-def _child(uri: str, name: str) -> None:
-    onto = Ontology(storage_uri=uri, entity_types=[Customer])
-    query = onto.query().entities(Customer)
-    match name:
-        case "group-by":
-            query.group_by(Customer.tier).agg(rows=count())
-        case "top 10":
-            query.order_by(Customer.balance, descending=True).limit(10).collect()
-        case "commit of one row":
-            row = query.where(Customer.id == key(5)).first()
-            assert row is not None
-            with onto.session() as session:
-                session.ensure(Customer(**{**row.model_dump(), "balance": time.time()}))
-    # Not ru_maxrss, in which a process begins with what its parent had.
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    print(int(peak.split()[1]) >> 10)
-
-
-if __name__ == "__main__":
-    import sys
-
-    _child(*sys.argv[1:])

@@ -17,15 +17,22 @@ WIDTH, HEIGHT, EDGE = 640, 320, 56
 COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#495057", "#1864ab")
 
 
-def write(facts: dict[str, Any], measured: Sequence[Measured], growths: Sequence[Growth], notes: Sequence[str]) -> Path:
-    """Write the page and its plots; where it is."""
+def write(
+    facts: dict[str, Any],
+    measured: Sequence[Measured],
+    growths: Sequence[Growth],
+    notes: Sequence[str],
+    failures: Sequence[str] = (),
+) -> Path:
+    """Write the page and its plots; where it is. Failures and what did not get its turn are told first."""
     PAGES.mkdir(parents=True, exist_ok=True)
     for old in PAGES.glob("*.svg"):
         old.unlink()
     lines = ["# Benchmarks", "", _heading(facts), ""]
     missed = [item for item in measured if item.met is False] + [item for item in growths if item.met is False]
     lines += [f"**{len(missed)} of {_with_goal(measured, growths)} goals are missed.**", ""] if missed else []
-    lines += [*(f"> {note}" for note in notes), ""] if notes else []
+    for said in (*(f"🔴 {failure}" for failure in failures), *notes):
+        lines += [f"> {said}", ""]
     if growths:
         lines += ["## How costs grow", "", *_growth_tables(growths)]
     if measured:
@@ -64,6 +71,8 @@ def _growth_tables(growths: Sequence[Growth]) -> Iterable[str]:
                 yield f"| {item.name} | {' | '.join(cells)} | {fitted} | {goal} | {MET[item.met]} |"
             yield ""
         timed = [item for item in some if item.takes == "time"]
+        if not timed:
+            continue
         plot = f"growth-by-{_slug(unit)}.svg"
         (PAGES / plot).write_text(_plot(timed, unit))
         yield f"![Time by {unit}, both axes logarithmic]({plot})"

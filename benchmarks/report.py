@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import platform
 import re
@@ -61,21 +62,28 @@ class Measured:
     peer_all_s: list[float] = field(default_factory=list)
 
 
-def measure(case: Case) -> Measured:
-    """One warm run of each, then both in turns, so that a busy moment hurts both."""
+def measure(case: Case, deadline: float = math.inf) -> Measured:
+    """One warm run of each, then both in turns, so that a busy moment hurts both; past the deadline, one turn."""
     ours: list[float] = []
     peer: list[float] = []
     for number in range(case.runs + 1):
+        if ours and time.monotonic() > deadline:
+            break
         for times, run, fresh in ((peer, case.run_peer, case.fresh_peer), (ours, case.run_ours, case.fresh_ours)):
             taken = _timed(run, fresh(), case.repeat)
             if number:
                 times.append(taken)
-    ours_s, peer_s = statistics.median(ours), statistics.median(peer)
+    return compared(case.name, case.ours, case.peer, case.limit, ours, peer)
+
+
+def compared(
+    name: str, ours: str, peer: str, limit: float | None, ours_all_s: list[float], peer_all_s: list[float]
+) -> Measured:
+    """What was measured of two pieces of work, against the goal."""
+    ours_s, peer_s = statistics.median(ours_all_s), statistics.median(peer_all_s)
     ratio = ours_s / peer_s
-    met = None if case.limit is None else ratio <= case.limit
-    return Measured(
-        case.name, case.ours, case.peer, ours_s, peer_s, ratio, case.limit, met, case.runs, ours, peer
-    )  # fmt: skip
+    met = None if limit is None else ratio <= limit
+    return Measured(name, ours, peer, ours_s, peer_s, ratio, limit, met, len(ours_all_s), ours_all_s, peer_all_s)
 
 
 def _timed(run: Callable[..., object], arguments: Sequence[object], repeat: int) -> float:
@@ -124,12 +132,19 @@ def facts(*, quick: bool) -> dict[str, Any]:
     }
 
 
-def save(known: dict[str, Any], measured: Iterable[Measured], growths: Iterable[Any], notes: Sequence[str]) -> Path:
+def save(
+    known: dict[str, Any],
+    measured: Iterable[Measured],
+    growths: Iterable[Any],
+    notes: Sequence[str],
+    failures: Sequence[str] = (),
+) -> Path:
     """Results as JSON, for comparisons over time."""
     RESULTS.mkdir(exist_ok=True)
     content = {
         **known,
         "notes": list(notes),
+        "failures": list(failures),
         "results": [asdict(item) for item in measured],
         "growth": [{**asdict(item), "exponent": item.exponent, "shape": item.shape} for item in growths],
     }

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from ontologia import Ontology
+from ontologia import Entity, Field, Ontology, initialize_storage
 from ontologia.engines import row_files
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.engine import ParquetEngine
@@ -24,7 +24,6 @@ from ontologia.files.duck import Duck
 from ontologia.files.reading import FileReader
 from ontologia.objects import open_objects
 from ontologia.query import count
-from ontologia.runtime import store
 from support.parquet_shop import Customer, Shop, commit
 
 FEW, MANY = 10, 1_000
@@ -128,6 +127,26 @@ def test_the_first_key_lookup_of_a_process_opens_the_one_file_that_has_the_key_a
     assert len(many.requests) == 4  # head, catalog, index and that file
 
 
+def test_the_first_count_of_a_process_opens_no_file_where_no_key_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/apart"), "v2", tmp_path / "warm", filled=False)
+    with shop.using(auto_compact="never") as repository:
+        for number in range(30):
+            commit(repository, [Customer(id=f"c{number * 7 % 30:02d}", name="x")])
+    cold = Shop(shop.objects, shop.version, tmp_path / "cold")
+    repository = cold.repository()
+    query = cold.session(Customer, repository=repository).query().entities(Customer)
+    counts: list[int] = []
+    found = asked(shop, repository, lambda: counts.append(query.count()), monkeypatch)
+    for used in (cold, shop):
+        used.close()
+
+    assert counts == [30]
+    assert found.opened == 0
+    assert not any("commits" in request for request in found.requests[2:])
+
+
 def test_a_key_lookup_reads_one_row_group_and_runs_no_statement_beside_any_number_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,15 +210,16 @@ def test_a_commit_reads_the_one_file_that_has_its_key_not_the_ends_of_all(
     cold.close()
 
 
-def test_what_validators_are_made_with_is_loaded_when_a_bucket_is_opened_not_by_its_first_commit(
-    stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    loaded: list[str] = []
-    monkeypatch.setattr(store, "load_validation", lambda: loaded.append("now"))
-    Ontology(str(tmp_path / "x.db"), entity_types=[Customer]).close()
-    assert not loaded
-    stores[0].session(Customer)
-    assert loaded == ["now"]
+def test_validators_are_made_when_a_bucket_is_opened_not_by_its_first_commit(tmp_path: Path) -> None:
+    class Fresh(Entity):
+        id: Field[str] = Field(primary_key=True)
+
+    Ontology(str(tmp_path / "x.db"), entity_types=[Fresh]).close()
+    assert Fresh.__declaration__._adapter is None
+    uri = (tmp_path / "store").as_uri()
+    initialize_storage(storage_uri=uri)
+    Ontology(storage_uri=uri, entity_types=[Fresh]).close()
+    assert Fresh.__declaration__._adapter is not None
 
 
 SOME, MERGED_AFTER = 400, 20

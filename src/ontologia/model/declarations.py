@@ -146,6 +146,10 @@ class Declaration:
     @property
     def adapter(self) -> TypeAdapter[dict[str, Any]]:
         """Pydantic's validator for the class: keyword arguments in, a checked `__dict__` out."""
+        return self._adapter or self.make_adapter()
+
+    def make_adapter(self) -> TypeAdapter[dict[str, Any]]:
+        """Make the validator now, if there is none yet."""
         if self._adapter is None:
             self._adapter = self._build_adapter()
         return self._adapter

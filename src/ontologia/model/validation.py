@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
 
 
-def load_validation() -> None:
-    """Load what validators are made with, for whoever will make some and has time for it now."""
-    from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter  # noqa: F401
-
-    TypeAdapter(int)  # looks for plugins, once
-
-
 def row_adapter(
     title: str, members: Mapping[str, tuple[Any, FieldOptions]], names: Mapping[str, Any]
 ) -> TypeAdapter[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
@@ -11,13 +12,16 @@ from ontologia.engines.catalog import user_metadata
 from ontologia.engines.repository import Repository
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders, registered_upgraders
-from ontologia.model.validation import load_validation
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime import drop, erasure, forgetting, migration
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.erasure import ErasurePreview, ErasureReport
 from ontologia.runtime.forgetting import ForgetPreview, ForgetReport
 from ontologia.runtime.migration import MigrationCheck, MigrationPreview, MigrationResult
+
+VALIDATORS_AT_ONCE = 8
+"""So many types of a bucket get their validators when it is opened. The first makes Pydantic load, which takes longer
+than a commit, and the first commit of a process would wait for it."""
 
 
 class Store:
@@ -27,8 +31,9 @@ class Store:
         self.repository = repository
         self.engine = repository.engine
         self._declarations = dict(declarations)
-        if declarations and self.engine.capabilities.object_storage:  # else the first commit would take longer for it
-            load_validation()
+        if self.engine.capabilities.object_storage:
+            for declaration in islice(self._declarations.values(), VALIDATORS_AT_ONCE):
+                declaration.make_adapter()
 
     @property
     def config(self) -> OntologiaConfig:

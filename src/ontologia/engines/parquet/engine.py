@@ -29,7 +29,7 @@ from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest, stands_for
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
-from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
+from ontologia.engines.parquet.read.file_rows import CountedRows, FileRows, LayeredRows
 from ontologia.engines.parquet.read.in_order import InOrder, InOrderStatement
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
@@ -155,6 +155,9 @@ class ParquetEngine(DuckEngine):
                     continue
                 diagnostics += types[ref].diagnostics(self.config)
                 files = types[ref].in_window(plan.window)
+                if plan.counts_all and files.scan.apart and (rows := files.scan.count) is not None:
+                    found[ref] = CountedRows(ref, rows)
+                    continue
                 if plan.sought_key is not None:
                     found[ref] = SoughtRows(self.lookup, plan.schema, files.scan)
                     continue
@@ -191,7 +194,7 @@ class ParquetEngine(DuckEngine):
         source = relations[plan.source]
         if isinstance(source, SoughtRows) and plan.sought_key is not None:
             return SoughtStatement.of(statement, plan, source, plan.sought_key)
-        if plan.counts_all and isinstance(source, FileRows) and source.count is not None:
+        if plan.counts_all and isinstance(source, (CountedRows, FileRows)) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
         sql = statement.sql
         for relation in relations.values():

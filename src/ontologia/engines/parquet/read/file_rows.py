@@ -14,14 +14,14 @@ from sqlglot import exp
 
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.layers import Layers
-from ontologia.engines.parquet.read.scan import Scan
+from ontologia.engines.parquet.read.scan import Scan, in_force
 from ontologia.engines.parquet.read.tails import Tail
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import READ_OPTIONS
 from ontologia.files.names import encode_name
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
 from ontologia.query.plan import Window
-from ontologia.query.stored_rows import StoredRows, is_removal, keep_newest
+from ontologia.query.stored_rows import EmptyRows, StoredRows, is_removal, keep_newest
 
 ROW_NUMBER = "file_row_number"
 
@@ -61,9 +61,7 @@ class FileRows(StoredRows):
     @property
     def count(self) -> int | None:
         """How many rows are in force, where that is known without looking."""
-        if self.scan.tail or self.scan.upper is not None:
-            return None
-        return in_force(self.scan.apart)
+        return self.scan.count
 
     def _apart(self, names: Sequence[str]) -> list[exp.Select]:
         """The rows that need no care, as they were at the end of the window."""
@@ -109,6 +107,14 @@ class FileRows(StoredRows):
         read = exp.Anonymous(this="read_parquet", expressions=[array, *how])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
         return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(source)
+
+
+class CountedRows(EmptyRows):
+    """Rows of which nothing is asked but how many they are, and that is known: no file is opened for it."""
+
+    def __init__(self, ref: TypeRef, count: int) -> None:
+        super().__init__(ref)
+        self.count = count
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +207,6 @@ class LayeredRows(FileRows):
 
     def _place_of(self, part: _Part) -> str:
         return f"{self._tail_place} in {self.places[part.files[0].path]}".replace('"', "'")
-
-
-def in_force(entries: Iterable[IndexEntry]) -> int | None:
-    """How many rows of these entries are in force by themselves; None where somebody did not count them."""
-    counts = [entry.current_row_count for entry in entries]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def together(names: Sequence[str], parts: Sequence[exp.Select]) -> exp.Select:

@@ -6,7 +6,7 @@ This is the one statement of which row of an identity is in force. It is plain d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -73,10 +73,22 @@ class Scan:
         return Spans.of(self.files)
 
     @property
+    def count(self) -> int | None:
+        """How many rows are in force, where entries tell."""
+        return None if self.tail or self.upper is not None else in_force(self.apart)
+
+    @property
     def inside_snapshot(self) -> bool:
         """Whether the window ends within a snapshot, so that later rows of it are not superseding yet."""
         upper = self.upper
         return upper is not None and any(entry.is_snapshot and upper < entry.max_commit_id for entry in self.apart)
+
+
+def in_force(entries: Iterable[IndexEntry]) -> int | None:
+    """How many rows of these entries are in force by themselves; None where somebody did not count them."""
+    counts = [entry.current_row_count for entry in entries]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def scan(entries: Sequence[IndexEntry], window: Window, head: Head) -> Scan:
