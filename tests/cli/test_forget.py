@@ -22,6 +22,9 @@ def test_history_is_given_up_with_the_token_of_its_preview(onto, filled, kind):
     onto("commits", "examine", "--id", "2", *store.flags).failed(1, "was given up")
     onto("commits", "examine", "--id", "3", *store.flags)
     onto("info", *store.flags, "--json").valid("info")
+    assert "begins at commit 2" in onto("info", *store.flags).out
+    again = onto("forget", "--before", "2", *store.flags)
+    assert ("begins at commit 2 already" in again.out, "--apply" in again.err) == (True, False)
     onto("check", *store.flags)
 
 

@@ -128,12 +128,13 @@ def _advice(types: list[dict[str, Any]], index: dict[str, Any] | None, storage: 
 def draw(face: Face, found: dict[str, Any]) -> None:
     """The dashboard."""
     newest = found["newest_commit"]
-    written_by = found["storage"].get("written_by")
+    written_by, begins = found["storage"].get("written_by"), found["storage"].get("history_begins_at")
     engine = f"{found['backend']}/{found['engine_version']}{f' of {written_by}' if written_by else ''}"
     face.line(f"{engine}  {found['target']}", "strong")
     pairs = {
         "head": found["head"] if newest is None else f"{found['head']}  ({newest['created_at']})",
         "written by": None if newest is None else newest["runtime_id"] or None,
+        "history": None if begins is None else f"begins at commit {begins}",
         "size": size(found["bytes"]),
         "types": len(found["types"]),
     }

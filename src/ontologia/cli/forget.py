@@ -72,7 +72,8 @@ def _show_preview(run: Run, plan: ForgetPreview) -> None:
         face.line(f"token: {plan.token}")
 
     run.output.show({**facts, "token": plan.token}, draw)
-    run.output.say(f"to forget: the same command with --apply --token {plan.token}")
+    if not plan.is_done:
+        run.output.say(f"to forget: the same command with --apply --token {plan.token}")
 
 
 def _show_report(run: Run, report: ForgetReport) -> None:

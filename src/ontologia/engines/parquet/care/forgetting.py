@@ -31,7 +31,7 @@ from ontologia.engines.parquet.log.records import Compacted, Head, IndexEntry
 from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.engines.parquet.write.commit import ParquetTransaction
-from ontologia.errors import StorageBackendError
+from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.files.duck import AS_STORED
 from ontologia.files.json_objects import now
 from ontologia.files.quoting import quote_name
@@ -79,7 +79,7 @@ def forget(engine: ParquetEngine, base: int, head: int, metadata: Mapping[str, A
         transaction.compacted_path = put_record(engine, record)
         commit_id = transaction.publish(metadata)  # step 3, and 4 for types that are there
         _renew_dropped(engine)  # step 4
-    return Forgotten(commit_id, "its files go with onto vacuum --apply, once nobody can be reading them any more")
+    return Forgotten(commit_id, "the room is free after onto vacuum --apply, once its age guard for readers is over")
 
 
 def _what_stays(engine: ParquetEngine, head: Head, base: int) -> Compacted:
@@ -169,14 +169,17 @@ def _counted(engine: ParquetEngine, part: _Part, base: int) -> _Count:
 
 
 def _renew_dropped(engine: ParquetEngine) -> None:
-    """Bring the indices of types that were dropped in line. Questions about them are right all the same, and slower."""
-    head = engine.log.head().head
-    schemas, base = engine.log.schemas(head), engine.log.compacted(head).base
-    for ref in sorted(schemas.dropped - schemas.purged):
-        found = engine.log.index(ref)
-        if found.index.base != base:
-            entries = cover(engine.log, head, ref, found.index).entries
-            write_index(engine, ref, found, renew(found.index, ref, head.commit_id, entries, base), schemas)
+    """Bring the indices of types that were dropped in line, best effort: without it, answers are right and slower."""
+    try:
+        head = engine.log.head().head
+        schemas, base = engine.log.schemas(head), engine.log.compacted(head).base
+        for ref in sorted(schemas.dropped - schemas.purged):
+            found = engine.log.index(ref)
+            if found.index.base != base:
+                entries = cover(engine.log, head, ref, found.index).entries
+                write_index(engine, ref, found, renew(found.index, ref, head.commit_id, entries, base), schemas)
+    except (OntologiaError, OSError) as problem:
+        engine.warn(f"history was given up; indices of types that were dropped are not up to date: {problem}")
 
 
 # --- what vacuum asks ---

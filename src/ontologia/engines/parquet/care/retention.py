@@ -47,11 +47,14 @@ def covered_files(
     """What can go. A snapshot counts once it is older than `before`: readers may have begun without it."""
     found, there = Covered(), {info.key: info for info in listed}
     commits, known = _files_of_commits(engine, head), engine.log.compacted(head)
-    for ref in sorted(set(commits) - engine.log.schemas(head).purged):
+    for ref in sorted({*commits, *known.entries} - engine.log.schemas(head).purged):
         for entry in cover(engine.log, head, ref, engine.log.index(ref).index).entries:
             made_of = [
-                entry_of(commit_id, file) for commit_id, file in commits[ref] if stands_for(entry, commit_id, file)
+                entry_of(commit_id, file)
+                for commit_id, file in commits.get(ref, ())
+                if stands_for(entry, commit_id, file)
             ]
+            made_of += [old for old in known.of(ref) if not old.is_snapshot and _is_in(old, entry)]
             left = [there[file.path] for old in made_of for file in old.files if file.path in there]
             is_old = all(file.path in there and there[file.path].modified <= before for file in entry.files)
             if not made_of or not is_old or _rows_of(entry, made_of, known.of(ref)) != entry.row_count:
@@ -72,6 +75,11 @@ def _files_of_commits(engine: ParquetEngine, head: Head) -> Commits:
         for file in manifest.files:
             found.setdefault(file.ref, []).append((manifest.commit_id, file))
     return found
+
+
+def _is_in(old: IndexEntry, entry: IndexEntry) -> bool:
+    """Whether a snapshot has the rows of a file that the record names as it is, because nothing of it was given up."""
+    return entry.is_snapshot and entry.covers(old.min_commit_id)
 
 
 def _rows_of(entry: IndexEntry, made_of: Sequence[IndexEntry], known: Sequence[IndexEntry]) -> int:

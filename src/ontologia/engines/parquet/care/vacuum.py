@@ -118,7 +118,7 @@ def _leftovers(
         elif info.key in named or info.modified > before:
             continue
         elif info.key in given_up:
-            yield VacuumItem(info.key, info.size, "of a commit before the one at which history begins")
+            yield VacuumItem(info.key, info.size, "of history that was given up")
         elif attempt is not None and info.key not in committed:
             yield VacuumItem(info.key, info.size, f"of an attempt at commit {attempt[0]} that was never committed")
         elif info.key.startswith(paths.STAGING):
