@@ -15,10 +15,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from ontologia.objects import open_objects
-from ontologia.spark import compact, read, s3a, spark_session
+from ontologia.spark import compact, read, read_stream, s3a, spark_session
 from ontologia.testing.s3server import ACCESS_KEY, SECRET_KEY, s3_server
 from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
-from support.spark_shop import Buys, Customer, commit, session
+from support.spark_shop import Buys, Customer, commit, commits, customers, new_store, session
 
 pytestmark = [pytest.mark.s3a, pytest.mark.timeout(1_800)]
 
@@ -154,3 +154,29 @@ def test_a_bucket_that_is_set_otherwise_is_read_through_arrow(spark, server):
     assert "FileScan parquet" not in plan_of(frame)
     assert frame.count() == 7
     assert hadoop(spark).get("fs.s3a.bucket.s3a-other.access.key") is None
+
+
+def test_a_whole_stream_keeps_its_checkpoint_in_the_bucket_and_goes_on_from_it(spark, server):
+    """From a store in the bucket into another one, with the checkpoint beside them, and a batch that is run again."""
+    place = server.uri(f"s3a-tests/{uuid.uuid4().hex}")
+    source, target = new_store(f"{place}/source"), new_store(f"{place}/target")
+    checkpoint = f"{place}/check point#1".replace("s3://", "s3a://")
+    commit(source, Customer(id="a", name="Ann", age=1))
+    read(spark, source, Customer).count()  # tells S3A of this bucket
+
+    def run():
+        rows = read_stream(spark, source, Customer, max_commits_per_batch=1).select("id", "name", "age")
+        sink = rows.writeStream.format("ontologia").option("models", "support.spark_shop:Customer")
+        sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(target).awaitTermination()
+
+    run()
+    commit(source, Customer(id="a", name="Ann", age=2))
+    commit(source, Customer(id="b", name="Bob", age=3))
+    run()
+    assert customers(target) == {"a": ("Ann", 2), "b": ("Bob", 3)}
+    batches = [one["metadata"]["stream_batch"] for one in commits(target)]
+    assert (batches, len({one["metadata"]["stream_id"] for one in commits(target)})) == (["2", "1", "0"], 1)
+    # Died after its commit and before Spark noted it: the batch is run again, and is there already.
+    open_objects(place).delete_many(["check point#1/commits/2"])
+    run()
+    assert (len(commits(target)), customers(target)) == (3, {"a": ("Ann", 2), "b": ("Bob", 3)})

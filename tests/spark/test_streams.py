@@ -18,7 +18,7 @@ from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.reading.changes import change_rows
 from ontologia.spark.source import OntologiaSource
-from ontologia.spark.streaming.sink import _uri, stream_of
+from ontologia.spark.streaming.sink import _metadata, stream_of
 from support.spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 COLUMNS = "id string, name string, age int, tags array<string>"
@@ -224,28 +224,28 @@ def test_a_stream_whose_checkpoint_cannot_be_read_is_refused_unless_it_is_named(
 
 
 @pytest.mark.parametrize(
-    ("place", "uri"),
+    ("place", "found"),
     [
-        ("/a b/c#d", "file:///a%20b/c%23d"),
-        ("file:/a%20b", "file:///a%2520b"),
-        ("file:///a?b", "file:///a%3Fb"),
-        ("s3a://bucket/a#b/", "s3://bucket/a%23b"),
+        ("/a b/c#d", ("file:///a%20b/c%23d", "metadata")),
+        ("file:/a%20b", ("file:///a%2520b", "metadata")),
+        ("file:///a?b", ("file:///a%3Fb", "metadata")),
+        ("s3a://bucket/a #b%20?c/", ("s3://bucket", "a #b%20?c/metadata")),
     ],
 )
-def test_a_checkpoint_is_named_as_hadoop_means_it(place, uri):
-    assert _uri(place) == uri
+def test_a_checkpoint_is_named_as_hadoop_means_it(place, found):
+    assert _metadata(place) == found
 
 
 @pytest.mark.s3
 def test_the_id_of_a_stream_is_read_from_a_checkpoint_in_a_bucket(s3_prefix):
-    open_objects(f"{s3_prefix}/checkpoint%231").put("metadata", b'{"id":"7c1f"}')
-    place = f"{s3_prefix}/checkpoint#1".replace("s3://", "s3a://")
+    open_objects(s3_prefix).put("check point#1/metadata", b'{"id":"7c1f"}')
+    place = f"{s3_prefix}/check point#1".replace("s3://", "s3a://")
     assert stream_of({"checkpointLocation": place}).id == "7c1f"
     with pytest.raises(ValidationError, match="name the stream with"):
         stream_of({"checkpointLocation": place.replace("#1", "#2")})
 
 
-def test_compaction_and_vacuum_take_nothing_from_a_stream_that_is_behind(spark, folder, tmp_path):
+def test_compaction_vacuum_and_retention_take_nothing_from_a_stream_that_is_behind(spark, folder, tmp_path):
     stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
     every_two = stream.option("maxCommitsPerBatch", "2")
     commit(folder, Customer(id="a", name="Ann", age=1))
@@ -259,6 +259,8 @@ def test_compaction_and_vacuum_take_nothing_from_a_stream_that_is_behind(spark, 
     with session(folder) as opened:
         opened.repository.compact(apply=True)
         opened.repository.vacuum(0.0, apply=True)
+        opened.repository.vacuum(0.0, apply=True, compacted=True)
+    assert not list(Path(folder.removeprefix("file://")).glob("commits/*/entities/**/*.parquet")), "files are gone"
     found = delivered(every_two.load(folder), tmp_path / "checkpoint")
     assert [len(batch) for batch in found] == [4, 4, 1]
     assert sorted(itertools.chain(*found)) == sorted(
@@ -267,6 +269,25 @@ def test_compaction_and_vacuum_take_nothing_from_a_stream_that_is_behind(spark, 
             *((age, "insert", f"k{age}", age) for age in range(2, 6)),
         ]
     )
+
+
+@pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
+def test_a_stream_that_forgetting_overtook_says_from_which_commit_it_can_go_on(spark, uri, tmp_path):
+    stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
+    commit(uri, Customer(id="a", name="Ann", age=1))
+    commit(uri, Customer(id="b", name="Bob", age=2))
+    assert len(delivered(stream.load(uri), tmp_path / "checkpoint")) == 1
+    for age in range(3, 7):
+        commit(uri, Customer(id="a", name="Ann", age=age))
+    with session(uri) as opened:
+        opened.forget(5, dry_run=False, token=opened.forget(5).token)
+    said = "asked for from commit 3 on, and .* history begins at commit 5.*since=5.*a new checkpoint"
+    with pytest.raises(PySparkException, match=said):
+        delivered(stream.load(uri), tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match=said):
+        spark.read.format("ontologia").options(type="Customer", changes="true", since="2").load(uri).collect()
+    after = delivered(stream.option("since", "5").load(uri), tmp_path / "after")
+    assert [row for batch in after for row in batch] == [(6, "update_version", "a", 6)]
 
 
 class Wider(Entity, name="Customer"):

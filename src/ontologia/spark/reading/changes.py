@@ -13,7 +13,7 @@ from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE
 from ontologia.engines.shares import range_predicates
-from ontologia.errors import ValidationError
+from ontologia.errors import HistoryForgottenError, ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.compiler import REMOVED
@@ -45,14 +45,26 @@ def change_rows(
     """The rows of a range of keys from commits after one and up to another, in the order of commits."""
     where = range_predicates(schema, keys)
     catalog = engine.catalog_at(upto)
-    if after > 0:
-        catalog.check_remembers(Window("as_of", after))
+    check_remembered(catalog, schema, after)
     plan = Plan(schema.ref, {schema.ref: schema}, Window("since", after), where, stored=True, unordered=True)
     rows = up_to(engine.table(plan.changed(across=across), catalog=catalog), upto)
     identity = schema.ref.identity
     rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
     operations = _operations(engine, catalog, schema, rows, after, across)
     return rows.drop_columns([REMOVED]).append_column(OPERATION, operations)
+
+
+def check_remembered(catalog: Catalog, schema: TypeSchema, after: int) -> None:
+    """Refuse changes after a commit whose state was given up: what the next ones wrote is not told apart any more.
+
+    From the beginning on they can be had: they begin with the state at which history does.
+    """
+    if 0 < after < catalog.base:
+        raise HistoryForgottenError(
+            f"changes of {schema.ref} are asked for from commit {after + 1} on, and the state before it was given up: "
+            f"history begins at commit {catalog.base}. Ask for what came after that with since={catalog.base}, or "
+            "without since for the state at which it begins as well; a stream takes a new checkpoint"
+        )
 
 
 def check_one_version(engine: Engine, schema: TypeSchema, after: int) -> None:

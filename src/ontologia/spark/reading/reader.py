@@ -19,7 +19,14 @@ from ontologia.objects import Location
 from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.delta import OPERATION
-from ontologia.spark.reading.changes import change_rows, change_struct, check_one_version, operation_column, up_to
+from ontologia.spark.reading.changes import (
+    change_rows,
+    change_struct,
+    check_one_version,
+    check_remembered,
+    operation_column,
+    up_to,
+)
 from ontologia.spark.reading.nested import Nested, nested_column, nested_struct, nested_types
 from ontologia.spark.types import result_struct, stored_struct
 from ontologia.spark.workers import engine_at, plainly_said, settle
@@ -93,6 +100,8 @@ class OntologiaReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         wanted = self.wanted
         engine = engine_at(wanted.location)
+        if wanted.changes:
+            check_remembered(engine.catalog(), wanted.schema, wanted.window.commit or 0)
         if wanted.changes and wanted.across is None:
             check_one_version(engine, wanted.schema, wanted.window.commit or 0)
         head = None if wanted.changes else wanted.head

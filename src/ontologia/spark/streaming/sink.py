@@ -104,9 +104,10 @@ def stream_of(options: Mapping[str, str]) -> Stream:
     if not place:
         raise ValidationError('name the stream: .option("checkpointLocation", …), or .option("streamId", …)')
     try:
-        objects = open_objects(_uri(place))
-        query = json.loads(objects.get("metadata").data)["id"]
-        info: Any = objects.head("metadata")
+        uri, key = _metadata(place)
+        objects = open_objects(uri)
+        query = json.loads(objects.get(key).data)["id"]
+        info: Any = objects.head(key)
     except (OntologiaError, ImportError, ValueError, KeyError, TypeError) as problem:
         raise ValidationError(
             f"the id of the stream cannot be read from its checkpoint {place}, and without one a batch could be "
@@ -116,13 +117,14 @@ def stream_of(options: Mapping[str, str]) -> Stream:
     return Stream(str(query), None if info is None else info.modified)
 
 
-def _uri(place: str) -> str:
-    """A checkpoint's place as we name it.
+def _metadata(place: str) -> tuple[str, str]:
+    """Where a checkpoint has its metadata: a store as we name it, and the key there.
 
     To Hadoop a place is a scheme, an authority and a path in which no sign means anything: `#`, `?` and `%` are of the
-    name. It says `file:/x` and `s3a://`, too.
+    name, as they are in a key. It says `file:/x` and `s3a://`, too.
     """
     scheme, authority, path = re.fullmatch(r"(?:(\w[\w+.-]*):)?(?://([^/]*))?(.*)", place, re.DOTALL).groups()  # type: ignore[union-attr]
     if scheme in (None, "file"):
-        return f"file://{quote(os.path.abspath(path))}"
-    return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{authority or ''}{quote(path.rstrip('/'))}"
+        return f"file://{quote(os.path.abspath(path))}", "metadata"
+    bucket = f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{authority or ''}"
+    return bucket, f"{path.strip('/')}/metadata"

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.key_ranges import KeyRange
 from ontologia.query.plan import Window
-from ontologia.spark.reading.changes import change_rows, check_one_version, operation_column
+from ontologia.spark.reading.changes import change_rows, check_one_version, check_remembered, operation_column
 from ontologia.spark.reading.reader import ReadPlan, to_batches
 from ontologia.spark.workers import engine_at, plainly_said
 
@@ -102,6 +102,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if upto <= after:
             return []
         engine = engine_at(self.wanted.location)
+        check_remembered(engine.catalog(), self.wanted.schema, after)
         if self.wanted.across is None:
             check_one_version(engine, self.wanted.schema, after)
         shares = engine.shares(self.wanted.schema, Window("since", after), across=self.wanted.across is not None)
