@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str | None": (str, type(None)),
 }
 """What a setting may be, by its annotation."""
+_NAMED = re.compile(r"(?P<host>.+)-(?P<process>[1-9]\d*)-[0-9a-f]{6}")
+"""How `new_runtime_id` names a process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +95,17 @@ def _check(name: str, value: object, types: tuple[type, ...]) -> None:
 def new_runtime_id() -> str:
     """A name for this process in commits and locks, readable and unique."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def has_ended(runtime_id: str) -> bool:
+    """Whether a name is that of a process of this machine that is no more. False where it cannot be known."""
+    found = _NAMED.fullmatch(runtime_id)
+    if found is None or found["host"] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(found["process"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False

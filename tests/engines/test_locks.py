@@ -1,5 +1,8 @@
 """The lock by name: acquire, renew, release, and what happens when its time is up."""
 
+import os
+import socket
+import subprocess
 import threading
 import time
 
@@ -133,3 +136,19 @@ def test_the_holder_of_the_write_lock_may_commit(path):
         with onto.session() as session:
             session.ensure(Thing(id="x"))
         assert onto.query().entities(Thing).count() == 1
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free_and_that_of_a_living_one_is_not(path):
+    host, ended = socket.gethostname(), subprocess.Popen(["true"])
+    ended.wait()
+    owners = {
+        f"{host}-{ended.pid}-abcdef": True,
+        f"{host}-{os.getppid()}-abcdef": False,
+        f"elsewhere-{ended.pid}-abcdef": False,
+        f"worker-{ended.pid}": False,
+    }
+    with open_repository(path) as repository:
+        for owner, is_free in owners.items():
+            assert repository.engine.try_lock("work", owner, 60_000)
+            assert repository.engine.try_lock("work", "me", 60_000) == is_free, owner
+            assert repository.release_lock("me" if is_free else owner, "work")

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+from ontologia.config import has_ended
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.features import Stamp
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
@@ -225,15 +226,17 @@ def drops(connection: sqlite3.Connection) -> dict[TypeRef, int]:
 
 
 def acquire_lock(connection: sqlite3.Connection, name: str, owner_id: str, ttl_ms: int) -> bool:
-    """Take a lock that is free, expired, or ours already. One statement, so atomic."""
+    """Take a lock that is free, expired, ours already, or of a process that is dead. One statement, so atomic."""
     moment = now()
+    row = connection.execute("SELECT owner_id FROM locks WHERE name = ?", (name,)).fetchone()
     changed = connection.execute(
         """INSERT INTO locks (name, owner_id, acquired_at, expires_at, lease_ttl_ms)
            VALUES (:name, :owner, :now, :end, :ttl)
            ON CONFLICT (name) DO UPDATE
            SET owner_id = :owner, acquired_at = :now, expires_at = :end, lease_ttl_ms = :ttl
-           WHERE locks.owner_id = :owner OR locks.expires_at <= :now""",
+           WHERE locks.owner_id IN (:owner, :dead) OR locks.expires_at <= :now""",
         {
+            "dead": row[0] if row is not None and has_ended(row[0]) else None,
             "name": name,
             "owner": owner_id,
             "now": instant_text(moment),
@@ -260,12 +263,17 @@ def release_lock(connection: sqlite3.Connection, name: str, owner_id: str) -> bo
 
 
 def lock_holder(connection: sqlite3.Connection, name: str, owner_id: str) -> str | None:
-    """Who else holds a lock, and until when."""
+    """Who else holds a lock, until when, and what to do. A process of this machine that is dead holds none."""
     row = connection.execute(
         "SELECT owner_id, expires_at FROM locks WHERE name = ? AND owner_id <> ? AND expires_at > ?",
         (name, owner_id, instant_text(now())),
     ).fetchone()
-    return None if row is None else f"{row[0]} (until {row[1]})"
+    if row is None or has_ended(row[0]):
+        return None
+    return (
+        f"{row[0]} holds the write lock until {row[1]}. If it lives it may hold it longer, if it is dead the lock ends "
+        "then: try again after that"
+    )
 
 
 # --- indexes ---

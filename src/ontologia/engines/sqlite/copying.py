@@ -131,6 +131,8 @@ class SqliteCopy(CopyTarget):
             begin_history_at(connection, base)
 
     def finish(self) -> None:
+        if self.note.in_place:
+            self._renew_lock()
         with self.engine.change() as connection:
             if self.note.in_place:
                 for name in ("entity_history", "relation_history"):
@@ -146,8 +148,11 @@ class SqliteCopy(CopyTarget):
     @contextmanager
     def locked(self) -> Iterator[SqliteCopy]:
         """Keep others from writing, who would write to what is being replaced."""
-        if not self.engine.try_lock(WRITE_LOCK, self.engine.runtime_id, LOCK_MS):
-            raise LockContentionError(f"{self.engine.path}: somebody is writing; try again when that is done")
+        while not self.engine.try_lock(WRITE_LOCK, self.engine.runtime_id, LOCK_MS):
+            with self.engine.connections.use() as connection:
+                holder = control.lock_holder(connection, WRITE_LOCK, self.engine.runtime_id)
+            if holder is not None:
+                raise LockContentionError(f"{self.engine.path}: {holder}")
         try:
             yield self
         finally:

@@ -331,7 +331,7 @@ class SqliteEngine(Engine):
                 return
             connection.execute("ROLLBACK")
             if time.monotonic() > deadline:
-                raise LockContentionError(f"{holder} holds the write lock; try again after that")
+                raise LockContentionError(f"{self.path}: {holder}")
             time.sleep(0.01)
 
     # --- the log ---
