@@ -16,6 +16,7 @@ from ontologia.query.stored_rows import SQL_TYPES
 
 Node = exp.Expression
 ZERO_BYTE = "\\u0000"  # as JSON text has it
+HALF = 2**32
 COMPARISONS: dict[str, Callable[..., Node]] = {
     "eq": exp.EQ,
     "ne": exp.NEQ,
@@ -56,6 +57,19 @@ class Place:
 
 def dotted(steps: tuple[str, ...]) -> str:
     return "".join(f'."{step}"' for step in steps)  # a step is an identifier: nothing in it needs escaping
+
+
+def mean_of(total: Node, subject: Node) -> Node:
+    """The mean of integers, whose total is exact but for its one rounding to a double."""
+    known = call("nullif", exp.Count(this=subject.copy()), 0)
+    return exp.Div(this=exp.paren(total), expression=known, typed=True, safe=True)
+
+
+def total_of_halves(upper: Node, subject: Node) -> Node:
+    """The total of integers as a double, by their upper half and the rest of each: neither total leaves 64 bits."""
+    lower = exp.Sum(this=exp.Mod(this=subject.copy(), expression=exp.Literal.number(HALF)))
+    shifted = exp.Mul(this=exp.cast(exp.Sum(this=upper), "DOUBLE"), expression=exp.Literal.number(HALF))
+    return exp.Add(this=shifted, expression=lower)
 
 
 def _in_quotes(text: Node) -> Node:
@@ -233,6 +247,9 @@ class SQLite(Dialect):
         return self._nan_aware(exp.Sum(this=subject), subject, scalar)
 
     def mean(self, subject: Node, scalar: str | None) -> Node:
+        if scalar == "int":  # its own adds doubles
+            upper = exp.Div(this=subject.copy(), expression=exp.Literal.number(HALF), typed=True)
+            return mean_of(total_of_halves(upper, subject), subject)
         return self._nan_aware(exp.Avg(this=subject), subject, scalar)
 
     def _nan_aware(self, result: Node, subject: Node, scalar: str | None) -> Node:
@@ -334,6 +351,8 @@ class DuckDB(Dialect):
         return exp.cast(exp.Sum(this=subject), "BIGINT") if scalar == "int" else exp.Sum(this=subject)
 
     def mean(self, subject: Node, scalar: str | None) -> Node:
+        if scalar == "int":  # a sum has 128 bits; its own mean rounds differently on other processors
+            return mean_of(exp.cast(exp.Sum(this=subject.copy()), "DOUBLE"), subject)
         return exp.Avg(this=subject)
 
     def json_kind(self, place: Place) -> Node:
@@ -391,6 +410,9 @@ class Spark(Dialect):
         return exp.Sum(this=subject)
 
     def mean(self, subject: Node, scalar: str | None) -> Node:
+        if scalar == "int":  # its own adds doubles
+            upper = exp.IntDiv(this=subject.copy(), expression=exp.Literal.number(HALF))
+            return mean_of(total_of_halves(upper, subject), subject)
         return exp.Avg(this=subject)
 
     def place(self, document: Node, steps: tuple[str, ...]) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from builtins import sum as total
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from typing_extensions import TypedDict
 
 from ontologia.errors import CommitAfterHeadWarning
 from ontologia.model import Entity, Field, Predicate, Relation, left, right
-from ontologia.query.aggregates import count, max, sum
+from ontologia.query.aggregates import avg, count, max, sum
 from ontologia.runtime.session import Session
 from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
 
@@ -22,6 +23,19 @@ class Line(TypedDict, total=False):
 
     sku: str
     tags: list[str]
+
+
+MEANS = {
+    "cancel": (2**63 - 1, -(2**63)),
+    "greatest": (2**63 - 1, 2**63 - 1, 2**63 - 1),
+    "least": (-(2**63), -(2**63)),
+    "near": (2**53 + 1, -(2**53), 2**53 + 1, -(2**53)),
+    "nearly": (2**62 + 3, -(2**62), 1, 2),
+    "one": (7,),
+    "small": (-1, -2, -4),
+    "wide": (2**31, -(2**31) - 1, 2**32, -(2**32) - 5),
+}
+"""Integers that doubles cannot add up, and some that they can."""
 
 
 class Tag(Entity):
@@ -111,6 +125,25 @@ class ExactnessConformance(ConformanceSuite):
         groups = numbers.query().entities(Tag).group_by(Tag.id)
         found = groups.having(sum(Tag.n) > float(WHOLE), max(Tag.ref["k"]) == SNOWFLAKE + 1).agg(n=count())
         assert found == [{"id": "b", "n": 1}]
+
+    def test_the_mean_of_integers_is_that_of_their_exact_sum(self, store: StoreUnderTest) -> None:
+        session = store.session()
+        commit(
+            session,
+            *(
+                Tag(id=f"{name} {place}", name=name, n=value, ref={"k": value})
+                for name, values in MEANS.items()
+                for place, value in enumerate(values)
+            ),
+        )
+        tags = session.query().entities(Tag)
+        wanted = {name: float(total(values)) / len(values) for name, values in MEANS.items()}
+        found = tags.group_by(Tag.name).agg(mean=avg(Tag.n), inside=avg(Tag.ref["k"]))
+        assert [(row["mean"], row["inside"]) for row in found] == [
+            (wanted[name], wanted[name]) for name in sorted(MEANS)
+        ]
+        kept = tags.where(Tag.name == "cancel").group_by(Tag.name).having(avg(Tag.n) == -0.5).agg(n=count())
+        assert (kept, tags.where(Tag.name == "none").avg(Tag.n)) == ([{"name": "cancel", "n": 2}], None)
 
     # --- zero bytes ---
 
