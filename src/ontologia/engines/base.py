@@ -26,7 +26,7 @@ from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
 from ontologia.query.plan import LATEST, Plan, Window
-from ontologia.query.query import Fetched
+from ontologia.query.query import Fetched, Made, Make
 from ontologia.query.results import StoredTable
 from ontologia.query.stored_rows import StoredRows
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ontologia.objects import Location, Objects
 
 T = TypeVar("T")
+PART_ROWS = 10_000
+"""Of so many rows at a time objects are made."""
 
 WRITE_LOCK = "ontology_write"
 MAX_CACHED_STATEMENTS = 512
@@ -139,6 +141,10 @@ class Engine(ABC):
     @abstractmethod
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         """Run a statement; the result as columns of Python values, JSON as text."""
+
+    def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
+        """What `run` gives, some rows at a time; all at once in engines that have no better way."""
+        yield self.run(statement, parameters, None)
 
     @abstractmethod
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
@@ -331,6 +337,14 @@ class Engine(ABC):
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
         with self._prepared(plan, catalog, keys) as (statement, diagnostics):
             return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
+
+    def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
+        """What `make` makes of the columns that `fetch` gives, in parts: they take as much memory as what is made."""
+        with self._prepared(plan, None) as (statement, diagnostics):
+            found: list[T] = []
+            for columns in self.run_in_parts(statement, statement.parameters(plan)):
+                found += make(columns)
+            return Made(found, diagnostics)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
         with self._prepared(plan, catalog, keys) as (statement, _):

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import Engine, output_schema
+from ontologia.engines.base import PART_ROWS, Engine, output_schema
 from ontologia.errors import StorageBackendError
-from ontologia.files.duck import Duck, python_values
+from ontologia.files.duck import Duck, execute, python_values
 from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.query.carried_rows import HeldRows
@@ -57,6 +57,15 @@ class DuckEngine(Engine):
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
+
+    def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
+        import pyarrow as pa
+
+        names, schema = [output.name for output in statement.outputs], output_schema(statement)
+        with self.duck.cursor(**self.tables_in_memory()) as cursor:
+            for batch in execute(cursor, statement.sql, parameters).to_arrow_reader(PART_ROWS):
+                rows = pa.Table.from_batches([batch]).rename_columns(names).cast(schema)
+                yield [python_values(column) for column in rows.columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         found = self.duck.table(statement.sql, parameters, **{KEYS: keys, **self.tables_in_memory()})

@@ -17,7 +17,7 @@ from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import EarlierNames, FieldSchema, TypeRef, TypeSchema, check_name
 from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
 from ontologia.model.validation import checked, row_adapter, value_adapter
-from ontologia.model.values import key_text
+from ontologia.model.values import json_decoder, key_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -190,10 +190,8 @@ class Declaration:
 
     def json_decoder(self, name: str) -> Any:
         """A function from JSON text to the field's value."""
-        import json
-
         native = json_native(self.schema.by_name[name].spec) and not holds_tuples(self.annotations()[name], self._names)
-        return json.loads if native else self.value_adapter(name).validate_json
+        return json_decoder() if native else self.value_adapter(name).validate_json
 
     def expression(self, name: str, side: Side | None = None) -> FieldExpr[Any]:
         found = self._expressions.get((name, side))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
+from functools import cache
 from typing import Any
 
 
@@ -47,6 +48,21 @@ def encode_json(value: Any) -> str:
         return _encoder.encode(value)
     except (TypeError, ValueError):  # a key that is no string, or a float that JSON cannot say
         return _encoder.encode(plain(value))
+
+
+@cache
+def json_decoder() -> Callable[[str], Any]:
+    """A function from JSON to the value it says. Keys and short texts that come again are the same objects, in a third
+    of the time of `json.loads`, which takes what is nested deeper."""
+    from pydantic_core import from_json
+
+    def decode(text: str) -> Any:
+        try:
+            return from_json(text)
+        except (TypeError, ValueError):  # also half a surrogate pair, of which another place complains
+            return json.loads(text)
+
+    return decode
 
 
 def plain(value: Any) -> Any:

@@ -38,10 +38,9 @@ class EntityQuery(AggregatingQuery[E]):
     __slots__ = ()
 
     def collect(self) -> Result[E]:
-        fetched = self._source.fetch(self._plan)
         hydrator: Hydrator[E] = Hydrator.of(cast("type[E]", self._declaration.cls))
-        found = hydrator.objects(fetched.columns, removals=self._plan.shows_removals)
-        return Result(found, fetched.diagnostics)
+        made = hydrator.all_of(self._source, self._plan)
+        return Result(made.found, made.diagnostics)
 
     def via(self, relation: type[Relation[Any, Any]], *, reverse: bool = False) -> PathQuery:
         """Follow a relation to the entities at its other end.
@@ -59,9 +58,8 @@ class RelationQuery(AggregatingQuery[R]):
 
     def collect(self) -> Result[R]:
         with self._source.snapshot():  # endpoints of the same state as their relations
-            fetched = self._source.fetch(self._plan)
             hydrator: Hydrator[R] = Hydrator.of(cast("type[R]", self._declaration.cls))
-            relations = hydrator.objects(fetched.columns, removals=self._plan.shows_removals)
-            said = attach_endpoints(self._source, self._declaration, relations, self._plan)
-        known = list(fetched.diagnostics)
-        return Result(relations, known + [item for item in said if item not in known])
+            made = hydrator.all_of(self._source, self._plan)
+            said = attach_endpoints(self._source, self._declaration, made.found, self._plan)
+        known = list(made.diagnostics)
+        return Result(made.found, known + [item for item in said if item not in known])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
+Make = Callable[[Sequence[Sequence[Any]]], Sequence[T]]
+"""Makes something of every row, given as columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,24 @@ class Fetched:
     columns: Sequence[Sequence[Any]]
     diagnostics: Sequence[dict[str, Any]] = ()
 
+    def made(self, make: Make[T]) -> Made[T]:
+        return Made(list(make(self.columns)), self.diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class Made(Generic[T]):
+    """What was made of an answer's rows, and what the engine wants to say about them."""
+
+    found: list[T]
+    diagnostics: Sequence[dict[str, Any]] = ()
+
 
 class QuerySource(Protocol):
     """What can answer a plan: every engine can."""
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched: ...
+
+    def made_of(self, plan: Plan, make: Make[T]) -> Made[T]: ...
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table: ...
 

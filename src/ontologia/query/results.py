@@ -16,7 +16,7 @@ from ontologia.query.plan import Plan, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ontologia.query.query import QuerySource
+    from ontologia.query.query import Made, QuerySource
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -120,6 +120,11 @@ class Hydrator(Generic[T]):
         ]
         objects = self.objects(distinct)
         return [objects[number] for number in places]
+
+    def all_of(self, source: QuerySource, plan: Plan) -> Made[T]:
+        """The objects of a plan. Its columns come and go in parts, while the objects that are made stay."""
+        make = partial(self.objects, removals=plan.shows_removals)
+        return made_at_once(lambda asked: source.made_of(asked, make), plan)
 
     def objects(self, columns: Sequence[Sequence[Any]], *, removals: bool = False) -> list[T]:
         """The objects of a result; with `removals`, its column after theirs says which of them are removals."""

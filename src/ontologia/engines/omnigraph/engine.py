@@ -41,7 +41,7 @@ from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.names import LEASES, MAIN
 from ontologia.query.plan import Plan, Window
-from ontologia.query.query import Fetched
+from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ class GraphEngine(DuckEngine):
         return [version for key in keys if key in manifest.tables for version in versions_of(manifest, key)]
 
     # --- questions ---
+
+    def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
+        return self.fetch(plan).made(make)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
         with self._looking_for(keys), self.snapshot():

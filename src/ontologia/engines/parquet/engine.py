@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, output_schema
+from ontologia.engines.base import PART_ROWS, WRITE_LOCK, Capabilities, output_schema
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import VersionRows, change_entry, changed_rows_sql
@@ -45,7 +45,7 @@ from ontologia.engines.transaction import Transaction
 from ontologia.engines.turns import Turn
 from ontologia.engines.versions import read_in, versions_of
 from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
-from ontologia.files.duck import AS_STORED, BATCH_ROWS
+from ontologia.files.duck import AS_STORED, BATCH_ROWS, python_values
 from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.files.reading import FileReader
 from ontologia.files.spools import Spool
@@ -203,6 +203,13 @@ class ParquetEngine(DuckEngine):
         if plan.takes_all and isinstance(source, FileRows):
             return InOrderStatement.of(statement, plan, InOrder(self.reader, self.duck, source))
         return statement
+
+    def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
+        if not isinstance(statement, (InOrderStatement, SoughtStatement)):
+            yield from super().run_in_parts(statement, parameters)
+            return
+        for part in self.run_arrow(statement, parameters, None).to_batches(PART_ROWS):
+            yield [python_values(column) for column in part.columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         if isinstance(statement, (InOrderStatement, SoughtStatement)):

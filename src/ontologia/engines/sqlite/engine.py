@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Engine
+from ontologia.engines.base import PART_ROWS, WRITE_LOCK, Engine
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
 from ontologia.engines.erasure import Found, Trace, Wanted
@@ -271,6 +271,16 @@ class SqliteEngine(Engine):
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         with self.asking(statement, parameters, keys) as (connection, sql, values):
             rows = connection.execute(sql, values).fetchall()
+        return self.columns_of(statement, rows)
+
+    def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
+        with self.asking(statement, parameters, None) as (connection, sql, values):
+            cursor = connection.execute(sql, values)
+            while rows := cursor.fetchmany(PART_ROWS):
+                yield self.columns_of(statement, rows)
+
+    def columns_of(self, statement: Statement, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Rows of a statement as columns of Python values."""
         if not rows:
             return [() for _ in statement.outputs]
         return [

@@ -105,9 +105,9 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
             zip(*identity, documents(layout.schema, rows), strict=True),
         )
 
-    def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
+    def columns_of(self, statement: Statement, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         columns: list[Sequence[Any]] = []
-        for output, values in zip(statement.outputs, super().run(statement, parameters, keys), strict=True):
+        for output, values in zip(statement.outputs, super().columns_of(statement, rows), strict=True):
             fields = [column for _, column in output.columns]
             columns.extend(taken_apart(fields, values) if fields else [values])
         return columns

@@ -18,7 +18,7 @@ from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, TypeRef, 
 from ontologia.query.compiler import Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.plan import Plan, Window
-from ontologia.query.query import Fetched
+from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.results import StoredTable
 from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows, is_removal
@@ -60,6 +60,9 @@ class SparkSource:
 
     def snapshot(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
+        return self.fetch(plan).made(make)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
         catalog = self.engine.catalog()

@@ -25,7 +25,7 @@ from ontologia.model import Declaration, Declared, FieldExpr, Predicate, TypeRef
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import QueryRoot
 from ontologia.query.plan import Plan, Window
-from ontologia.query.query import Fetched
+from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.results import HISTORY_FORGOTTEN, StoredTable
 from ontologia.testing.reference.answers import (
     Joined,
@@ -252,6 +252,9 @@ class ReferenceStore:
     def query(self) -> QueryRoot:
         """Start a query, as on a session."""
         return QueryRoot(self)
+
+    def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
+        return self.fetch(plan).made(make)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched:
         if plan.window.mode == "as_of" and (plan.window.commit or 0) < self.base:
