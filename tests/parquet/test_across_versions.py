@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+
 import pytest
 
+from ontologia import Entity, Field
+from ontologia.engines.parquet.read.in_order import CarriedInOrder
 from ontologia.testing.conformance.across import STEPS, Airline, AirlinePartner, Moved, MovedPartner, migrated, renamed
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import StoreUnderTest
@@ -53,3 +57,49 @@ def test_a_state_before_a_rename_takes_no_more_requests_as_commits_follow(store)
         session.ensure(Airline(id="a", zone="cet", fleet=f"{number}"))
         session.commit()
     assert requests() <= few
+
+
+class Sample(Entity):
+    """A type before it changed."""
+
+    id: Field[str] = Field(primary_key=True)
+    place: Field[str]
+    value: Field[int]
+    raw: Field[bytes]
+
+
+class SampleNow(Entity, name="Sample"):
+    """A field renamed, one widened, and new ones of every kind."""
+
+    id: Field[str] = Field(primary_key=True)
+    site: Field[str] = Field(renamed_from="place")
+    value: Field[int | None]
+    raw: Field[bytes]
+    taken: Field[datetime] = Field(default=datetime(2026, 1, 1, tzinfo=UTC))
+    day: Field[date] = Field(default=date(2026, 1, 2))
+    size: Field[float] = Field(default=1.5)
+    tags: Field[list[str]] = Field(default_factory=lambda: ["a", "b"])
+    note: Field[str | None] = Field(default=None)
+    seal: Field[bytes] = Field(default=b"\x00x")
+
+
+def test_a_state_of_an_earlier_version_read_in_the_order_of_its_file_is_what_a_statement_answers(store, monkeypatch):
+    session = store.session(Sample)
+    session.ensure(Sample(id=f"{number:03}", place=f"p{number}", value=number, raw=b"r") for number in range(50))
+    session.commit()
+    later = store.session(SampleNow)
+    later.migrate(dry_run=False, force=True)
+    query = later.query().entities(SampleNow).across_versions().as_of(1)
+    read: list[bool] = []
+    table = CarriedInOrder.table
+
+    def noted(self, names):
+        found = table(self, names)
+        read.append(found is not None)
+        return found
+
+    monkeypatch.setattr(CarriedInOrder, "table", noted)
+    in_order = query.to_arrow()
+    monkeypatch.setattr(CarriedInOrder, "table", lambda self, names: None)
+    assert (read, in_order.num_rows) == ([True], 50)
+    assert in_order.equals(query.to_arrow())

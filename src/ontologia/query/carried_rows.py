@@ -61,26 +61,26 @@ class CarriedRows(StoredRows):
         self.ref = projection.ref
         self.key = ("carried", stored.key, projection.key)
         self.has_removals = stored.has_removals
-        self._stored = stored
-        self._projection = projection
+        self.stored = stored
+        self.projection = projection
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        projection = self._projection
+        projection = self.projection
         return {
             projection.parameter_of(source): self.encode(
                 source.column, projection.dialect.encode(source.column.scalar, source.value)
             )
             for source in projection.sources
             if source.before is None and source.value is not None
-        } | dict(self._stored.constants)
+        } | dict(self.stored.constants)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         from sqlglot import exp
 
-        sources = [self._projection.of(column) for column in columns]
+        sources = [self.projection.of(column) for column in columns]
         needed = {source.before.physical: source.before for source in sources if source.before is not None}
-        stored = self._stored.rows(window, list(needed.values()), probe=probe, removals=removals).subquery("v")
+        stored = self.stored.rows(window, list(needed.values()), probe=probe, removals=removals).subquery("v")
         plain = [exp.column(name, table="v", quoted=True) for name in (*self.ref.identity, COMMIT_ID)]
         fields = [exp.alias_(self._value(source), self.shown(source.column), quoted=True) for source in sources]
         marks = [exp.column(SUPERSEDED_BY, table="v", quoted=True)] if removals and self.has_removals else []
@@ -89,21 +89,21 @@ class CarriedRows(StoredRows):
     def _value(self, source: Source) -> exp.Expression:
         from sqlglot import exp
 
-        dialect = self._projection.dialect
+        dialect = self.projection.dialect
         if source.before is None:
-            value = None if source.value is None else self._projection.parameter_of(source)
+            value = None if source.value is None else self.projection.parameter_of(source)
             return dialect.constant(source.column.scalar, value)
-        stored = exp.column(self._stored.shown(source.before), table="v", quoted=True)
+        stored = exp.column(self.stored.shown(source.before), table="v", quoted=True)
         return dialect.as_json(source.before.scalar or "", stored) if source.becomes_json else stored
 
     def fill_in(self, sql: str) -> str:
-        return self._stored.fill_in(sql)
+        return self.stored.fill_in(sql)
 
     def shown(self, column: Column) -> str:
-        return self._stored.shown(column)
+        return self.stored.shown(column)
 
     def encode(self, column: Column, value: Any) -> Any:
-        return self._stored.encode(column, value)
+        return self.stored.encode(column, value)
 
 
 class RowsTogether(StoredRows):
@@ -114,17 +114,17 @@ class RowsTogether(StoredRows):
         self.key = ("together", *(part.key for part in parts))
         self.document = parts[-1].document
         self.has_removals = any(part.has_removals for part in parts)
-        self._parts = parts
+        self.parts = parts
 
     @property
     def constants(self) -> Mapping[str, Any]:
-        return {name: value for part in self._parts for name, value in part.constants.items()}
+        return {name: value for part in self.parts for name, value in part.constants.items()}
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Query:
         from sqlglot import exp
 
         parts = []
-        for part in self._parts:
+        for part in self.parts:
             rows = part.rows(window, columns, probe=probe, removals=removals)
             if removals and self.has_removals and not part.has_removals:
                 assert isinstance(rows, exp.Select)
@@ -138,15 +138,15 @@ class RowsTogether(StoredRows):
         return parts[0] if len(parts) == 1 else exp.union(*parts, distinct=False)
 
     def fill_in(self, sql: str) -> str:
-        for part in self._parts:
+        for part in self.parts:
             sql = part.fill_in(sql)
         return sql
 
     def shown(self, column: Column) -> str:
-        return self._parts[-1].shown(column)
+        return self.parts[-1].shown(column)
 
     def encode(self, column: Column, value: Any) -> Any:
-        return self._parts[-1].encode(column, value)
+        return self.parts[-1].encode(column, value)
 
 
 class HeldRows(StoredRows):

@@ -30,7 +30,7 @@ from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest, st
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
 from ontologia.engines.parquet.read.file_rows import CountedRows, FileRows, LayeredRows
-from ontologia.engines.parquet.read.in_order import InOrder, InOrderStatement
+from ontologia.engines.parquet.read.in_order import InOrderStatement, rows_in_order
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
 from ontologia.engines.parquet.read.sought import SoughtRows, SoughtStatement
@@ -200,9 +200,8 @@ class ParquetEngine(DuckEngine):
         for relation in relations.values():
             sql = relation.fill_in(sql)
         statement = replace(statement, sql=sql)
-        if plan.takes_all and isinstance(source, FileRows):
-            return InOrderStatement.of(statement, plan, InOrder(self.reader, self.duck, source))
-        return statement
+        in_order = rows_in_order(self.reader, self.duck, source) if plan.takes_all else None
+        return statement if in_order is None else InOrderStatement.of(statement, plan, in_order)
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
         if not isinstance(statement, (InOrderStatement, SoughtStatement)):

@@ -28,8 +28,10 @@ from ontologia.files.identity import is_ordered
 from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY
+from ontologia.query.carried_rows import CarriedRows, Projection, RowsTogether
 from ontologia.query.compiler import Statement
 from ontologia.query.plan import Plan
+from ontologia.query.stored_rows import StoredRows
 
 MOST_BETWEEN = 20_000
 """More rows than these are not put in between one by one."""
@@ -128,15 +130,51 @@ class InOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedInOrder:
+    """Reads all rows of an earlier schema version in order, under the columns of today."""
+
+    stored: InOrder
+    projection: Projection
+
+    def table(self, names: Sequence[str]) -> pa.Table | None:
+        sources = {source.column.physical: source for source in self.projection.sources}
+        if any(source.becomes_json for source in sources.values()):  # which DuckDB writes
+            return None
+        before = {name: sources[name].before if name in sources else None for name in names}
+        kept = [name for name in names if name not in sources]
+        rows = self.stored.table(list(dict.fromkeys([*kept, *(old.physical for old in before.values() if old)])))
+        if rows is None:
+            return None
+        columns = []
+        for name in names:
+            old = before[name]
+            if old is not None or name in kept:
+                columns.append(rows.column(name if old is None else old.physical))
+            else:
+                source = sources[name]
+                columns.append(pa.repeat(pa.scalar(source.value, source.column.arrow_type), rows.num_rows))
+        return pa.table(columns, names=list(names))
+
+
+def rows_in_order(reader: FileReader, duck: Duck, rows: StoredRows) -> InOrder | CarriedInOrder | None:
+    """How all of these rows can be read in order; None where they are of no one schema version."""
+    if isinstance(rows, RowsTogether) and len(rows.parts) == 1:
+        (rows,) = rows.parts
+    if isinstance(rows, CarriedRows) and isinstance(rows.stored, FileRows):
+        return CarriedInOrder(InOrder(reader, duck, rows.stored), rows.projection)
+    return InOrder(reader, duck, rows) if isinstance(rows, FileRows) else None
+
+
+@dataclass(frozen=True, slots=True)
 class InOrderStatement(Statement):
     """A statement for all rows, which need not run where files have them in order."""
 
-    rows: InOrder
+    rows: InOrder | CarriedInOrder
     names: tuple[str, ...]
     """The columns of its outputs, as files have them."""
 
     @classmethod
-    def of(cls, statement: Statement, plan: Plan, rows: InOrder) -> InOrderStatement:
+    def of(cls, statement: Statement, plan: Plan, rows: InOrder | CarriedInOrder) -> InOrderStatement:
         identity = plan.source.identity if plan.stored or plan.source.kind == "relation" else ()
         names = (COMMIT_ID, *identity, *(column.physical for column in plan.schema.columns))
         given = {field.name: getattr(statement, field.name) for field in fields(statement)}
