@@ -16,6 +16,7 @@ from ontologia.errors import (
     ValidationError,
 )
 from ontologia.omnigraph import Omnigraph, OpenMode
+from ontologia.omnigraph.manifest import Pin
 
 
 class Person(Entity):
@@ -128,6 +129,52 @@ def test_deleting_a_node_with_edges_is_refused_unless_it_cascades(graph):
     with graph.transaction() as tx:
         tx.delete(Person, ["b"], cascade=True)
     assert (names(graph), graph.snapshot().count(Knows)) == (["a", "c"], 0)
+
+
+def test_edges_that_a_cascade_leaves_are_read_and_written_as_before(graph):
+    with graph.transaction() as tx:
+        tx.delete(Person, "a", cascade=True)  # takes an edge along whose type nothing else was said of
+    opened = Omnigraph.open(graph.uri, TYPES)
+    with opened.transaction() as tx:
+        tx.upsert(Knows(left_key="c", right_key="b"))
+    assert [(k.left_key, k.right_key) for k in opened.query().relations(Knows).collect()] == [("b", "c"), ("c", "b")]
+
+
+def test_a_graph_whose_version_lost_its_note_is_read_and_written(graph, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Pin, "notes", {})  # as releases left them after a cascade
+        with graph.transaction() as tx:
+            tx.delete(Person, "a", cascade=True)
+    opened = Omnigraph.open(graph.uri, TYPES)
+    assert [(k.left_key, k.right_key) for k in opened.query().relations(Knows).collect()] == [("b", "c")]
+    with Ontology(graph.uri) as onto:
+        said = [
+            (change["type_name"], change["operation"])
+            for change in onto.list_commit_changes(onto.list_commits()[0]["id"])
+        ]
+    assert said == [("Person", "remove"), ("Knows", "remove")]
+    with opened.transaction() as tx:
+        tx.upsert(Knows(left_key="c", right_key="b"))
+    assert opened.snapshot().count(Knows) == 2
+
+
+def test_a_merge_that_settles_an_orphan_leaves_both_types_readable(graph):
+    graph.create_branch("edges")
+    graph.create_branch("nodes")
+    with graph.transaction("edges") as tx:
+        tx.upsert(Knows(left_key="a", right_key="c"))
+    with graph.transaction("nodes") as tx:
+        tx.delete(Person, "c", cascade=True)
+    for source, into in (("edges", "nodes"), ("nodes", "edges")):
+        graph.create_branch(f"{into}-merged", from_=into)
+        graph.merge(source, into=f"{into}-merged", strategy="theirs")
+        opened = Omnigraph.open(graph.uri, TYPES)
+        with opened.transaction(f"{into}-merged") as tx:
+            tx.upsert([Person(name="d"), Knows(left_key="a", right_key="d")])
+        found = opened.query(branch=f"{into}-merged").relations(Knows).collect()
+        people = ["a", "b", "c", "d"] if source == "edges" else ["a", "b", "d"]
+        edges = [("a", "b"), ("a", "c"), ("a", "d")] if source == "edges" else [("a", "b"), ("a", "d")]
+        assert (names(opened, branch=f"{into}-merged"), [(k.left_key, k.right_key) for k in found]) == (people, edges)
 
 
 def test_a_deleted_key_can_be_inserted_again_in_the_same_transaction(graph):

@@ -77,7 +77,7 @@ def _maintain(graph: Graph, branch: str, kind: Any, actor: str | None) -> Commit
     def prepare(manifest: Manifest) -> WritePlan | None:
         planned = _planned(graph, manifest, compacting=kind == "Optimize")
         works = [TableWork(key, _applying(steps), 1) for key, steps in planned.items()]
-        notes = {work.key: _kept_notes(manifest, work.key) for work in works}
+        notes = {work.key: manifest.pins[work.key].notes for work in works}
         return WritePlan(works, pin_notes={key: note for key, note in notes.items() if note}) if works else None
 
     graph.check_writable()
@@ -104,11 +104,6 @@ def _own_tables(manifest: Manifest) -> list[str]:
     """Tables whose data lies on this branch's own lineage: others' are their owners' to care for."""
     own = stored_branch(manifest.branch)
     return [key for key, pin in sorted(manifest.pins.items()) if pin.branch == own]
-
-
-def _kept_notes(manifest: Manifest, key: str) -> dict[str, Any]:
-    own = ("manifest_path", "manifest_size", "e_tag", "naming_scheme")
-    return {name: value for name, value in manifest.pins[key].metadata.items() if name not in own}
 
 
 Step = Any
@@ -242,7 +237,7 @@ def _publish_newest(graph: Graph, manifest: Manifest, drifts: Sequence[Drift]) -
     for drift in drifts:
         pin = manifest.pins[drift.table_key]
         dataset = graph.datasets.open(pin.path, pin.branch, drift.newest)
-        notes = _kept_notes(manifest, pin.key) | graph.datasets.metadata(dataset, pin.path, pin.branch)
+        notes = manifest.pins[pin.key].notes | graph.datasets.metadata(dataset, pin.path, pin.branch)
         pins.append(pin_of(pin.key, pin.path, pin.branch, dataset, notes))
         expected[pin.key] = pin.version
     forced = any(drift.action == "forced" for drift in drifts)

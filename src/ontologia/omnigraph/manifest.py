@@ -25,6 +25,8 @@ original skip kinds they do not know."""
 
 PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 MANAGED = {"table_version_management": "true"}
+ABOUT_THE_FILE = ("manifest_path", "manifest_size", "e_tag", "naming_scheme")
+"""What a pin says of the file of its version; the rest are notes."""
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 
@@ -105,6 +107,11 @@ class Pin:
     @property
     def metadata(self) -> dict[str, Any]:
         return json.loads(self.text)  # type: ignore[no-any-return]
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What is noted with the version besides where its file is; the next one has it too, unless told otherwise."""
+        return {name: value for name, value in self.metadata.items() if name not in ABOUT_THE_FILE}
 
     def row(self) -> dict[str, Any]:
         return row(

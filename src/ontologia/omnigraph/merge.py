@@ -192,7 +192,7 @@ def _registered(sides: Sides, key: str) -> TableChange:
     if known is None:
         schema = sides.source.dataset(key).schema
         return TableChange(
-            key, table=Table(key, source.path, source.notes), schema=schema, notes=_pin_notes(sides, key)
+            key, table=Table(key, source.path, source.notes), schema=schema, notes=sides.source.manifest.pins[key].notes
         )
     notes = [_notes(side, key) for side in (sides.base, sides.source, sides.target)]
     ours, theirs = sides.target.dataset(key).schema, sides.source.dataset(key).schema
@@ -201,19 +201,12 @@ def _registered(sides: Sides, key: str) -> TableChange:
             f"{key} has other columns on {sides.source.manifest.branch} than on {sides.target.manifest.branch}: apply "
             "the same schema to both, then merge"
         )
-    pinned = _pin_notes(sides, key)
+    pinned = sides.source.manifest.pins[key].notes
     if notes[1] not in (notes[2], notes[0]):
         if notes[2] != notes[0]:
             raise ValidationError(f"{key} has a changed schema on both branches: apply the same schema to both first")
         return TableChange(key, table=replace(known, notes=source.notes), notes=pinned)
     return TableChange(key, notes=pinned)
-
-
-def _pin_notes(sides: Sides, key: str) -> dict[str, Any]:
-    """What is noted with a version besides where its file is."""
-    own = ("manifest_path", "manifest_size", "e_tag", "naming_scheme")
-    metadata = sides.source.manifest.pins[key].metadata
-    return {name: value for name, value in metadata.items() if name not in own}
 
 
 def _decided(sides: Sides, key: str, both: set[str], strategy: Strategy) -> tuple[set[str], list[Conflict]]:

@@ -85,7 +85,8 @@ def plan_mutation(
         work = _work(graph.datasets, snapshot, change)
         if work is not None:
             works.append(work)
-            notes[change.key] = change.notes
+            pin = manifest.pins.get(change.key)
+            notes[change.key] = {**(pin.notes if pin is not None else {}), **change.notes}
     if not works and not tables:
         return None
     return WritePlan(works, tables, details=details, pin_notes={key: note for key, note in notes.items() if note})

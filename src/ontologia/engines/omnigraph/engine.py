@@ -278,11 +278,14 @@ class GraphEngine(DuckEngine):
     def _changes(self, manifest: Manifest, key: str, before: Any, pin: Any) -> list[dict[str, Any]]:
         """What a commit wrote of a type: a new schema version writes every row."""
         ref = ref_of(key)
-        schema = next(v.schema for v in versions_of(manifest, key) if v.schema_version_id == _version(pin))
-        type = GraphType(schema)
+        versions = versions_of(manifest, key)
+        said = [version for version in versions if version.schema_version_id == _version(pin)]
+        type = GraphType((said or versions)[-1].schema)
         new = self.graph.datasets.open(pin.path, pin.branch, pin.version)
         old = None if before is None else self.graph.datasets.open(before.path, before.branch, before.version)
-        rewritten = old is not None and _version(before) != _version(pin)
+        rewritten = (
+            old is not None and None not in (_version(before), _version(pin)) and _version(before) != _version(pin)
+        )
         found = compare(None if rewritten else old, new)
         known = set() if old is None else set(old.to_table(columns=["id"]).column("id").to_pylist())
         changes = []

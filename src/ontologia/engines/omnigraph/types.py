@@ -221,7 +221,7 @@ def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:
     activated: dict[int, int] = {}
     current = None
     for pin in manifest.history.get(key, ()):
-        current = pin_version(pin.text)
+        current = pin_version(pin.text) or current  # one that says nothing is of the version before it
         if current is not None:
             activated.setdefault(current, pin.published_at - EMPTY)
     live = key in manifest.pins
