@@ -66,7 +66,10 @@ def _show_preview(run: Run, plan: ErasurePreview) -> None:
 
     def draw(face: Face) -> None:
         _draw_found(face, plan.found)
-        face.line(f"{counted(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
+        if plan.rows:
+            face.line(f"{counted(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
+        else:
+            face.line("no version of these is here: nothing would be erased", "warning")
         if plan.pending:
             face.line("bytes are left of rows that are gone: applying this cleans them away", "warning")
         face.line(f"token: {plan.token}")

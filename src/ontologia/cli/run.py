@@ -121,7 +121,7 @@ class Run:
 
     def echo_target(self, doing: str = "target") -> None:
         """Before a write: say where it goes."""
-        self.output.say(f"{doing}: {self.settings.where}")
+        self.output.say(f"{doing}: {self.settings.where}{' (a new file)' if self.settings.is_missing() else ''}")
 
 
 Command = Callable[..., Any]

@@ -68,7 +68,10 @@ class Settings:
         from ontologia.engines.dispatch import open_repository
 
         if self.is_missing() and not create:
-            raise UninitializedStorageError(f"{self.where}: there is no ontology here yet; make one with onto init")
+            hint = "" if self.is_named else ", or name the one you mean with --db or --storage-uri"
+            raise UninitializedStorageError(
+                f"{self.where}: there is no ontology here yet; make one with onto init{hint}"
+            )
         return open_repository(self.db, storage_uri=self.storage_uri, config=self.config, branch=branch)
 
 

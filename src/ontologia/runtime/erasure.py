@@ -73,8 +73,10 @@ def preview(
     found = engine.find_identities(wanted)
     touched = [item for item in found if item.ref.kind == "relation" and item.rows and item.ref != ref]
     if touched and not cascade:
-        told = ", ".join(f"{item.ref.name} ({item.rows:,} versions)" for item in touched)
-        raise ErasureRefusedError(f"{told} have an end that would be erased: erase them as well, with cascade")
+        told = ", ".join(f"{item.rows:,} of {item.ref.name}" for item in touched)
+        raise ErasureRefusedError(
+            f"versions of relations end at what would be erased ({told}): erase them as well, with cascade"
+        )
     content = (reason, [str(item) for item in found], sorted(map(_told, wanted)))
     token = token_for(engine, ERASURE, *content, at_head=False)  # else nobody is erased while others commit
     return ErasurePreview(token, reason, found, engine.has_pending_erasure(wanted), wanted)
