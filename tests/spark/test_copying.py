@@ -20,7 +20,7 @@ from support.spark_shop import Customer, commit
 @pytest.fixture
 def in_shares(monkeypatch):
     """More than one task, also for a commit of few rows."""
-    monkeypatch.setattr(shares, "ROWS_PER_SHARE", 1)
+    monkeypatch.setattr(shares, "ROWS_PER_SHARE", 2)
 
 
 def copied(spark, source: str, target: str, **options: Any):
@@ -64,11 +64,20 @@ def test_a_copy_that_was_cut_off_between_the_jobs_of_spark_goes_on(spark, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.s3
+def test_executors_copy_into_a_bucket_and_between_buckets(spark, s3_prefix, tmp_path, in_shares):
+    origin = shop("sqlite/v2", tmp_path / "source", removals=True)
+    for source, target in ((origin, f"{s3_prefix}/one"), (f"{s3_prefix}/one", f"{s3_prefix}/two")):
+        assert copied(spark, source, target).commits_by_workers > 0
+        assert everything(target) == everything(origin)
+
+
+@pytest.mark.slow
 def test_parts_that_went_missing_are_found_before_the_copy_counts(spark, tmp_path, in_shares, monkeypatch):
     origin, target = shop("sqlite/v2", tmp_path / "source"), place("s3/v2", tmp_path)
     write = copying._Executors.write
     monkeypatch.setattr(copying._Executors, "write", lambda self, parts, staging: write(self, parts[1:], staging))
-    with pytest.raises(CopyMismatchError, match="commit 1: entity Customer, version 1, has 2 rows and should have 3"):
+    with pytest.raises(CopyMismatchError, match="commit 1: entity Customer, version 1, has 1 rows and should have 3"):
         copied(spark, origin, target)
     with pytest.raises(UnfinishedCopyError):
         open_repository(target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,21 +63,38 @@ def migrations(
 ) -> tuple[RandomModel, Steps]:
     """The next model, and the upgraders that it takes to get there from these versions. No type takes a `used` name."""
     taken = {item.cls.__declaration__.ref.name for item in model.types} | used
-    drafts, steps = [], {}
+    drafts: list[Draft] = []
+    steps: Steps = {}
     for item in model.types:
         draft = _draw_draft(draw, item, taken)
         drafts.append(draft)
         ref = draft.declaration.ref
         if draft.upgraded and ref in versions:
-            steps[ref.name, versions[ref]] = _upgrader(dict(draft.upgraded))
+            steps[ref.name, versions[ref]] = RandomUpgrader(dict(draft.upgraded))
     count = len(model.entities)
     entities = [_entity(draft) for draft in drafts[:count]]
     by_class = {old.cls: new for old, new in zip(model.entities, entities, strict=True)}
     return RandomModel(entities, [_relation(draft, by_class) for draft in drafts[count:]]), steps
 
 
-def _upgrader(changes: dict[str, Callable[[Any], Any]]) -> Callable[[Row], Row]:
-    return lambda row: {**row, **{name: change(row[name]) for name, change in changes.items()}}
+@dataclass(frozen=True)
+class RandomUpgrader:
+    """What becomes of each field. It can be pickled, for upgraders that run elsewhere."""
+
+    changes: Mapping[str, Callable[[Any], Any]]
+
+    def __call__(self, row: Row) -> Row:
+        return {**row, **{name: change(row[name]) for name, change in self.changes.items()}}
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Makes every value the same."""
+
+    value: Any
+
+    def __call__(self, _: Any) -> Any:
+        return self.value
 
 
 def _draw_draft(draw: st.DrawFn, item: RandomType, taken: set[str]) -> Draft:
@@ -154,8 +171,7 @@ def _upgrade(draw: st.DrawFn, draft: Draft) -> None:
     how = draw(st.sampled_from(("text", "fixed")))
     kind = KINDS["str"] if how == "text" else draw(st.sampled_from(list(KINDS.values())))
     if how == "fixed":
-        value = draw(kind.values)
-        draft.upgraded[name] = lambda _: value
+        draft.upgraded[name] = Fixed(draw(kind.values))
     else:
         draft.upgraded[name] = _described
     draft.kinds[name] = kind
