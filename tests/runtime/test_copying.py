@@ -339,3 +339,19 @@ def test_who_holds_the_write_lock_and_until_when_is_said_to_a_copy_in_place_and_
         session.ensure(Product(sku=4, price=4.0))
         with pytest.raises(LockContentionError, match=told):
             session.commit()
+
+
+def test_a_link_to_the_source_is_the_source_itself(tmp_path):
+    origin = shop("s3/v2", tmp_path / "source")
+    folder = Path(origin.removeprefix("file://"))
+    (tmp_path / "link").symlink_to(folder)
+    for again in ((tmp_path / "link").as_uri(), f"{origin}/"):
+        with pytest.raises(ValidationError, match="is the source itself"):
+            copy_history(origin, again)
+
+
+def test_a_copy_into_a_place_that_holds_a_store_is_not_told_to_empty_it(tmp_path):
+    source, taken = filled(tmp_path / "one.db", "v2"), (tmp_path / "taken").as_uri()
+    initialize_storage(storage_uri=taken)
+    with pytest.raises(ValidationError, match=r"taken holds an ontology already; a copy .* in an empty place$"):
+        copy_history(source, taken)

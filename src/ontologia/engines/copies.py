@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.dispatch import is_graph, open_engine, parquet_classes, sqlite_classes, stored_sqlite_stamp
+from ontologia.engines.dispatch import open_engine, parquet_classes, sqlite_classes, stored_sqlite_stamp
 from ontologia.engines.history import CopyNote, CopyTarget
+from ontologia.engines.nesting import check_outside, is_graph
 from ontologia.engines.targets import StorageTarget, parse_storage_target
 from ontologia.errors import UninitializedStorageError, ValidationError
-from ontologia.objects import Location
+from ontologia.objects import Location, open_objects
 
 if TYPE_CHECKING:
     from ontologia.engines.base import Engine
@@ -37,9 +38,11 @@ def open_source(place: str, config: OntologiaConfig | None, *, in_place: bool) -
 
 
 def full_name(place: str) -> str:
-    """A place as it is called from everywhere."""
+    """A place as it is called from everywhere, behind every link."""
     target = parse_storage_target(place)
-    return target.location if target.backend == "s3" else str(Path(target.location).resolve())
+    if target.backend == "sqlite":
+        return str(Path(target.location).resolve())
+    return open_objects(target.location).uri if target.location.startswith("file:") else target.location
 
 
 def unfinished_copy(place: str, config: OntologiaConfig | None) -> CopyNote | None:
@@ -68,7 +71,7 @@ def _unfinished(target: StorageTarget, config: OntologiaConfig | None) -> CopyNo
 
 def check_free(place: str, config: OntologiaConfig | None) -> None:
     """Refuse a place that has anything, before anything is written."""
-    from ontologia.engines.parquet import setup
+    from ontologia.engines.parquet import paths, setup
 
     target = parse_storage_target(place)
     if target.backend == "sqlite":
@@ -78,7 +81,10 @@ def check_free(place: str, config: OntologiaConfig | None) -> None:
     objects = _objects(target, config)
     if is_graph(objects):
         raise ValidationError(f"{target} holds a graph, which numbers its commits by itself: choose an empty place")
+    if objects.exists(paths.HEAD):
+        raise ValidationError(f"{target} holds an ontology already; a copy with history is made in an empty place")
     setup.check_free(objects)
+    check_outside(objects)
 
 
 @contextmanager

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.dispatch import is_graph, stored_sqlite_stamp, write_lease
+from ontologia.engines.dispatch import stored_sqlite_stamp, write_lease
+from ontologia.engines.nesting import is_graph
 from ontologia.engines.targets import StorageTarget
 from ontologia.errors import UnfinishedCopyError, UninitializedStorageError, ValidationError
 from ontologia.objects import Location

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ontologia.config import OntologiaConfig, new_runtime_id
 from ontologia.engines.features import KNOWN_IN_BUCKETS, KNOWN_IN_FILES, Stamp
 from ontologia.engines.history import COPYING
+from ontologia.engines.nesting import is_graph
 from ontologia.engines.targets import StorageTarget, parse_storage_target
 from ontologia.errors import (
     EngineVersionError,
@@ -202,11 +203,6 @@ def open_objects_engine(
         if not is_graph(objects):
             raise
     return _open_graph(objects, config, branch)
-
-
-def is_graph(objects: Objects) -> bool:
-    """Whether a graph lies here: its manifest has a version."""
-    return next(iter(objects.list("__manifest/_versions/")), None) is not None
 
 
 def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | None) -> Engine:

@@ -13,7 +13,6 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.dispatch import (
     LATEST_VERSION,
     check_version,
-    is_graph,
     kept_for_03,
     open_engine,
     open_repository,
@@ -21,6 +20,7 @@ from ontologia.engines.dispatch import (
     stored_sqlite_stamp,
     write_lease,
 )
+from ontologia.engines.nesting import check_alone, check_outside, is_graph
 from ontologia.engines.targets import StorageTarget, parse_storage_target, resolved_path
 from ontologia.errors import ValidationError
 from ontologia.objects import Location
@@ -127,6 +127,7 @@ def _initialize_graph(
     if found is not None:
         held = "a graph" if is_graph(objects) else found.key
         raise ValidationError(f"{objects.uri} holds {held} already; a graph is made in an empty place")
+    check_outside(objects)
     if not dry_run:
         Graph.init(objects, config)
     return InitReport(target, "v1", [MANIFEST, COMMITS, ACTORS], initialized=not dry_run)
@@ -148,10 +149,12 @@ def _initialize_objects(
     if objects.exists(REGISTRY):
         raise kept_for_03(target.location)
     if not (force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
+        check_outside(objects)
         if dry_run:
             setup.check_free(objects)
             return InitReport(target, version, list(setup.planned_objects(version)))
         return InitReport(target, version, setup.initialize(objects, version), initialized=True)
+    check_alone(objects)
     expected = setup.reset_token(objects)
     if dry_run:
         return InitReport(target, version, list(setup.planned_objects(version)), expected)

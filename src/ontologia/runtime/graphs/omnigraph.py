@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.config import OntologiaConfig
+from ontologia.engines.nesting import check_outside
 from ontologia.engines.omnigraph.engine import GraphEngine
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of
 from ontologia.errors import OntologiaError, ValidationError
@@ -153,6 +154,7 @@ class Omnigraph:
         if found is not None:
             held = "a graph" if objects.exists(STATE) else found.key
             raise ValidationError(f"{objects.uri} holds {held} already: open it, or make a graph in an empty place")
+        check_outside(objects)
         graph = cls(Graph.init(objects, config), types, actor)
         if graph.declarations:
             graph._register()
