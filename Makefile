@@ -8,10 +8,10 @@ WORKERS ?= 3
 LOCKED := --constraint requirements.lock --build-constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-s3a soak check lint types bench docs lock clean
+.PHONY: help demo test test-slow test-s3a soak check lint types bench bench-delta docs lock clean
 
 help: ## What this Makefile can do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.x …")'
@@ -49,6 +49,11 @@ types: $(INSTALLED) ## Mypy, strict
 bench: $(INSTALLED) ## Benchmarks beside their peers, in 40 minutes (QUICK=1: in 5): JSON, and a page in docs/benchmarks/
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
+DELTA_SPARK ?= 4.2.1
+bench-delta: $(INSTALLED) ## The pipeline beside Delta Lake, on the Spark that Delta has; jars come from Maven Central
+	@test -d .delta/pyspark || $(BIN)/python -m pip install --quiet --no-deps --target .delta pyspark==$(DELTA_SPARK)
+	@PYTHONPATH=.delta $(BIN)/python -m benchmarks.delta
+
 docs: $(INSTALLED) ## Check the documentation: links, anchors, error codes, every example
 	@$(BIN)/python -m pytest tests/docs
 
@@ -58,5 +63,5 @@ lock: ## Write requirements.lock anew: RENEW=<name> or RENEW=all takes newer ver
 	@$(BIN)/python .ci/lock.py $(RENEW)
 
 clean: ## Remove the environment and all caches
-	rm -rf $(VENV) demo .ruff_cache .mypy_cache .pytest_cache .hypothesis build dist benchmarks/results
+	rm -rf $(VENV) .delta demo .ruff_cache .mypy_cache .pytest_cache .hypothesis build dist benchmarks/results
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

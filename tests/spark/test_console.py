@@ -94,14 +94,27 @@ def test_compaction_and_queries_run_on_spark_when_asked(spark, folder, onto):
     assert [row["fields"]["age"] for row in answer["rows"]] == [3]
 
 
-def test_a_table_behind_jdbc_is_a_source(spark, folder, tmp_path):
+def test_files_of_every_format_and_a_table_behind_jdbc_are_sources_of_one_run(spark, folder, tmp_path):
     from ontologia.spark import Pipeline
 
-    address = f"jdbc:derby:{tmp_path}/crm;create=true"
-    people = spark.createDataFrame([("c1", "Ann", 30)], "id string, name string, age int")
-    people.write.format("jdbc").options(url=address, dbtable="people").save()
-    report = Pipeline(spark, folder).load(address, into=Customer, options={"dbtable": "people"}).commit()
-    assert (report.commit_id, customers(folder)) == (1, {"c1": ("Ann", 30)})
+    run, address = Pipeline(spark, folder), f"jdbc:derby:{tmp_path}/crm;create=true"
+    for age, format in enumerate(("csv", "json", "parquet", "orc", "jdbc")):
+        person = spark.createDataFrame([(format, "Ann", age)], "id string, name string, age int")
+        if format == "jdbc":
+            person.write.format("jdbc").options(url=address, dbtable="people").save()
+            run.load(address, into=Customer, options={"dbtable": "people"})
+        else:
+            options = {"header": "true"} if format == "csv" else {}
+            person.write.format(format).options(**options).save(str(tmp_path / format))
+            run.load(tmp_path / format, into=Customer, format=format)
+    assert run.commit().types["Customer"].inserted == 5
+    assert {key: age for key, (_, age) in customers(folder).items()} == {
+        "csv": 0,
+        "json": 1,
+        "parquet": 2,
+        "orc": 3,
+        "jdbc": 4,
+    }
 
 
 def test_who_waits_sees_what_runs_its_tasks_and_its_rows(spark):
