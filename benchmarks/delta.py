@@ -24,6 +24,8 @@ SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.enabled": "false",
 }
+if "IVY_SETTINGS" in os.environ:  # how to reach a mirror of Maven Central, as an ivysettings.xml
+    SETTINGS["spark.jars.ivySettings"] = os.environ["IVY_SETTINGS"]
 DIFFERS = " OR ".join(
     f"NOT t.{name} <=> s.{name}" for name in ("customer", "product", "status", "quantity", "price", "day", "placed")
 )
