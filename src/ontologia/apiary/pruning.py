@@ -6,28 +6,20 @@ A cell is left out only if no row of it can satisfy the condition. What is not k
 from __future__ import annotations
 
 import operator
-import re
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary.bounds import UNKNOWN, Bounds, CellBounds
 from ontologia.apiary.entries import Cell
+from ontologia.apiary.literals import Span, span
 from ontologia.apiary.state import Snapshot
 from ontologia.apiary.types import FrameSchema
-from ontologia.apiary.values import bound_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot.expressions import Expr
-
-_PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
-
 
 Find = Callable[[str], Bounds]
 Test = Callable[[Find], Any]  #: for every cell, whether a row of it may satisfy the condition; or one answer for all
@@ -94,9 +86,7 @@ def _compiled(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
     if isinstance(tree, exp.Boolean):
         return None if tree.this else (lambda find: False)
     if isinstance(tree, exp.Between):
-        low = exp.GTE(this=tree.this, expression=tree.args["low"])
-        high = exp.LTE(this=tree.this, expression=tree.args["high"])
-        return None if tree.args.get("symmetric") else _both(_comparison(low, types), _comparison(high, types))
+        return None if tree.args.get("symmetric") else _range(tree, types)
     if isinstance(tree, exp.In):
         return _membership(tree, types)
     if isinstance(tree, exp.Is) and isinstance(tree.expression, exp.Null):
@@ -132,13 +122,32 @@ def _nullness(column: Expr, *, wanted: bool) -> Test | None:
 def _membership(tree: Any, types: dict[str, pa.DataType]) -> Test | None:
     from sqlglot import exp
 
-    if not isinstance(tree.this, exp.Column) or not tree.expressions or tree.args.get("query"):
+    spans = None if tree.args.get("query") else _spans(tree.this, tree.expressions, types)
+    if not spans:
         return None
-    parts = [_comparison(exp.EQ(this=tree.this, expression=item), types) for item in tree.expressions]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    parts = [_compared(tree.this.name, exp.EQ, each) for each in spans]
+    return lambda find: reduce(operator.or_, (part(find) for part in parts))
+
+
+def _range(tree: Any, types: dict[str, pa.DataType]) -> Test | None:
+    from sqlglot import exp
+
+    spans = _spans(tree.this, [tree.args["low"], tree.args["high"]], types)
+    if not spans:
         return None
-    return lambda find: reduce(operator.or_, (part(find) for part in known))
+    low, high = (_compared(tree.this.name, kind, each) for kind, each in zip((exp.GTE, exp.LTE), spans, strict=True))
+    return lambda find: low(find) & high(find)
+
+
+def _spans(column: Expr, literals: Sequence[Expr], types: dict[str, pa.DataType]) -> list[Span] | None:
+    """What literals stand for that are compared with a column in one way; None if there is any doubt about one."""
+    from sqlglot import exp
+
+    if not isinstance(column, exp.Column):
+        return None
+    found = [span(literal.unnest(), types[column.name]) for literal in literals]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(found) and len({each.kind for each in known}) == 1 else None
 
 
 def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
@@ -151,83 +160,26 @@ def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
     column, other = tree.this.unnest(), tree.expression.unnest()
     if not isinstance(column, exp.Column):
         column, other, kind = other, column, mirrored[kind]
-    if not isinstance(column, exp.Column):
-        return None
-    name = column.name
-    value = _literal(other, types[name])
-    if value is None:
-        return None
-    least, most = value
-    strict = kind in (exp.GT, exp.LT) and least == most
+    spans = _spans(column, [other], types)
+    return _compared(column.name, kind, spans[0]) if spans else None
+
+
+def _compared(name: str, kind: Any, value: Span) -> Test:
+    from sqlglot import exp
+
+    strict = kind in (exp.GT, exp.LT) and value.least == value.most
     upwards, downwards = kind in (exp.EQ, exp.GT, exp.GTE), kind in (exp.EQ, exp.LT, exp.LTE)
 
     def test(find: Find) -> Any:
         bounds = find(name)
         answer = bounds.nulls != bounds.rows  # null compares with nothing
         if upwards:
-            answer &= bounds.high.may(operator.gt if strict else operator.ge, least)
+            answer &= bounds.high.may(operator.gt if strict else operator.ge, value.least)
         if downwards:
-            answer &= bounds.low.may(operator.lt if strict else operator.le, most)
+            answer &= bounds.low.may(operator.lt if strict else operator.le, value.most)
         return answer
 
     return test
-
-
-def _literal(tree: Expr, arrow: pa.DataType) -> tuple[Any, Any] | None:
-    """A literal as a value of a column's type; the least and the most it can stand for, or None."""
-    import pyarrow as pa
-    from sqlglot import exp
-
-    negative = as_double = False
-    while isinstance(tree, exp.Cast | exp.Neg | exp.Paren):
-        if isinstance(tree, exp.Cast):
-            as_double = tree.to.is_type("double")
-            if not as_double and not tree.to.is_type("date", "timestamp", "timestampntz", "timestamptz", "decimal"):
-                return None
-        negative = negative != isinstance(tree, exp.Neg)
-        tree = tree.this
-    kinds = pa.types
-    if isinstance(tree, exp.Boolean):
-        return (tree.this, tree.this) if kinds.is_boolean(arrow) else None
-    if not isinstance(tree, exp.Literal):
-        return None
-    text = str(tree.this)
-    if kinds.is_integer(arrow) or kinds.is_decimal(arrow):
-        if not _PLAIN_NUMBER.fullmatch(text):
-            return None
-        number: Any = Decimal(text).copy_negate() if negative else Decimal(text)
-        if kinds.is_integer(arrow) and number == int(number):
-            number = int(number)  # compared with many integers, several times faster
-        if as_double and (kinds.is_decimal(arrow) or abs(number) >= 1 << 53):
-            return None  # the column is compared as a float, which is coarser
-        return number, number
-    if kinds.is_floating(arrow):
-        return _float(text, negative, arrow)
-    if negative or not tree.is_string:
-        return None
-    if kinds.is_string(arrow):
-        return text, text
-    if not _INSTANT.fullmatch(text):
-        return None
-    found = bound_value(text, arrow)
-    if found is not None and kinds.is_date(arrow) == isinstance(found, datetime):
-        return None
-    return None if found is None else (found, found)
-
-
-def _float(text: str, negative: bool, arrow: pa.DataType) -> tuple[float, float] | None:
-    import pyarrow as pa
-
-    try:
-        value = float(text) * (-1 if negative else 1)
-        if value != value:
-            return None
-        if arrow == pa.float64():
-            return value, value
-        narrow = struct.unpack("f", struct.pack("f", value))[0]  # a column of 32 bits may be compared as such
-    except (ValueError, OverflowError):
-        return None
-    return min(value, narrow), max(value, narrow)
 
 
 def total_bytes(cells: Iterable[Cell]) -> int:

@@ -83,7 +83,7 @@ class Duck:
         small = isinstance(table, pa.Table) and table.nbytes <= SMALL_TABLE_BYTES  # what streams in may be any size
         is_plain = small and PLAIN.issuperset(table.schema.types)
         if self._is_sealed or not is_plain or _is_loaded("pyarrow.dataset"):
-            cursor.register(name, table)
+            _register(cursor, name, table)
             return
         assert self._spill is not None
         with tempfile.NamedTemporaryFile(dir=self._spill.name, suffix=".parquet") as file:
@@ -153,6 +153,25 @@ class Duck:
             if self._spill is not None:
                 self._spill.cleanup()
                 self._spill = None
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
+    """Let a cursor read Arrow's rows where they are. DuckDB has Arrow test conditions on columns, to which NaN is not
+    the greatest number, nor -0.0 in a list that has 0.0: it must not see that these are columns."""
+    floats = {field.name for field in table.schema if _has_floats(field.type)}
+    if not floats:
+        cursor.register(name, table)
+        return
+    stored = f"arrow_{next(_numbers)}"
+    cursor.register(stored, table)
+    hidden = (f"CASE WHEN {column} IS NOT NULL THEN {column} END AS {column}" for column in map(quote_name, floats))
+    cursor.execute(f"CREATE TEMP VIEW {quote_name(name)} AS SELECT * REPLACE ({', '.join(hidden)}) FROM {stored}")
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_floats(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 def execute(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:

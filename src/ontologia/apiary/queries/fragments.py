@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MADE_OF_PARTS = {"from_", "expressions", "where", "group", "having", "order", "limit", "offset"}
 _NAMED = ("this", "alias")
+_WHOLE_ONLY = ("Window", "Subquery", "Filter", "WithinGroup", "IgnoreNulls", "Lambda", "PositionalColumn")
 _PART = "\u200bpart_{}"
 
 
@@ -145,7 +146,7 @@ def _is_plain(tree: Any) -> bool:
     table = tree.args["from_"].this
     if not isinstance(table, exp.Table) or any(said for name, said in table.args.items() if name not in _NAMED):
         return False
-    if tree.find(exp.Window, exp.Subquery, exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.Lambda) is not None:
+    if table.alias_column_names or tree.find(*(getattr(exp, name) for name in _WHOLE_ONLY)) is not None:
         return False
     if any(node is not tree for node in tree.find_all(exp.Query)):
         return False

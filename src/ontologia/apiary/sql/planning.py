@@ -12,6 +12,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import Pruned, pruned
 from ontologia.apiary.registry import RegistryState
+from ontologia.apiary.sql.columns import columns_meant
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.apiary.state import Snapshot
 from ontologia.apiary.types import FrameSchema
@@ -52,13 +53,8 @@ class Plan:
         return self.tree.sql(dialect=dialect)
 
     def columns(self, schema: FrameSchema) -> list[str]:
-        """The columns of a frame that the query may name: all where a star asks for them, else at least one."""
-        from sqlglot import exp
-
-        if any(not isinstance(star.parent, exp.Count) for star in self.tree.find_all(exp.Star)):
-            return list(schema.names)
-        named = {identifier.name.casefold() for identifier in self.tree.find_all(exp.Identifier)}
-        return [name for name in schema.names if name.casefold() in named] or [schema.names[0]]
+        """The columns of a frame that the query may mean."""
+        return columns_meant(self.tree, schema)
 
 
 def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
@@ -184,7 +180,7 @@ def _where_of(select: Any, table: Any, snapshot: Snapshot) -> Expr | None:
 
     if not isinstance(select, exp.Select) or select.args.get("where") is None or not _may_prune(select, table):
         return None
-    alone = not (select.args.get("joins") or select.args.get("laterals")) and not table.args.get("joins")
+    alone = not (select.args.get("joins") or select.args.get("laterals"))
     alias = (table.alias or table.name).casefold()
     folded = {name.casefold(): name for name in snapshot.schema.names}
     parts = []
@@ -213,10 +209,17 @@ def _declared(tree: Expr, folded: dict[str, str]) -> Expr:
 
 
 def _may_prune(select: Any, table: Any) -> bool:
-    """Rows of an outer join's optional side are missed, not filtered: leaving some out would change the answer."""
-    for join in select.args.get("joins") or []:
-        if join.side in ("RIGHT", "FULL"):
+    """Rows of an outer join's optional side are missed, not filtered, and those of a positional one are counted:
+    leaving some out would change the answer. Columns that an alias renames are not those of the frame."""
+    from sqlglot import exp
+
+    joins = select.args.get("joins") or []
+    if any(join.side in ("RIGHT", "FULL") or join.method == "POSITIONAL" for join in joins):
+        return False
+    own = table.parent
+    if isinstance(own, exp.Join):
+        if own not in joins or own.side or own.kind not in _INNER or own.method == "ASOF":
             return False
-        if join.this is table and (join.side or join.kind not in _INNER or join.method == "ASOF"):
-            return False
-    return not table.args.get("pivots") and not table.args.get("sample")
+    elif own is not select.args.get("from_"):  # between brackets, with joins of its own
+        return False
+    return not any(table.args.get(name) for name in ("joins", "pivots", "sample")) and not table.alias_column_names
