@@ -1,7 +1,7 @@
 """Arrow tables that DuckDB reads: it answers by its own rules, not by those of Arrow."""
 
 import pyarrow as pa
-import pyarrow.dataset  # noqa: F401  where it is loaded, also small tables are read where they are
+import pyarrow.dataset  # where it is loaded, small tables are read where they are, too
 import pytest
 
 from ontologia.files.duck import Duck
