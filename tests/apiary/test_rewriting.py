@@ -49,6 +49,12 @@ def test_an_overwrite_with_no_rows_empties_the_frame(filled):
     assert filled.read().num_rows == 0
 
 
+def test_an_empty_list_is_no_rows_to_write_and_nothing_to_overwrite_with(filled):
+    written, merged = filled.write([]), filled.merge([], on=["id"])
+    assert (written.version, written.rows_written, merged.version, len(ids(filled.read()))) == (2, 0, 2, 5)
+    assert (filled.overwrite([]).rows_deleted, filled.read().num_rows) == (5, 0)
+
+
 def test_a_delete_rewrites_only_cells_that_have_the_rows(filled):
     result = filled.delete("id = 1 OR id = 4")
     assert (result.rows_deleted, result.cells_removed, result.cells_written) == (2, 2, 1)

@@ -63,8 +63,8 @@ def _arrow(data: Any, schema: FrameSchema) -> Any:
         return (data.collect() if hasattr(data, "collect") else data).to_arrow()
     if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):
         return pa.RecordBatchReader.from_stream(data)
-    if isinstance(data, Sequence) and data and all(isinstance(row, dict) for row in data):
-        return _from_rows(data, schema)
+    if isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(row, dict) for row in data):
+        return _from_rows(data, schema) if data else schema.arrow.empty_table()
     raise FrameSchemaError(
         f"a {kind.__module__}.{kind.__qualname__} is no rows: hand over a pyarrow Table or RecordBatchReader, a "
         "pandas, polars or Spark DataFrame, or a list of dicts"
