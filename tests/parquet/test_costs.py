@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from ontologia import Entity, Field, Ontology, initialize_storage
 from ontologia.engines import row_files
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.engine import ParquetEngine
+from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read import lookup
+from ontologia.engines.parquet.read.layers import layers
 from ontologia.engines.repository import Repository
 from ontologia.files.duck import Duck
 from ontologia.files.reading import FileReader
@@ -176,11 +178,17 @@ def test_explain_names_the_files_that_a_key_lookup_looks_into(stores: tuple[Shop
     assert files.startswith("looked up, newest first, in\ncommits/3-")
 
 
+def test_ten_thousand_commits_of_one_row_are_kept_in_memory_by_their_rows_not_by_their_files() -> None:
+    entries = [IndexEntry(n, n, f"commits/{n}", row_count=1, size=4_600) for n in range(1, 10_001)]
+    split = layers(entries)
+    assert split is not None
+    assert len(split.small) == 10_000
+    assert layers([*entries, *(replace(entry, size=400_000) for entry in entries[:100])]) is None
+
+
 def test_an_index_that_did_not_change_is_not_read_again(
     stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ontologia.engines.parquet.log.records import IndexEntry
-
     _, shop = stores
     session = shop.session(Customer)
     session.query().entities(Customer).count()

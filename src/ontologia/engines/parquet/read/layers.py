@@ -14,6 +14,8 @@ from ontologia.engines.parquet.log.records import IndexEntry
 LARGE_ROWS, LARGE_BYTES = 50_000, 4 << 20
 MOST_ROWS, MOST_BYTES = 200_000, 32 << 20
 """What small commits may have together to be kept in memory."""
+END_BYTES = 4 << 10
+"""Of a file of few rows about so much says what is in it, and is not kept: ten thousand files of one row are small."""
 MOST_LARGE_OVERLAPPING = 4
 
 
@@ -38,7 +40,7 @@ def layers(entries: Sequence[IndexEntry]) -> Layers | None:
             continue
         small.append(entry)
         rows += entry.row_count or 0
-        size += entry.size or 0
+        size += max((entry.size or 0) - END_BYTES, 0)
     if rows > MOST_ROWS or size > MOST_BYTES:
         return None
     later = tuple(

@@ -72,7 +72,7 @@ class Scan:
         """The keys of `files`."""
         return Spans.of(self.files)
 
-    @property
+    @cached_property
     def count(self) -> int | None:
         """How many rows are in force, where entries tell."""
         return None if self.tail or self.upper is not None else in_force(self.apart)
