@@ -135,7 +135,7 @@ def _start_gateway(java: str, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     process = subprocess.Popen([*command, "pyspark-shell"], stdin=subprocess.PIPE, env=environment)
-    atexit.register(_stop, process, folder)
+    atexit.register(_stop, os.getpid(), process, folder)
     deadline = time.monotonic() + 60
     while not info.exists():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -170,7 +170,9 @@ def _connection(info: Path) -> tuple[int, str]:
     return port, data[8 : 8 + length].decode()
 
 
-def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
+def _stop(owner: int, process: subprocess.Popen[bytes], folder: Path) -> None:
+    if os.getpid() != owner:
+        return  # a forked child that ends, and whose parent goes on with its Spark
     if process.stdin is not None:
         process.stdin.close()  # Spark's gateway ends when its input does
     process.terminate()
