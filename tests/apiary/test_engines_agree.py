@@ -3,6 +3,7 @@
 import duckdb
 import pytest
 
+from ontologia.apiary.sql.session import SqlSession
 from support.frames import apiary
 
 NAN = float("nan")
@@ -78,3 +79,31 @@ def test_rows_are_chosen_by_nan_and_by_both_zeros(both):
     conditions += ["f BETWEEN 0 AND 'nan'", "NOT f < 2", "f IS DISTINCT FROM 'nan'"]
     assert_agree(both, [f"SELECT k, f FROM @t WHERE {condition}" for condition in conditions])
     assert_agree(both, ["SELECT t.k, g.k AS other FROM @t JOIN @g ON t.f = g.w WHERE t.f >= 0 AND g.w > 1"])
+
+
+def test_columns_without_a_name_are_called_as_duckdb_calls_them(both):
+    statements = [
+        "SELECT (SELECT max(v) FROM @g WHERE k = t.k) FROM @t t",
+        "SELECT list(v ORDER BY v) FROM @t",
+        "SELECT k, string_agg(k, ',' ORDER BY k) FROM @t GROUP BY k",
+        "SELECT bool_and(yes), count(*), sum(v) + 1 FROM @t",
+        "SELECT v + 1 FROM @t UNION ALL SELECT v FROM @g",
+        "WITH x AS (SELECT bool_or(yes) FROM @t) SELECT *, 1 + 1 FROM x",
+        "SELECT sum(v), sum(v), SUM(V) AS other FROM @t -- twice",
+    ]
+    ap, plain = both
+    for name in ("t", "g"):
+        plain.execute("ATTACH IF NOT EXISTS ':memory:' AS h; CREATE SCHEMA IF NOT EXISTS h.b")
+        plain.execute(f"CREATE TABLE h.b.{name} AS FROM {name}")
+    for statement in (text.replace("@", "h.b.") for text in statements):
+        expected = plain.execute(statement).to_arrow_table().column_names
+        for engine in ("duckdb", "colony"):
+            assert (statement, ap.query(statement, engine=engine).column_names) == (statement, expected)
+
+
+def test_columns_are_called_as_written_also_after_use(both):
+    ap, _ = both
+    session = SqlSession(ap.node)
+    session.run("USE HIVE h")
+    session.run("USE BOX b")
+    assert session.run("SELECT (SELECT max(v) FROM g) FROM t LIMIT 1").column_names == ["(SELECT max(v) FROM g)"]

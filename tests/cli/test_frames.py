@@ -119,7 +119,7 @@ def test_status_shows_nodes_and_measured_memory(capsys, root):
     [
         (["frames", "analytics"], 2, "HIVE.BOX"),
         (["show", "analytics.sensors.x"], 1, "frames in analytics.sensors: temperature"),
-        (["create", "a.b.c"], 2, "columns for a frame"),
+        (["create", "a.b.c"], 2, "--column NAME:TYPE"),
         (["create", "a.b.c", "--column", "x"], 2, "NAME:TYPE"),
         (["vacuum", NAME, "--older-than", "soon"], 1, "is no age"),
     ],
@@ -136,6 +136,18 @@ def test_the_command_apiary_is_the_group(monkeypatch, capsys, root):
     monkeypatch.setattr("sys.argv", ["apiary", "hives", "--storage", str(root), "--json"])
     assert cli.apiary() == 0
     assert json.loads(capsys.readouterr().out) == ["analytics"]
+    monkeypatch.setattr("sys.argv", ["apiary", "nope"])
+    assert cli.apiary() == 2
+    assert capsys.readouterr().err == "apiary: No such command 'nope'. See apiary --help\n"
+
+
+def test_a_place_without_an_apiary_is_said(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for place in ("nope", "empty", "file"):
+        code, out, err = run(capsys, tmp_path / place, "hives")
+        assert (code, out, "there is no apiary at" in err) == (5, "", True), place
+    assert not (tmp_path / "nope").exists()
 
 
 @pytest.mark.parametrize(

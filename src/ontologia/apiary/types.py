@@ -38,7 +38,7 @@ _ALIASES = {
 }
 _ZONED = re.compile(r"timestamp\[us, tz=(.+)\]")
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
-TYPE_NAMES = (*_ARROW, "datetime", "timestamp[us, tz=UTC]", "decimal128(38, 9)")
+TYPE_NAMES = (*_ARROW, "timestamp", "timestamp[us, tz=UTC]", "decimal128(38, 9)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def code_of(problem: BaseException) -> int:
     return code if isinstance(code, int) else ERROR
 
 
-def report(problem: BaseException, *, debug: bool) -> None:
+def report(problem: BaseException, name: str = "onto", *, debug: bool) -> None:
     """Say in one line what was wrong; the traceback only for those who ask."""
     if debug:
         print(without_passwords("".join(traceback.format_exception(problem))), file=sys.stderr, end="")
@@ -58,14 +58,14 @@ def report(problem: BaseException, *, debug: bool) -> None:
     ):  # a command without its arguments: the parser's help is the answer
         print(problem.format_message(), file=sys.stderr)  # type: ignore[attr-defined]
         return
-    print(f"onto: {one_line(problem)}", file=sys.stderr)
+    print(f"{name}: {one_line(problem)}", file=sys.stderr)
 
 
-def interrupted(problem: BaseException, *, debug: bool) -> int:
+def interrupted(problem: BaseException, name: str = "onto", *, debug: bool) -> int:
     """The operator stopped it: one line, and the code that shells have for that."""
     if debug:
         traceback.print_exception(problem)
-    print("onto: interrupted", file=sys.stderr)
+    print(f"{name}: interrupted", file=sys.stderr)
     return INTERRUPTED
 
 

@@ -54,9 +54,12 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def opened(run: Run, storage: str | None, *, write: bool = False, working: bool = False) -> Iterator[Apiary]:
+def opened(
+    run: Run, storage: str | None, *, write: bool = False, working: bool = False, may_be_new: bool = False
+) -> Iterator[Apiary]:
     """The apiary a command is about. Commands that read open it without writing anything."""
     from ontologia.apiary import Apiary
+    from ontologia.errors import StorageBackendError
 
     where = storage or run.given.storage_uri or os.environ.get("APIARY_STORAGE_URL") or None
     name = os.environ.get("APIARY_NAME") or "production"
@@ -64,6 +67,11 @@ def opened(run: Run, storage: str | None, *, write: bool = False, working: bool 
     with ap:
         if write:
             run.output.say(f"target: {ap.node.objects.uri}")
+        elif not may_be_new and ap.node.registry.state().version == 0:
+            raise StorageBackendError(
+                f"there is no apiary at {ap.node.objects.uri}: correct --storage, or begin one with `apiary create HIVE "
+                "--apply`"
+            )
         yield ap
 
 
@@ -104,14 +112,16 @@ def create(
 ) -> None:
     """Create a hive, a box or a frame, and what it lies in. TYPE! means: not null."""
     parts = name.split(".")
+    if len(parts) == 3 and all(parts) and not column:
+        raise UsageError(f"the frame {name} needs columns: give each with --column NAME:TYPE, as in --column id:int64")
     if len(parts) > 3 or (len(parts) == 3) != bool(column):
-        raise UsageError("name a hive, a box (HIVE.BOX) or a frame (HIVE.BOX.FRAME), and columns for a frame alone")
+        raise UsageError("name a hive, a box (HIVE.BOX) or a frame (HIVE.BOX.FRAME); --column is for a frame alone")
     columns = [_column(text) for text in column or []]
     schema = dict(columns)
     if len(schema) < len(columns):
         raise UsageError("--column names a column twice")
     facts = {"name": name, "schema": schema, "partition_by": partition_by or [], "applied": apply}
-    with opened(run, storage, write=apply) as ap:
+    with opened(run, storage, write=apply, may_be_new=True) as ap:
         _check_creation(ap, parts, schema, partition_by or [])
         if apply:
             ap.create_hive(parts[0])
@@ -255,7 +265,7 @@ def sql(
 ) -> None:
     """Run a statement: SELECT over three-part names, SHOW, DESCRIBE, EXPLAIN [ANALYZE].
 
-    With --engine colony, this process is a node while it runs, and leaves a manifest under _queries/ that far.
+    With --engine colony, this process is a node while it runs, and keeps a manifest under _queries/ until it is done.
     """
     with opened(run, storage, write=engine == "colony") as ap:
         found = ap.query(statement, engine=engine, timeout=timeout)

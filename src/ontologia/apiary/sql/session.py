@@ -12,6 +12,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import total_bytes
 from ontologia.apiary.queries.manifest import TIMEOUT_S
+from ontologia.apiary.sql.naming import named_as_written
 from ontologia.apiary.sql.planning import Plan, Reference, planned
 from ontologia.apiary.sql.sealing import sealed
 from ontologia.apiary.sql.statements import Command, Query, parsed
@@ -49,8 +50,12 @@ class SqlSession:
             if statement.explain is not None:
                 facts = [*pruning_facts(plan.references), *explained_by_nodes(self.node, plan)]
                 return _properties(facts)
-            return run_by_nodes(self.node, statement.text, plan, timeout_s)
-        return self.node.bees.run("a statement", [lambda chamber: self._query(statement, plan, chamber)])[0]
+            found = run_by_nodes(self.node, statement.text, plan, timeout_s)
+        else:
+            found = self.node.bees.run("a statement", [lambda chamber: self._query(statement, plan, chamber)])[0]
+        if statement.explain is not None:
+            return found
+        return named_as_written(found, statement.text, plan, self.hive, self.box)
 
     # --- commands ------------------------------------------------------------------------------------------------
 
