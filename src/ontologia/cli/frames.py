@@ -69,8 +69,8 @@ def opened(
             run.output.say(f"target: {ap.node.objects.uri}")
         elif not may_be_new and ap.node.registry.state().version == 0:
             raise StorageBackendError(
-                f"there is no apiary at {ap.node.objects.uri}: correct --storage, or begin one with `apiary create HIVE "
-                "--apply`"
+                f"there is no apiary at {ap.node.objects.uri}: correct --storage, or begin one with `apiary "
+                "create HIVE --apply`"
             )
         yield ap
 
