@@ -248,12 +248,11 @@ def test_what_is_wrong_is_said_without_the_way_of_the_program_to_it(spark, uri):
 
 @pytest.mark.s3
 def test_a_bucket_is_read_through_arrow(spark, bucket):
-    fill(bucket + "/inner")
-    found = rows_of(read(spark, bucket + "/inner", Customer))
-    assert found == rows_of(loaded(spark, bucket + "/inner", "Customer"))
-    assert [row["id"] for row in found] == [
-        row["id"] for row in sorted(embedded(bucket + "/inner", Customer), key=repr)
-    ]
+    uri = bucket + "-filled"
+    fill(uri)
+    found = rows_of(read(spark, uri, Customer))
+    assert found == rows_of(loaded(spark, uri, "Customer"))
+    assert [row["id"] for row in found] == [row["id"] for row in sorted(embedded(uri, Customer), key=repr)]
 
 
 @pytest.mark.parametrize(

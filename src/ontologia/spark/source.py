@@ -160,13 +160,13 @@ class OntologiaSource(DataSource):
                 head = min(head, number("head", options["head"]))
             if window.mode == "latest":  # every task must read the same state
                 window = Window("as_of", head)
-            location = engine.location
+            location, may_lack = engine.location, engine.capabilities.read_only
         changes = truth("changes", options.get("changes", "false"))
         stored = truth("stored", options.get("stored", "false"))
         across = across_from(options) if truth(ACROSS, options.get(ACROSS, "false")) else None
         where = from_text(options.get("where", "[]"), schema)
         nested = check_nested(options.get("nested", "json"))
-        return ReadPlan(location, schema, window, head, stored, changes, where, across, nested)
+        return ReadPlan(location, schema, window, head, stored, changes, where, across, nested, may_lack)
 
     def _window(self, engine: Engine) -> Window:
         options = self.options

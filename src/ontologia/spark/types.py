@@ -59,6 +59,13 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
     return StructType(fields)
 
 
+def nullable(struct: StructType) -> StructType:
+    """The same columns, any of which may be None: rows that an earlier release wrote can lack what a class requires."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in struct])
+
+
 def quoted(name: str) -> str:
     """A name as one part of an expression, whatever is in it."""
     return f"`{name.replace('`', '``')}`"

@@ -28,7 +28,7 @@ from ontologia.spark.reading.changes import (
     up_to,
 )
 from ontologia.spark.reading.nested import Nested, nested_column, nested_struct, nested_types
-from ontologia.spark.types import result_struct, stored_struct
+from ontologia.spark.types import nullable, result_struct, stored_struct
 from ontologia.spark.workers import engine_at, plainly_said, settle
 
 if TYPE_CHECKING:
@@ -48,16 +48,19 @@ class ReadPlan:
     where: tuple[Predicate, ...] = ()
     across: Across | None = None
     nested: Nested = "json"
+    may_lack: bool = False
+    """Whether rows can lack fields that the schema requires."""
 
     @property
     def struct(self) -> StructType:
         if self.stored:
-            return stored_struct(self.schema, settled=not self.window.deduplicated)
-        if self.changes:
+            shown = stored_struct(self.schema, settled=not self.window.deduplicated)
+        elif self.changes:
             shown = change_struct(self.schema)
         else:
             shown = result_struct(self.schema, versions=not self.window.deduplicated)
-        return nested_struct(shown, self.nested_types)
+        shown = shown if self.stored else nested_struct(shown, self.nested_types)
+        return nullable(shown) if self.may_lack else shown
 
     @property
     def nested_types(self) -> dict[str, DataType]:

@@ -39,7 +39,7 @@ from ontologia.spark.reading.across import across_options
 from ontologia.spark.reading.filters import is_of_one_type, to_text
 from ontologia.spark.reading.nested import Nested, check_nested, structured
 from ontologia.spark.sentences import put_sentences_first
-from ontologia.spark.types import narrowed, quoted, result_struct, stored_struct, with_nullability
+from ontologia.spark.types import narrowed, nullable, quoted, result_struct, stored_struct, with_nullability
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -240,6 +240,8 @@ def stored_rows(
     ref = schema.ref
     layout = catalog.layouts.get(ref)
     struct = stored_struct(schema, settled=not window.deduplicated)
+    if engine.capabilities.read_only:
+        struct = nullable(struct)
     if layout is None:
         return spark.createDataFrame([], struct)
     back = across_options(engine, catalog, schema, window, across)
