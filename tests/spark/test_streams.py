@@ -349,5 +349,5 @@ def test_a_stream_without_changes_or_with_a_bad_limit_or_without_a_name_is_refus
         source().streamWriter(source().schema(), False)
     stream = spark.readStream.format("ontologia").option("type", "Customer").load(folder)
     sink = stream.writeStream.format("memory").queryName("refused").option("checkpointLocation", str(tmp_path / "c"))
-    with pytest.raises(PySparkException, match="ValidationError: a stream delivers changes: add"):
+    with pytest.raises(PySparkException, match=r"^a stream delivers changes: add"):
         sink.start().awaitTermination()
