@@ -10,9 +10,11 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from ontologia.errors import StorageBackendError
 from ontologia.files import duck as duck_module
 from ontologia.files.duck import Duck, execute
 
@@ -36,6 +38,29 @@ def test_there_are_as_many_threads_as_memory_feeds(memory, threads, monkeypatch)
 
 VALUES = [0, -7, 2**31, -(2**63), 2**63 - 1, 2**70, 0.1, -0.0, 1e300, math.nan, math.inf, -math.inf, True, False, None]
 VALUES += ["", "it's", 'a "b" $c; --', "€ 😀 \n\t\\", "a\0b", b"bytes", datetime(2020, 1, 2, 3, 4, 5, 6, UTC), [1, 2]]
+
+
+def test_what_two_threads_have_no_memory_for_is_asked_again_with_one(monkeypatch):
+    """As a sort of a million rows in 256 MB."""
+    asked = []
+
+    def ask(cursor, sql, parameters):
+        (threads,) = cursor.execute("SELECT current_setting('threads')").fetchone()
+        asked.append(threads)
+        if threads > 1:
+            raise duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block")
+        return cursor.execute(sql)
+
+    monkeypatch.setattr(duck_module, "_threads", lambda connection: 2)
+    monkeypatch.setattr(duck_module, "execute", ask)
+    ours = Duck("256MB")
+    assert ours.table("SELECT 42 AS n", {}).to_pylist() == [{"n": 42}]
+    assert [batch.to_pylist() for batch in ours.batches("SELECT 43 AS n", {}, 10)] == [[{"n": 43}]]
+    assert asked == [2, 1, 2, 1], "others go on with all of them"
+    monkeypatch.setattr(duck_module, "_threads", lambda connection: 1)
+    with pytest.raises(StorageBackendError, match="s3_duckdb_memory_limit"):
+        ours.table("SELECT 44 AS n", {})
+    ours.close()
 
 
 def test_a_value_is_the_same_as_a_literal_and_as_a_parameter(monkeypatch):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import PART_ROWS, Engine, output_schema
 from ontologia.errors import StorageBackendError
-from ontologia.files.duck import Duck, execute, python_values
+from ontologia.files.duck import Duck, python_values
 from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.query.carried_rows import HeldRows
@@ -62,10 +62,9 @@ class DuckEngine(Engine):
         import pyarrow as pa
 
         names, schema = [output.name for output in statement.outputs], output_schema(statement)
-        with self.duck.cursor(**self.tables_in_memory()) as cursor:
-            for batch in execute(cursor, statement.sql, parameters).to_arrow_reader(PART_ROWS):
-                rows = pa.Table.from_batches([batch]).rename_columns(names).cast(schema)
-                yield [python_values(column) for column in rows.columns]
+        for batch in self.duck.batches(statement.sql, parameters, PART_ROWS, **self.tables_in_memory()):
+            rows = pa.Table.from_batches([batch]).rename_columns(names).cast(schema)
+            yield [python_values(column) for column in rows.columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         found = self.duck.table(statement.sql, parameters, **{KEYS: keys, **self.tables_in_memory()})

@@ -141,8 +141,57 @@ class Duck:
 
     def table(self, sql: str, parameters: Mapping[str, Any], **tables: pa.Table | None) -> pa.Table:
         """The result of a statement. In batches: one that DuckDB holds whole counts against its memory limit."""
-        with self.cursor(**tables) as cursor:
-            return execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS).read_all()
+
+        def ask() -> pa.Table:
+            with self.cursor(**tables) as cursor:
+                return execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS).read_all()
+
+        try:
+            return ask()
+        except StorageBackendError as problem:
+            if not self._may_need_less(problem, tables.values()):
+                raise
+        with self._one_thread():
+            return ask()
+
+    def batches(
+        self, sql: str, parameters: Mapping[str, Any], rows: int, **tables: pa.Table | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The result of a statement, so many rows at a time."""
+        began = False
+
+        def ask() -> Iterator[pa.RecordBatch]:
+            nonlocal began
+            with self.cursor(**tables) as cursor:
+                for batch in execute(cursor, sql, parameters).to_arrow_reader(rows):
+                    began = True
+                    yield batch
+
+        try:
+            yield from ask()
+            return
+        except StorageBackendError as problem:
+            if began or not self._may_need_less(problem, tables.values()):
+                raise
+        with self._one_thread():
+            yield from ask()
+
+    def _may_need_less(self, problem: StorageBackendError, tables: Iterable[Any]) -> bool:
+        """Whether a statement may succeed with one thread: each sorts rows of its own, and not every plan can spill.
+        Rows that streamed in are gone, and cannot be asked again."""
+        is_memory = isinstance(problem.__cause__, duckdb.OutOfMemoryException)
+        stay = all(table is None or isinstance(table, pa.Table) for table in tables)
+        return is_memory and stay and not self._is_sealed and _threads(self._connected()) > 1
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """What others ask meanwhile is slower, and right."""
+        connection = self._connected()
+        connection.cursor().execute("SET GLOBAL threads = 1")
+        try:
+            yield
+        finally:
+            connection.cursor().execute(f"SET GLOBAL threads = {_threads(connection)}")
 
     def close(self) -> None:
         with self._lock:

@@ -267,9 +267,8 @@ class ParquetEngine(DuckEngine):
         with self.reader.places(files.files) as places:
             statement = self._statement(plan, {plan.source: FileRows(plan.source, files, places)})
             schema = output_schema(statement)
-            with self.duck.cursor() as cursor:
-                for batch in cursor.execute(statement.sql, statement.parameters(plan)).to_arrow_reader(BATCH_ROWS):
-                    yield pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
+            for batch in self.duck.batches(statement.sql, statement.parameters(plan), BATCH_ROWS):
+                yield pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
 
     def rows_of(
         self, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None, *, dense: bool
