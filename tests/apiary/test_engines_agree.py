@@ -6,6 +6,8 @@ import pytest
 from ontologia.apiary.sql.session import SqlSession
 from support.frames import apiary
 
+pytestmark = pytest.mark.thorough
+
 NAN = float("nan")
 ROWS = [
     {"k": "a", "v": 1, "f": -0.0, "yes": True},

@@ -9,6 +9,8 @@ import pytest
 
 import ontologia
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 
 

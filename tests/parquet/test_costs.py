@@ -170,6 +170,7 @@ def test_a_key_lookup_reads_one_row_group_and_runs_no_statement_beside_any_numbe
         assert len(read) == 2  # its keys, and the other columns
 
 
+@pytest.mark.thorough
 def test_explain_names_the_files_that_a_key_lookup_looks_into(stores: tuple[Shop, Shop]) -> None:
     _, shop = stores
     query = shop.session(Customer).query().entities(Customer).where(Customer.id == "c0014")

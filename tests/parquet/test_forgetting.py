@@ -23,6 +23,8 @@ from ontologia.runtime import forgetting
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
 from support.parquet_shop import AheadClock, Bought, Customer, Product, Rated, Shop, commit, migrate, rows_of
 
+pytestmark = pytest.mark.thorough
+
 CUSTOMER = Customer.__declaration__.ref
 BASE = 5
 

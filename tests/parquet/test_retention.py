@@ -16,6 +16,8 @@ from ontologia.objects import open_objects
 from ontologia.query.plan import Plan, Window
 from support.parquet_shop import Bought, Customer, Rated, Shop, commit, latest, migrate
 
+pytestmark = pytest.mark.thorough
+
 CUSTOMER = Customer.__declaration__.ref
 
 

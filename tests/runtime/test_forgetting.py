@@ -29,6 +29,8 @@ from ontologia.engines.features import FORGOTTEN, KNOWN_IN_BUCKETS, Stamp
 from ontologia.runtime.transfer.exporting import export_data
 from support.cut_off import KINDS, Fault, is_killed
 
+pytestmark = pytest.mark.thorough
+
 
 class Page(Entity):
     path: Field[str] = Field(primary_key=True)
