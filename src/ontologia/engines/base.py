@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ontologia.engines.care import Workers
-    from ontologia.engines.erasure import Found, Trace, Wanted
+    from ontologia.engines.erasure import Eraser
     from ontologia.engines.forgetting import Forgotten, Superseded
     from ontologia.engines.history import Declared, History
     from ontologia.engines.shares import Share
@@ -55,8 +55,8 @@ class Capabilities:
 
     `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
     `staging`: others may write rows of a commit, which it then adopts. `past_versions`: rows of earlier schema versions
-    can be read. `forgetting`: early history can be given up. `branches`, `removals`, `search` and `unique_fields` are
-    what their names say.
+    can be read. `forgetting`: early history can be given up. `erasure`: identities can be taken out of all of it.
+    `branches`, `removals`, `search` and `unique_fields` are what their names say.
     """
 
     typed_columns: bool
@@ -68,6 +68,7 @@ class Capabilities:
     branches: bool = False
     removals: bool = False
     forgetting: bool = False
+    erasure: bool = False
     search: bool = False
     unique_fields: bool = False
 
@@ -193,35 +194,14 @@ class Engine(ABC):
             "onto export and onto import move its state"
         )
 
-    # --- erasure, where an engine can ---
+    # --- taking rows out for good, where an engine can ---
 
-    def find_identities(self, wanted: Sequence[Wanted]) -> list[Found]:
-        """How much of each type is meant, in all commits."""
-        raise self._cannot_erase()
-
-    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
-        """Take every version of these identities away, and note in a commit that it was done. Its number."""
-        raise self._cannot_erase()
-
-    def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
-        """Whether an erasure was cut off after its commit."""
-        raise self._cannot_erase()
-
-    def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
-        """Do what is left of one that was cut off, without another commit."""
-        raise self._cannot_erase()
-
-    def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
-        """Every place that still has one of these identities, by reading all there is."""
-        raise self._cannot_erase()
-
-    def _cannot_erase(self) -> ValidationError:
-        return ValidationError(
+    def eraser(self) -> Eraser:
+        """Who takes identities out of this store, with every version of them."""
+        raise ValidationError(
             f"{self.location.uri}: only SQLite files and buckets of this release can erase; a graph keeps old versions "
             "until onto cleanup, and a store of 0.3 is read-only"
         )
-
-    # --- giving up history, where an engine can ---
 
     def find_superseded(self, base: int) -> list[Superseded]:
         """How many versions of each type were superseded at a commit or before it, and still are there."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 
 if TYPE_CHECKING:
@@ -76,6 +78,35 @@ class Trace:
 
     kind: str
     place: str
+
+
+class Eraser(ABC):
+    """Takes identities out of one store: what an engine hands out whose capabilities say `erasure`."""
+
+    @abstractmethod
+    def find(self, wanted: Sequence[Wanted]) -> list[Found]:
+        """How much of each type is meant, in all commits."""
+
+    @abstractmethod
+    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+        """Take every version of these identities away, and note in a commit that it was done. Its number."""
+
+    @abstractmethod
+    def is_pending(self, wanted: Sequence[Wanted]) -> bool:
+        """Whether something is left of rows that are gone: an erasure was cut off, or they went another way."""
+
+    @abstractmethod
+    def finish(self, wanted: Sequence[Wanted]) -> None:
+        """Do what is left of one that was cut off, without another commit."""
+
+    @abstractmethod
+    def traces(self, wanted: Sequence[Wanted]) -> list[Trace]:
+        """Every place that still has one of these identities, by reading all there is."""
+
+
+def copy_comes_first(where: str) -> ValidationError:
+    """Why a store cannot be erased from while it is laid out anew: rows are in two places then."""
+    return ValidationError(f"{where} is on its way to v2: finish that first, with onto copy --in-place")
 
 
 def needles_of(wanted: Iterable[Wanted]) -> list[str]:

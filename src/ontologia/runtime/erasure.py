@@ -70,7 +70,8 @@ def preview(
     versions = engine.schema_versions()
     ref = _named(versions, type_name)
     wanted = _wanted(engine, versions, ref, _identities(versions, ref, keys))
-    found = engine.find_identities(wanted)
+    eraser = engine.eraser()
+    found = eraser.find(wanted)
     touched = [item for item in found if item.ref.kind == "relation" and item.rows and item.ref != ref]
     if touched and not cascade:
         told = ", ".join(f"{item.rows:,} of {item.ref.name}" for item in touched)
@@ -79,7 +80,7 @@ def preview(
         )
     content = (reason, [str(item) for item in found], sorted(map(_told, wanted)))
     token = token_for(engine, ERASURE, *content, at_head=False)  # else nobody is erased while others commit
-    return ErasurePreview(token, reason, found, engine.has_pending_erasure(wanted), wanted)
+    return ErasurePreview(token, reason, found, eraser.is_pending(wanted), wanted)
 
 
 def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureReport:
@@ -93,8 +94,8 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
         receipt = secrets.token_hex(16)
         commit_id = _erased(engine, plan, receipt)
     elif plan.pending:
-        engine.finish_erasure(plan.wanted)
-    traces = engine.traces_of(plan.wanted)
+        engine.eraser().finish(plan.wanted)
+    traces = engine.eraser().traces(plan.wanted)
     left = [trace for trace in traces if trace.kind != "mention"]
     if left:
         what = "rows" if any(trace.kind == "row" for trace in left) else "bytes"
@@ -110,7 +111,7 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
 
 def _erased(engine: Engine, plan: ErasurePreview, receipt: str) -> int:
     try:
-        return engine.erase(plan.wanted, _noted(plan, receipt))
+        return engine.eraser().erase(plan.wanted, _noted(plan, receipt))
     except ErasureIncompleteError as problem:  # its commit is made, and nobody else knows the receipt of it
         raise ErasureIncompleteError(str(problem), problem.traces, receipt) from problem
 

@@ -18,11 +18,11 @@ from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, 
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import VersionRows, change_entry, changed_rows_sql
 from ontologia.engines.duck import DuckEngine
-from ontologia.engines.erasure import Found, Trace, Wanted
 from ontologia.engines.features import Stamp
 from ontologia.engines.leased_locks import LeasedLocks
-from ontologia.engines.parquet import erasure, paths
+from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
+from ontologia.engines.parquet.care.erasure import ParquetEraser
 from ontologia.engines.parquet.history import ParquetHistory
 from ontologia.engines.parquet.log.coverage import cover, entry_of
 from ontologia.engines.parquet.log.log import Log
@@ -70,7 +70,7 @@ class ParquetEngine(DuckEngine):
     """An ontology under one prefix of an object store: many readers and one writer at a time, on any machines."""
 
     backend = "s3"
-    capabilities = Capabilities(typed_columns=True, object_storage=True)
+    capabilities = Capabilities(typed_columns=True, object_storage=True, erasure=True)
     has_document: ClassVar[bool]
     """Whether rows carry `fields_json` beside their columns."""
 
@@ -546,23 +546,8 @@ class ParquetEngine(DuckEngine):
         """
         return vacuum.vacuum(self, older_than_s, apply=apply, compacted=compacted)
 
-    # --- erasure ---
-
-    def find_identities(self, wanted: Sequence[Wanted]) -> list[Found]:
-        return erasure.find(self, wanted)
-
-    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
-        return erasure.erase(self, wanted, metadata)
-
-    def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
-        return erasure.is_pending(self, wanted)
-
-    def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
-        with self.locked():
-            erasure.delete_unnamed(self, wanted)
-
-    def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
-        return erasure.traces(self, wanted)
+    def eraser(self) -> ParquetEraser:
+        return ParquetEraser(self)
 
     # --- about the store ---
 

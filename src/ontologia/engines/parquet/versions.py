@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from ontologia.engines.base import Capabilities
 from ontologia.engines.catalog import summarized_layouts
 from ontologia.engines.forgetting import Forgotten, Superseded
 from ontologia.engines.parquet import paths
@@ -28,7 +28,7 @@ class ParquetEngineV2(ParquetEngine):
     """Files by type and schema version; indices and a layout catalog that know which version is current."""
 
     engine_version = "v2"
-    capabilities = Capabilities(typed_columns=True, object_storage=True, removals=True, forgetting=True)
+    capabilities = replace(ParquetEngine.capabilities, removals=True, forgetting=True)
     has_document = False
     data_path = staticmethod(paths.data_v2)
     snapshot_path = staticmethod(paths.snapshot_v2)

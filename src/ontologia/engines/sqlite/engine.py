@@ -19,13 +19,13 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import PART_ROWS, WRITE_LOCK, Engine
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
-from ontologia.engines.erasure import Found, Trace, Wanted
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_FILES
-from ontologia.engines.sqlite import control, erasure
+from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.asked_keys import FEW_KEYS, named_keys, touched
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.control import BASE
+from ontologia.engines.sqlite.erasure import SqliteEraser
 from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
@@ -382,22 +382,10 @@ class SqliteEngine(Engine):
         with self.connections.use() as connection:
             return control.release_lock(connection, name, owner_id)
 
-    # --- erasure ---
+    # --- about the store ---
 
-    def find_identities(self, wanted: Sequence[Wanted]) -> list[Found]:
-        return erasure.find(self, wanted)
-
-    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
-        return erasure.erase(self, wanted, metadata)
-
-    def has_pending_erasure(self, wanted: Sequence[Wanted]) -> bool:
-        return erasure.is_pending(self, wanted)
-
-    def finish_erasure(self, wanted: Sequence[Wanted]) -> None:
-        erasure.clean(self)
-
-    def traces_of(self, wanted: Sequence[Wanted]) -> list[Trace]:
-        return erasure.traces(self, wanted)
+    def eraser(self) -> SqliteEraser:
+        return SqliteEraser(self)
 
     def features(self) -> frozenset[str]:
         with self.reading() as connection:

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.catalog import Commit
 from ontologia.engines.erasure import (
     ERASURE,
+    Eraser,
     Found,
     Trace,
     Wanted,
     as_bytes,
+    copy_comes_first,
     count_in_file,
     is_in_file,
     needles_of,
 )
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import COPY, quoted
-from ontologia.errors import ErasureIncompleteError, ValidationError
+from ontologia.errors import ErasureIncompleteError
 from ontologia.model import COMMIT_ID, instant_text
 
 if TYPE_CHECKING:
@@ -37,10 +39,56 @@ if TYPE_CHECKING:
 KEYS_AT_ONCE = 500
 
 
-def find(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Found]:
-    """How much of each type is meant."""
-    with engine.connections.snapshot(), engine.connections.use() as connection:
-        return [_found(engine, connection, item) for item in wanted]
+class SqliteEraser(Eraser):
+    """Takes identities out of one file."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._engine = engine
+
+    def find(self, wanted: Sequence[Wanted]) -> list[Found]:
+        with self._engine.connections.snapshot(), self._engine.connections.use() as connection:
+            return [_found(self._engine, connection, item) for item in wanted]
+
+    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+        """Take the rows away and note it in the log; then the bytes."""
+        engine = self._engine
+        with engine.connections.use() as connection:
+            connection.execute("PRAGMA secure_delete = ON")
+        with engine.change() as connection:
+            if control.noted(connection, COPY) is not None:
+                raise copy_comes_first(engine.path)
+            for item in wanted:
+                for table, where, values in list(_conditions(engine, connection, item)):
+                    connection.execute(f"DELETE FROM {table} WHERE {where}", values)
+            commit_id = control.head(connection) + 1
+            control.add_commit(connection, Commit(commit_id, instant_text(control.now()), engine.runtime_id, metadata))
+            control.note(connection, ERASURE, str(commit_id))
+        clean(engine)
+        return commit_id
+
+    def is_pending(self, wanted: Sequence[Wanted]) -> bool:
+        with self._engine.connections.use() as connection:
+            if control.noted(connection, ERASURE) is not None:
+                return True
+        return not any(item.rows for item in self.find(wanted)) and bool(_leftovers(self._engine, wanted))
+
+    def finish(self, wanted: Sequence[Wanted]) -> None:
+        clean(self._engine)
+
+    def traces(self, wanted: Sequence[Wanted]) -> list[Trace]:
+        """In the file, its log and what is staged beside it."""
+        needles, file = needles_of(wanted), _file(self._engine)
+        found: list[Trace] = [Trace("row", str(item.ref)) for item in self.find(wanted) if item.rows]
+        with self._engine.connections.use() as connection:
+            for table in sorted(_tables(connection)):
+                if _mentions(connection, table, needles):
+                    found.append(Trace("mention", f"table {table}"))
+        raw = as_bytes(needles)
+        left = _leftovers(self._engine, wanted)
+        if not left and is_in_file(file, raw):
+            found.append(Trace("mention", str(file)))
+        beside = (path for path in sorted(Path(f"{file}.staging").rglob("*")) if path.is_file())
+        return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
 
 
 def _found(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> Found:
@@ -64,31 +112,6 @@ def _conditions(
                 yield table, f"{of_type}{name} IN ({', '.join('?' for _ in some)})", (*fixed, *some)
         for identity in sorted(wanted.rows_by_identity):
             yield table, f"{of_type}{same}", (*fixed, *identity)
-
-
-def is_pending(engine: SqliteEngine, wanted: Sequence[Wanted]) -> bool:
-    """Whether bytes are left of rows that are gone: an erasure was cut off, or they went another way before it."""
-    with engine.connections.use() as connection:
-        if control.noted(connection, ERASURE) is not None:
-            return True
-    return not any(item.rows for item in find(engine, wanted)) and bool(_leftovers(engine, wanted))
-
-
-def erase(engine: SqliteEngine, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
-    """Take the rows away and note it in the log; then the bytes. The commit it is noted in."""
-    with engine.connections.use() as connection:
-        connection.execute("PRAGMA secure_delete = ON")
-    with engine.change() as connection:
-        if control.noted(connection, COPY) is not None:
-            raise ValidationError(f"{engine.path} is on its way to v2: finish that first, with onto copy --in-place")
-        for item in wanted:
-            for table, where, values in list(_conditions(engine, connection, item)):
-                connection.execute(f"DELETE FROM {table} WHERE {where}", values)
-        commit_id = control.head(connection) + 1
-        control.add_commit(connection, Commit(commit_id, instant_text(control.now()), engine.runtime_id, metadata))
-        control.note(connection, ERASURE, str(commit_id))
-    clean(engine)
-    return commit_id
 
 
 def clean(engine: SqliteEngine) -> None:
@@ -122,22 +145,6 @@ def _in_use(path: str) -> ErasureIncompleteError:
         "end that process or wait for it, then preview and erase again, which finishes this",
         [Trace("bytes", f"{path}-wal")],
     )
-
-
-def traces(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Trace]:
-    """Every place in the file, its log and what is staged beside it that still has one of the keys."""
-    needles = needles_of(wanted)
-    found: list[Trace] = [Trace("row", str(item.ref)) for item in find(engine, wanted) if item.rows]
-    with engine.connections.use() as connection:
-        for table in sorted(_tables(connection)):
-            if _mentions(connection, table, needles):
-                found.append(Trace("mention", f"table {table}"))
-    raw = as_bytes(needles)
-    left = _leftovers(engine, wanted)
-    if not left and is_in_file(_file(engine), raw):
-        found.append(Trace("mention", str(_file(engine))))
-    beside = (path for path in sorted(Path(f"{_file(engine)}.staging").rglob("*")) if path.is_file())
-    return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
 
 
 def _leftovers(engine: SqliteEngine, wanted: Sequence[Wanted]) -> list[Trace]:

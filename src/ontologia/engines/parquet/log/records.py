@@ -164,6 +164,12 @@ class CommitFile:
             _read_removals(body),
         )
 
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The Parquet files to read."""
+        told = (self.content_sha256, self.keys, None, self.own_removals)
+        return self.parts or (DataFile(self.path, self.size, self.row_count, *told),)
+
     def body(self) -> dict[str, Any]:
         return {
             "kind": self.ref.kind,

@@ -15,32 +15,30 @@ Done again after it was cut off, it finds what is left by reading it, whatever s
 from __future__ import annotations
 
 import hashlib
-import io
-import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.erasure import Found, Trace, Wanted, as_bytes, needles_of
+from ontologia.engines.erasure import Eraser, Found, Trace, Wanted, copy_comes_first
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.retention import put_record
+from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, unnamed
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest
 from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.write.accelerators import write_index
-from ontologia.errors import ConcurrentWriteError, ValidationError
+from ontologia.errors import ConcurrentWriteError
 from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
-from ontologia.objects import Committed, ObjectNotFound, conditional_put
+from ontologia.objects import Committed, conditional_put
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -49,17 +47,50 @@ Replaced = Mapping[str, DataFile | None]
 """Files by their old path: what stands for them now, None where no row is left."""
 
 
-def find(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Found]:
-    """How much of each type is meant, in the files of commits and in snapshots."""
-    head = engine.log.head().head
-    found = []
-    for item in wanted:
-        versions: set[tuple[Any, ...]] = set()
-        for file in _files_of(engine, head, item.ref).values():
-            for rows in _meant(engine, file, item):
-                versions |= set(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-        found.append(Found(item.ref, len({version[:-1] for version in versions}), len(versions)))
-    return found
+class ParquetEraser(Eraser):
+    """Takes identities out of one bucket."""
+
+    def __init__(self, engine: ParquetEngine) -> None:
+        self._engine = engine
+
+    def find(self, wanted: Sequence[Wanted]) -> list[Found]:
+        """In the files of commits and in snapshots."""
+        head = self._engine.log.head().head
+        found = []
+        for item in wanted:
+            versions: set[tuple[Any, ...]] = set()
+            for file in _files_of(self._engine, head, item.ref).values():
+                for rows in _meant(self._engine, file, item):
+                    versions |= set(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+            found.append(Found(item.ref, len({version[:-1] for version in versions}), len(versions)))
+        return found
+
+    def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
+        """All steps."""
+        engine = self._engine
+        if engine.objects.exists(paths.COPY):
+            raise copy_comes_first(engine.objects.uri)
+        with engine.locked() as lease:
+            found = engine.log.head()
+            replaced = _replace_files(engine, found.head, wanted)
+            _replace_in_indices(engine, found.head, wanted, replaced)
+            lease.guard()
+            head = _swap_chain(engine, found, replaced, metadata)
+            _forget(engine)
+            delete_unnamed(engine, wanted)
+        return head.commit_id
+
+    def is_pending(self, wanted: Sequence[Wanted]) -> bool:
+        return any(has_identity(self._engine.objects.get(key).data, key, wanted) for key in unnamed(self._engine))
+
+    def finish(self, wanted: Sequence[Wanted]) -> None:
+        with self._engine.locked():
+            delete_unnamed(self._engine, wanted)
+
+    def traces(self, wanted: Sequence[Wanted]) -> list[Trace]:
+        """In every object of the prefix, and every file of the cache."""
+        rows = [Trace("row", str(item.ref)) for item in self.find(wanted) if item.rows]
+        return [*rows, *places_with(self._engine, wanted)]
 
 
 def _files_of(engine: ParquetEngine, head: Head, ref: TypeRef) -> dict[str, DataFile]:
@@ -70,16 +101,12 @@ def _files_of(engine: ParquetEngine, head: Head, ref: TypeRef) -> dict[str, Data
     for _, manifest in engine.log.chain(head):
         file = manifest.file_of(ref)
         if file is not None:
-            found |= {part.path: part for part in _data_files(file)}
+            found |= {part.path: part for part in file.files}
     for entry in (*engine.log.compacted(head).of(ref), *engine.log.index(ref).index.entries):
         found |= {part.path: part for part in entry.files}
     # A vacuum may have taken files of commits whose rows are in a snapshot.
     there = {info.key for folder in (paths.COMMITS, paths.SNAPSHOTS) for info in engine.objects.list(folder)}
     return {path: file for path, file in found.items() if path in there}
-
-
-def _data_files(file: CommitFile) -> tuple[DataFile, ...]:
-    return file.parts or (DataFile(file.path, file.size, file.row_count, file.content_sha256, file.keys),)
 
 
 def _meant(engine: ParquetEngine, file: DataFile, wanted: Wanted) -> Iterator[pa.Table]:
@@ -105,25 +132,6 @@ def _may_have(span: KeySpan, wanted: Wanted) -> bool:
 
 
 # --- taking away ---
-
-
-def erase(engine: ParquetEngine, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
-    """All steps. Gives the commit that says so."""
-    _check_alone(engine)
-    with engine.locked() as lease:
-        found = engine.log.head()
-        replaced = _replace_files(engine, found.head, wanted)
-        _replace_in_indices(engine, found.head, wanted, replaced)
-        lease.guard()
-        head = _swap_chain(engine, found, replaced, metadata)
-        _forget(engine)
-        delete_unnamed(engine, wanted)
-    return head.commit_id
-
-
-def _check_alone(engine: ParquetEngine) -> None:
-    if engine.objects.exists(paths.COPY):
-        raise ValidationError(f"{engine.objects.uri} is on its way to v2: finish that first, with onto copy --in-place")
 
 
 def _replace_files(engine: ParquetEngine, head: Head, wanted: Sequence[Wanted]) -> dict[str, DataFile | None]:
@@ -308,13 +316,13 @@ def _without_gone(manifest: Manifest, compacted: Compacted, renewed: Compacted) 
 
 
 def _has_any(manifest: Manifest, replaced: Replaced) -> bool:
-    return any(part.path in replaced for file in manifest.files for part in _data_files(file))
+    return any(part.path in replaced for file in manifest.files for part in file.files)
 
 
 def _commit_file_anew(file: CommitFile, replaced: Replaced) -> CommitFile | None:
-    if not any(part.path in replaced for part in _data_files(file)):
+    if not any(part.path in replaced for part in file.files):
         return file
-    files = _files_anew(_data_files(file), replaced)
+    files = _files_anew(file.files, replaced)
     if not files:
         return None
     if file.parts:
@@ -335,105 +343,3 @@ def _forget(engine: ParquetEngine) -> None:
     """Nothing of what was read may be used again."""
     engine.log.forget()
     engine.forget_files()
-
-
-# --- what is left ---
-
-
-def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
-    """Step 5: objects that nothing names and that have the identities, and copies in the cache of this machine."""
-    head = engine.log.head().head
-    named = _named(engine, head)
-    gone = [info.key for info in engine.objects.list() if info.key not in named and _is_ours(info.key)]
-    engine.objects.delete_many([key for key in gone if _has_identity(engine.objects.get(key).data, key, wanted)])
-    for path in _copies(engine):
-        if _has_identity(path.read_bytes(), path.name, wanted):
-            path.unlink(missing_ok=True)
-
-
-def _copies(engine: ParquetEngine) -> list[Path]:
-    """The files in the cache of this machine, whose names do not tell what they are; of a directory there are none."""
-    return [] if engine.objects.local_path(paths.HEAD) is not None else engine.reader.cache.files()
-
-
-def _is_ours(key: str) -> bool:
-    return key.startswith((paths.COMMITS, paths.SNAPSHOTS, paths.STAGING))
-
-
-def _named(engine: ParquetEngine, head: Head) -> set[str]:
-    """Every object that a reader can come to."""
-    found = engine.log.compacted(head).files
-    for path, manifest in engine.log.chain(head):
-        found |= {path, *(part.path for file in manifest.files for part in _data_files(file))}
-    for ref in {version.ref for version in engine.log.schemas(head).versions}:
-        found |= {file.path for entry in engine.log.index(ref).index.entries for file in entry.files}
-    return found
-
-
-def _has_identity(data: bytes, name: str, wanted: Sequence[Wanted]) -> bool:
-    """Whether an object has one of the identities: in the columns of a data file, or as the bound of one in a manifest
-    or an index."""
-    if name.endswith(".parquet"):
-        return _has_rows(data, wanted)
-    if not name.endswith(".json"):
-        return False
-    try:
-        return _has_bound(json.loads(data), set(needles_of(wanted)))
-    except ValueError:
-        return False
-
-
-def _has_rows(data: bytes, wanted: Sequence[Wanted]) -> bool:
-    try:
-        parquet = pq.ParquetFile(io.BytesIO(data))
-    except pa.ArrowInvalid:  # cut short by who wrote it
-        return any(needle in data for needle in as_bytes(needles_of(wanted)))
-    names = set(parquet.schema_arrow.names)
-    for item in wanted:
-        if not names >= set(item.ref.identity):
-            continue
-        for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=list(item.ref.identity), use_threads=False):
-            rows = pa.Table.from_batches([batch])
-            if pc.any(item.mask(rows)).as_py():
-                return True
-    return False
-
-
-def _has_bound(body: Any, needles: set[str]) -> bool:
-    if isinstance(body, dict):
-        if body.get("min_key") in needles or body.get("max_key") in needles:
-            return True
-        return any(_has_bound(value, needles) for value in body.values())
-    return isinstance(body, list) and any(_has_bound(value, needles) for value in body)
-
-
-def is_pending(engine: ParquetEngine, wanted: Sequence[Wanted]) -> bool:
-    """Whether something that nothing names has the identities still."""
-    named = _named(engine, engine.log.head().head)
-    return any(
-        _has_identity(engine.objects.get(info.key).data, info.key, wanted)
-        for info in engine.objects.list()
-        if info.key not in named and _is_ours(info.key)
-    )
-
-
-def traces(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
-    """Every object of the prefix, and every file of the cache, that still has one of the keys."""
-    found = [Trace("row", str(item.ref)) for item in find(engine, wanted) if item.rows]
-    needles = needles_of(wanted)
-    tokens = [*as_bytes(needles), *(json.dumps(key, ensure_ascii=False).encode() for key in needles)]
-
-    def look(name: str, place: str, data: bytes) -> None:
-        if _has_identity(data, name, wanted):
-            found.append(Trace("row", place))
-        elif any(token in data for token in tokens):
-            found.append(Trace("mention", place))
-
-    for info in engine.objects.list():
-        try:
-            look(info.key, engine.objects.url(info.key), engine.objects.get(info.key).data)
-        except ObjectNotFound:
-            continue
-    for path in _copies(engine):
-        look(path.name, str(path), path.read_bytes())
-    return found

@@ -1,0 +1,112 @@
+"""What a bucket still has of identities that were erased: objects that nothing names, and places that mention them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ontologia.engines.erasure import Trace, Wanted, as_bytes, needles_of
+from ontologia.engines.parquet import paths
+from ontologia.engines.parquet.log.records import Head
+from ontologia.files.writing import LOOKUP_GROUP_ROWS
+from ontologia.objects import ObjectNotFound
+
+if TYPE_CHECKING:
+    from ontologia.engines.parquet.engine import ParquetEngine
+
+
+def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
+    """Step 5: objects that nothing names and that have the identities, and copies in the cache of this machine."""
+    gone = [key for key in unnamed(engine) if has_identity(engine.objects.get(key).data, key, wanted)]
+    engine.objects.delete_many(gone)
+    for path in _copies(engine):
+        if has_identity(path.read_bytes(), path.name, wanted):
+            path.unlink(missing_ok=True)
+
+
+def _copies(engine: ParquetEngine) -> list[Path]:
+    """The files in the cache of this machine, whose names do not tell what they are; of a directory there are none."""
+    return [] if engine.objects.local_path(paths.HEAD) is not None else engine.reader.cache.files()
+
+
+def unnamed(engine: ParquetEngine) -> list[str]:
+    """The objects that no reader can come to."""
+    named = _named(engine, engine.log.head().head)
+    ours = (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING)
+    return [info.key for info in engine.objects.list() if info.key not in named and info.key.startswith(ours)]
+
+
+def _named(engine: ParquetEngine, head: Head) -> set[str]:
+    """Every object that a reader can come to."""
+    found = engine.log.compacted(head).files
+    for path, manifest in engine.log.chain(head):
+        found |= {path, *(part.path for file in manifest.files for part in file.files)}
+    for ref in {version.ref for version in engine.log.schemas(head).versions}:
+        found |= {file.path for entry in engine.log.index(ref).index.entries for file in entry.files}
+    return found
+
+
+def has_identity(data: bytes, name: str, wanted: Sequence[Wanted]) -> bool:
+    """Whether an object has one of the identities: in the columns of a data file, or as the bound of one in a manifest
+    or an index."""
+    if name.endswith(".parquet"):
+        return _has_rows(data, wanted)
+    if not name.endswith(".json"):
+        return False
+    try:
+        return _has_bound(json.loads(data), set(needles_of(wanted)))
+    except ValueError:
+        return False
+
+
+def _has_rows(data: bytes, wanted: Sequence[Wanted]) -> bool:
+    try:
+        parquet = pq.ParquetFile(io.BytesIO(data))
+    except pa.ArrowInvalid:  # cut short by who wrote it
+        return any(needle in data for needle in as_bytes(needles_of(wanted)))
+    names = set(parquet.schema_arrow.names)
+    for item in wanted:
+        if not names >= set(item.ref.identity):
+            continue
+        for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=list(item.ref.identity), use_threads=False):
+            rows = pa.Table.from_batches([batch])
+            if pc.any(item.mask(rows)).as_py():
+                return True
+    return False
+
+
+def _has_bound(body: Any, needles: set[str]) -> bool:
+    if isinstance(body, dict):
+        if body.get("min_key") in needles or body.get("max_key") in needles:
+            return True
+        return any(_has_bound(value, needles) for value in body.values())
+    return isinstance(body, list) and any(_has_bound(value, needles) for value in body)
+
+
+def places_with(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
+    """Every object of the prefix, and every file of the cache, that still has one of the keys."""
+    found: list[Trace] = []
+    needles = needles_of(wanted)
+    tokens = [*as_bytes(needles), *(json.dumps(key, ensure_ascii=False).encode() for key in needles)]
+
+    def look(name: str, place: str, data: bytes) -> None:
+        if has_identity(data, name, wanted):
+            found.append(Trace("row", place))
+        elif any(token in data for token in tokens):
+            found.append(Trace("mention", place))
+
+    for info in engine.objects.list():
+        try:
+            look(info.key, engine.objects.url(info.key), engine.objects.get(info.key).data)
+        except ObjectNotFound:
+            continue
+    for path in _copies(engine):
+        look(path.name, str(path), path.read_bytes())
+    return found
