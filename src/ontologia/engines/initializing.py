@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -54,54 +54,58 @@ def initialize_storage(
     """Lay out an empty store (RFC 0004 §7). `force` empties an existing one, and needs the token of its dry run."""
     check_version(engine_version)
     target = parse_storage_target(db_path, storage_uri=storage_uri)
-    version = engine_version or LATEST_VERSION
+    asked = _Initialization(target, config, engine_version or LATEST_VERSION, dry_run, force, token)
     if engine == "omnigraph":
-        return _initialize_graph(target, config, dry_run=dry_run, force=force)
-    if target.backend == "sqlite":
-        return _initialize_sqlite(target, config, version, dry_run=dry_run, force=force, token=token)
-    return _initialize_objects(target, config, version, dry_run=dry_run, force=force, token=token)
+        return _initialize_graph(asked)
+    return _initialize_sqlite(asked) if target.backend == "sqlite" else _initialize_objects(asked)
 
 
-def _check_token(where: str, expected: str, token: str | None) -> None:
-    if token != expected:
-        raise ValidationError(f"{where}: re-initializing needs the token of a forced dry run on this very state")
+@dataclass(frozen=True, slots=True)
+class _Initialization:
+    """What was asked for: a store of this version, at this place."""
+
+    target: StorageTarget
+    config: OntologiaConfig | None
+    version: str
+    dry_run: bool
+    force: bool
+    token: str | None
+
+    def check_token(self, expected: str) -> None:
+        if self.token != expected:
+            raise ValidationError(
+                f"{self.target.location}: re-initializing needs the token of a forced dry run on this very state"
+            )
+
+    def planned(self, what: Iterable[str], token: str | None = None) -> InitReport:
+        return InitReport(self.target, self.version, list(what), token)
+
+    def done(self, what: Iterable[str]) -> InitReport:
+        return InitReport(self.target, self.version, list(what), initialized=True)
 
 
-# --- SQLite ---
-
-
-def _initialize_sqlite(
-    target: StorageTarget,
-    config: OntologiaConfig | None,
-    version: str,
-    *,
-    dry_run: bool,
-    force: bool,
-    token: str | None,
-) -> InitReport:
-    path = target.location
+def _initialize_sqlite(asked: _Initialization) -> InitReport:
+    path = asked.target.location
     stamp = stored_sqlite_stamp(path)
-    if stamp is not None and stamp.written_by_03:
+    if stamp is None:
+        if asked.dry_run:
+            return asked.planned([path])
+        open_repository(path, config=asked.config, engine_version=asked.version).close()
+        return asked.done([path])
+    if stamp.written_by_03:
         raise kept_for_03(path)
-    exists = stamp is not None
-    if exists and not force:
+    if not asked.force:
         raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
-    if dry_run:
-        expected = None
-        if exists:
-            with open_engine(path) as engine:
-                expected = _reset_token(path, engine.commits(limit=1))
-        return InitReport(target, version, [path], expected)
-    if exists:
-        from ontologia.engines.sqlite import control
+    if asked.dry_run:
+        with open_engine(path) as engine:
+            return asked.planned([path], _reset_token(path, engine.commits(limit=1)))
+    from ontologia.engines.sqlite import control
 
-        def check(found: sqlite3.Connection) -> None:
-            _check_token(path, _reset_token(path, control.list_commits(found, 1, None)), token)
+    def check(found: sqlite3.Connection) -> None:
+        asked.check_token(_reset_token(path, control.list_commits(found, 1, None)))
 
-        sqlite_classes()[version].reset(path, config, check)
-    else:
-        open_repository(path, config=config, engine_version=version).close()
-    return InitReport(target, version, [path], initialized=True)
+    sqlite_classes()[asked.version].reset(path, asked.config, check)
+    return asked.done([path])
 
 
 def _reset_token(path: str, newest: Sequence[Commit]) -> str:
@@ -110,54 +114,43 @@ def _reset_token(path: str, newest: Sequence[Commit]) -> str:
     return hashlib.sha256(f"reset {resolved_path(path)} {head} {made}".encode()).hexdigest()[:32]
 
 
-def _initialize_graph(
-    target: StorageTarget, config: OntologiaConfig | None, *, dry_run: bool, force: bool
-) -> InitReport:
+def _initialize_graph(asked: _Initialization) -> InitReport:
     from ontologia.omnigraph.datasets import storage_options
     from ontologia.omnigraph.graph import Graph
     from ontologia.omnigraph.names import ACTORS, COMMITS, MANIFEST
 
-    if target.backend == "sqlite":
-        raise ValidationError(f"a graph lives in a directory or a bucket: write file:///folder, not {target}")
-    if force:
+    if asked.target.backend == "sqlite":
+        raise ValidationError(f"a graph lives in a directory or a bucket: write file:///folder, not {asked.target}")
+    if asked.force:
         raise ValidationError("a graph is not emptied by force: delete its folder or prefix, or choose another one")
-    objects = Location.of(target.location, config).open_objects()
+    objects = Location.of(asked.target.location, asked.config).open_objects()
     storage_options(objects)  # where graphs cannot be is said before anything is asked of the place
     found = next(iter(objects.list()), None)
     if found is not None:
         held = "a graph" if is_graph(objects) else found.key
         raise ValidationError(f"{objects.uri} holds {held} already; a graph is made in an empty place")
     check_outside(objects)
-    if not dry_run:
-        Graph.init(objects, config)
-    return InitReport(target, "v1", [MANIFEST, COMMITS, ACTORS], initialized=not dry_run)
+    if not asked.dry_run:
+        Graph.init(objects, asked.config)
+    return InitReport(asked.target, "v1", [MANIFEST, COMMITS, ACTORS], initialized=not asked.dry_run)
 
 
-def _initialize_objects(
-    target: StorageTarget,
-    config: OntologiaConfig | None,
-    version: str,
-    *,
-    dry_run: bool,
-    force: bool,
-    token: str | None,
-) -> InitReport:
+def _initialize_objects(asked: _Initialization) -> InitReport:
     from ontologia.engines.ontologia_03.detection import REGISTRY
     from ontologia.engines.parquet import paths, setup
 
-    objects = Location.of(target.location, config).open_objects()
+    objects = Location.of(asked.target.location, asked.config).open_objects()
     if objects.exists(REGISTRY):
-        raise kept_for_03(target.location)
-    if not (force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
+        raise kept_for_03(asked.target.location)
+    if not (asked.force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
         check_outside(objects)
-        if dry_run:
+        if asked.dry_run:
             setup.check_free(objects)
-            return InitReport(target, version, list(setup.planned_objects(version)))
-        return InitReport(target, version, setup.initialize(objects, version), initialized=True)
+            return asked.planned(setup.planned_objects(asked.version))
+        return asked.done(setup.initialize(objects, asked.version))
     check_alone(objects)
     expected = setup.reset_token(objects)
-    if dry_run:
-        return InitReport(target, version, list(setup.planned_objects(version)), expected)
-    _check_token(target.location, expected, token)
-    lease = write_lease(objects, config)
-    return InitReport(target, version, setup.reset(objects, version, lease), initialized=True)
+    if asked.dry_run:
+        return asked.planned(setup.planned_objects(asked.version), expected)
+    asked.check_token(expected)
+    return asked.done(setup.reset(objects, asked.version, write_lease(objects, asked.config)))

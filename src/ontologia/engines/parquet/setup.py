@@ -10,15 +10,14 @@ from ontologia.engines.features import Stamp
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.log.schemas import KnownTypes
+from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.errors import ValidationError
 from ontologia.files.json_objects import encode, now, parse
 from ontologia.objects import (
-    Committed,
     ConditionFailed,
     Lease,
     ObjectNotFound,
     Objects,
-    conditional_put,
     prove_conditions,
 )
 
@@ -108,9 +107,13 @@ def initialize(objects: Objects, engine_version: str) -> list[str]:
             f"off: initialize with engine version {stamped}, or with force"
         )
     first = Head(0, None, now(), "onto-init", store_id=uuid.uuid4().hex)
-    outcome = conditional_put(objects, paths.HEAD, first.body(), etag=None)
-    if not isinstance(outcome, Committed):
-        raise ValidationError(f"{objects.uri} was initialized by somebody else just now")
+    swap_head(
+        objects,
+        paths.HEAD,
+        first,
+        etag=None,
+        lost=lambda _: ValidationError(f"{objects.uri} was initialized by somebody else just now"),
+    )
     return list(writes)
 
 

@@ -30,6 +30,7 @@ from ontologia.engines.parquet.care.retention import put_record
 from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, unnamed
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest
+from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head
 from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError
@@ -38,7 +39,6 @@ from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
-from ontologia.objects import Committed, conditional_put
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -275,15 +275,16 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
         runtime_id=engine.runtime_id,
         commit_sha256=hashlib.sha256(encode(last.body())).hexdigest(),
     )
-    outcome = conditional_put(
+    swap_head(
         engine.objects,
         paths.HEAD,
-        head.body(),
+        head,
         etag=found.etag,
-        buried=lambda winner: Head.read(winner).manifest_path == head.manifest_path,
+        lost=lambda _: ConcurrentWriteError(
+            f"{engine.objects.uri}: somebody else committed meanwhile; preview and erase again"
+        ),
+        buried=names_manifest_of(head),
     )
-    if not isinstance(outcome, Committed):
-        raise ConcurrentWriteError(f"{engine.objects.uri}: somebody else committed meanwhile; preview and erase again")
     schemas = engine.log.schemas(head)
     engine.after_swap(before, head, last, schemas, schemas, {})
     return head

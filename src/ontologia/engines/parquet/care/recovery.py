@@ -9,9 +9,10 @@ from ontologia.engines.forgetting import FORGET
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, Manifest
-from ontologia.errors import ConcurrentWriteError, StorageBackendError, ValidationError
+from ontologia.engines.parquet.log.swapping import swap_head, written_meanwhile
+from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.files.json_objects import now
-from ontologia.objects import Committed, Lease, ObjectNotFound, Objects, conditional_put
+from ontologia.objects import Lease, ObjectNotFound, Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,8 @@ def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: st
             compacted_path=plan.compacted_path,
         )
         found = objects.head(paths.HEAD)
-        outcome = conditional_put(objects, paths.HEAD, head.body(), etag=None if found is None else found.etag)
-    if not isinstance(outcome, Committed):
-        raise ConcurrentWriteError(f"{objects.url(paths.HEAD)} was written by somebody else meanwhile: look again")
+        etag = None if found is None else found.etag
+        swap_head(objects, paths.HEAD, head, etag=etag, lost=lambda _: written_meanwhile(objects))
     return Recovery(**{name: getattr(plan, name) for name in Recovery.__slots__} | {"applied": True})
 
 

@@ -24,11 +24,12 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.forgetting import forgotten_at, given_up_files
 from ontologia.engines.parquet.care.retention import covered_files, write_record
 from ontologia.engines.parquet.log.records import Head
+from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.parquet.write.accelerators import files_of, is_among, write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.files.json_objects import now, parse
-from ontologia.objects import Committed, Info, LeaseRecord, ObjectNotFound, conditional_put
+from ontologia.objects import Info, LeaseRecord, ObjectNotFound
 from ontologia.objects.conditional import decode
 
 if TYPE_CHECKING:
@@ -83,11 +84,14 @@ def _fenced(engine: ParquetEngine, compacted_path: str | None = None) -> Head:
     """Rewrite the head in place, so that a swap prepared against its old version cannot succeed any more."""
     found = engine.log.head()
     head = replace(found.head, updated_at=now(), compacted_path=compacted_path or found.head.compacted_path)
-    outcome = conditional_put(
-        engine.objects, paths.HEAD, head.body(), etag=found.etag, buried=lambda winner: Head.read(winner) == head
+    swap_head(
+        engine.objects,
+        paths.HEAD,
+        head,
+        etag=found.etag,
+        lost=lambda _: ConcurrentWriteError("the head moved while vacuum was starting; run it again"),
+        buried=lambda winner: Head.read(winner) == head,
     )
-    if not isinstance(outcome, Committed):
-        raise ConcurrentWriteError("the head moved while vacuum was starting; run it again")
     return head
 
 

@@ -17,6 +17,7 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
 from ontologia.engines.parquet.log.schemas import KnownTypes, registry_body
+from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
@@ -33,7 +34,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
-from ontologia.objects import Committed, Lease, conditional_put
+from ontologia.objects import Lease
 from ontologia.query.plan import Plan
 
 if TYPE_CHECKING:
@@ -276,21 +277,23 @@ class ParquetTransaction(Transaction):
             raise
 
     def _swap(self, head: Head, folder: str, writes: Iterable[str]) -> None:
-        outcome = conditional_put(
-            self._engine.objects,
-            self._engine.log.head_path,
-            head.body(),
-            etag=self._head.etag,
-            buried=lambda winner: self._is_ancestor(winner, head),
-            budget_s=self._engine.config.s3_request_timeout_s * 2,
-        )
-        if not isinstance(outcome, Committed):
-            self._discard(folder, writes)
-            winner = outcome.winner or {}
-            raise HeadMovedError(
-                f"{self._engine.objects.url(self._engine.log.head_path)} moved to commit {winner.get('commit_id')} by "
-                f"{winner.get('runtime_id')!r} before commit {head.commit_id} could be made"
+        objects, key = self._engine.objects, self._engine.log.head_path
+        try:
+            swap_head(
+                objects,
+                key,
+                head,
+                etag=self._head.etag,
+                lost=lambda winner: HeadMovedError(
+                    f"{objects.url(key)} moved to commit {winner.get('commit_id')} by {winner.get('runtime_id')!r} "
+                    f"before commit {head.commit_id} could be made"
+                ),
+                buried=lambda winner: self._is_ancestor(winner, head),
+                budget_s=self._engine.config.s3_request_timeout_s * 2,
             )
+        except HeadMovedError:
+            self._discard(folder, writes)
+            raise
 
     def _is_ancestor(self, winner: Mapping[str, Any], ours: Head) -> bool:
         """Whether the head that was found was built on the one we tried to write."""

@@ -22,12 +22,13 @@ from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
 from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import Compacted, Head, IndexEntry, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body
+from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head, written_meanwhile
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.engines.parquet.write.commit import ParquetTransaction
 from ontologia.errors import ConcurrentWriteError
 from ontologia.files.json_objects import encode, now, parse
 from ontologia.model import TypeRef
-from ontologia.objects import Committed, Lease, ObjectNotFound, Objects, conditional_put, prove_conditions
+from ontologia.objects import Lease, ObjectNotFound, Objects, prove_conditions
 
 NOTE = "copy"
 """Under which key the head of a copy says what it is."""
@@ -51,9 +52,13 @@ def begin_copy(objects: Objects, note: CopyNote) -> None:
     else:
         setup.check_free(objects)
     first = Head(0, None, now(), "onto-copy", store_id=store_id, other={NOTE: note.body()})
-    outcome = conditional_put(objects, paths.COPY, first.body(), etag=None)
-    if not isinstance(outcome, Committed):
-        raise ConcurrentWriteError(f"{objects.uri}: somebody else began a copy here just now")
+    swap_head(
+        objects,
+        paths.COPY,
+        first,
+        etag=None,
+        lost=lambda _: ConcurrentWriteError(f"{objects.uri}: somebody else began a copy here just now"),
+    )
 
 
 def _layout(version: SchemaVersion) -> TypeLayout:
@@ -98,22 +103,21 @@ class ParquetCopy(CopyTarget):
 
     def begin_history_at(self, base: int) -> None:
         """What was copied of the commits up to there is all that is left: the record names their files as they are."""
-        found = self.engine.log.head()
+        objects, found = self.engine.objects, self.engine.log.head()
         entries: dict[TypeRef, list[IndexEntry]] = {}
         for _, manifest in self.engine.log.chain(found.head):
             for file in manifest.files if manifest.commit_id <= base else ():
                 entries.setdefault(file.ref, []).insert(0, entry_of(manifest.commit_id, file))
         record = Compacted({ref: tuple(some) for ref, some in entries.items()}, base, now())
         head = replace(found.head, compacted_path=put_record(self.engine, record))
-        outcome = conditional_put(
-            self.engine.objects,
+        swap_head(
+            objects,
             paths.COPY,
-            head.body(),
+            head,
             etag=found.etag,
+            lost=lambda _: ConcurrentWriteError(f"{objects.uri}: somebody else goes on with this copy: look again"),
             buried=lambda winner: Head.read(winner).compacted_path == head.compacted_path,
         )
-        if not isinstance(outcome, Committed):
-            raise ConcurrentWriteError(f"{self.engine.objects.uri}: somebody else goes on with this copy: look again")
 
     def finish(self) -> None:
         """Every step says the same when it is done again; after the head, the store is there."""
@@ -175,12 +179,11 @@ class ParquetCopy(CopyTarget):
                 raise ConcurrentWriteError(
                     f"{objects.uri} moved on to commit {old.commit_id} meanwhile: do it again, it goes on from there"
                 )
-        outcome = conditional_put(
+        swap_head(
             objects,
             paths.HEAD,
-            replace(head, updated_at=now()).body(),
+            replace(head, updated_at=now()),
             etag=None if before is None else before.etag,
-            buried=lambda winner: Head.read(winner).manifest_path == head.manifest_path,
+            lost=lambda _: written_meanwhile(objects),
+            buried=names_manifest_of(head),
         )
-        if not isinstance(outcome, Committed):
-            raise ConcurrentWriteError(f"{objects.url(paths.HEAD)} was written by somebody else meanwhile: look again")
