@@ -98,7 +98,9 @@ def test_a_lock_is_seen_by_another_connection(repository, path):
 def test_of_many_who_want_a_lock_one_gets_it(repository):
     won = []
     threads = [
-        threading.Thread(target=lambda name=name: repository.engine.try_lock("race", name, LONG) and won.append(name))
+        threading.Thread(
+            target=lambda name=name: repository.engine.locks.acquire("race", name, LONG) and won.append(name)
+        )
         for name in "abcdefgh"
     ]
     for thread in threads:
@@ -149,6 +151,6 @@ def test_the_lock_of_a_process_that_was_killed_is_free_and_that_of_a_living_one_
     }
     with open_repository(path) as repository:
         for owner, is_free in owners.items():
-            assert repository.engine.try_lock("work", owner, 60_000)
-            assert repository.engine.try_lock("work", "me", 60_000) == is_free, owner
+            assert repository.engine.locks.acquire("work", owner, 60_000)
+            assert repository.engine.locks.acquire("work", "me", 60_000) == is_free, owner
             assert repository.release_lock("me" if is_free else owner, "work")

@@ -108,7 +108,7 @@ def leave_litter(shop: Shop) -> None:
         repository.compact(apply=True)
         commit(repository, [Customer(id="c1", name="Alice", age=50)])
         repository.compact(apply=True)
-        repository.engine.try_lock("nightly", "somebody", 1)
+        repository.engine.locks.acquire("nightly", "somebody", 1)
     faulty = FaultyObjects(shop.objects)
     faulty.crash(operation="put_if_match", key=paths.HEAD)
     with pytest.raises(SimulatedCrash):

@@ -59,7 +59,7 @@ def test_dead_attempts_replaced_snapshots_and_old_locks_go_and_nothing_else(stor
         replaced = {info.key for info in store.objects.list("snapshots/")}
         commit(repository, [Customer(id="c1", name="Alice", age=50)])
         repository.compact(apply=True)
-        assert repository.engine.try_lock("nightly", "somebody", 1)
+        assert repository.engine.locks.acquire("nightly", "somebody", 1)
     orphans = dead_attempt(store)
     time.sleep(0.01)
     expected, before = store.state(), {info.key for info in store.objects.list()}

@@ -3,7 +3,10 @@
 An engine supplies a catalog, the rows of a type as a `StoredRows`, a way to run a compiled statement, and write
 transactions. Planning, schema checks and diagnostics are here, the same for all; so is what tasks that work side by
 side need: shares of a type's rows, and places where they stage rows for a commit. `capabilities` says what an engine
-can do, and nobody above asks for its class. The row-wise calls that callers of a repository know are in `repository`.
+can do, and nobody above asks for its class. What only some can do is an object that the engine hands out, such as
+`locks` and `eraser`. The row-wise calls that callers of a repository know are in `repository`.
+
+The class reads in the order of `docs/design/0007`: what an engine must supply, what it may, what it gets for nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from ontologia.config import new_runtime_id
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.diagnostics import dropped_types, plan_diagnostics
 from ontologia.engines.transaction import Transaction
@@ -37,72 +41,15 @@ if TYPE_CHECKING:
     from ontologia.engines.erasure import Eraser
     from ontologia.engines.forgetting import Forgotten, Superseded
     from ontologia.engines.history import Declared, History
-    from ontologia.engines.shares import Share
-    from ontologia.files.data_files import DataFile
+    from ontologia.engines.locks import Locks
+    from ontologia.engines.shares import FilesInForce, Share
     from ontologia.objects import Location, Objects
 
 T = TypeVar("T")
 PART_ROWS = 10_000
 """Of so many rows at a time objects are made."""
 
-WRITE_LOCK = "ontology_write"
 MAX_CACHED_STATEMENTS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What an engine can do. The conformance suite reads it, and so does whoever works on several engines.
-
-    `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
-    `staging`: others may write rows of a commit, which it then adopts. `past_versions`: rows of earlier schema versions
-    can be read. `forgetting`: early history can be given up. `erasure`: identities can be taken out of all of it.
-    `branches`, `removals`, `search` and `unique_fields` are what their names say.
-    """
-
-    typed_columns: bool
-    object_storage: bool = False
-    concurrent_processes: bool = True
-    read_only: bool = False
-    staging: bool = True
-    past_versions: bool = True
-    branches: bool = False
-    removals: bool = False
-    forgetting: bool = False
-    erasure: bool = False
-    search: bool = False
-    unique_fields: bool = False
-
-
-class FilesInForce(Protocol):
-    """The files of a type in a window, for readers of other kinds; `Scan` of the Parquet engine says it in full."""
-
-    @property
-    def base(self) -> Sequence[DataFile]:
-        """Files whose rows know the commit that superseded them."""
-
-    @property
-    def tail(self) -> Sequence[Any]:
-        """What came after, oldest first: of each identity the last row counts, and it supersedes the base's."""
-
-    @property
-    def tail_files(self) -> Sequence[DataFile]:
-        """The files of the tail."""
-
-    @property
-    def tail_is_mixed(self) -> bool:
-        """Whether the tail may have several rows of one identity."""
-
-    @property
-    def has_removals(self) -> bool:
-        """Whether rows of these files say that something was removed: those are superseded by their own commit."""
-
-    @property
-    def upper(self) -> int | None:
-        """The last commit that counts, where files may hold later ones."""
-
-    @property
-    def inside_snapshot(self) -> bool:
-        """Whether `upper` lies within the base, so that later rows of it do not supersede yet."""
 
 
 class Engine(ABC):
@@ -143,10 +90,6 @@ class Engine(ABC):
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         """Run a statement; the result as columns of Python values, JSON as text."""
 
-    def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
-        """What `run` gives, some rows at a time; all at once in engines that have no better way."""
-        yield self.run(statement, parameters, None)
-
     @abstractmethod
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         """Run a statement; the result as an Arrow table with the names and types of its outputs."""
@@ -163,20 +106,6 @@ class Engine(ABC):
     def commits(self, *, limit: int | None = None, since: int | None = None) -> list[Commit]:
         """The log, newest first."""
 
-    def commit_at(self, moment: datetime) -> int:
-        """The last commit made at or before a time, by the clocks of its writers; 0 when there is none."""
-        if not isinstance(moment, datetime):
-            raise TypeError(f"commit_at() takes a datetime, not {moment!r}")
-        try:
-            limit = to_utc(moment)
-        except OverflowError:
-            raise ValidationError(f"{moment.isoformat()} is outside the years 1 to 9999 in UTC") from None
-        return next((commit.id for commit in self.walk() if datetime.fromisoformat(commit.created_at) <= limit), 0)
-
-    def walk(self) -> Iterator[Commit]:
-        """The log, newest first, read as far back as it is asked for."""
-        return iter(self.commits())
-
     @abstractmethod
     def get_commit(self, commit_id: int) -> dict[str, Any] | None: ...
 
@@ -187,49 +116,13 @@ class Engine(ABC):
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         """Every stored schema version, oldest first."""
 
-    def history(self, declared: Declared | None = None) -> History:
-        """The whole past, for a copy of it. Stores of old releases may have to be told what types are like."""
-        raise ValidationError(
-            f"{self.location.uri}: a graph numbers its commits by itself, so that they cannot be copied as they are; "
-            "onto export and onto import move its state"
-        )
-
-    # --- taking rows out for good, where an engine can ---
-
-    def eraser(self) -> Eraser:
-        """Who takes identities out of this store, with every version of them."""
-        raise ValidationError(
-            f"{self.location.uri}: only SQLite files and buckets of this release can erase; a graph keeps old versions "
-            "until onto cleanup, and a store of 0.3 is read-only"
-        )
-
-    def find_superseded(self, base: int) -> list[Superseded]:
-        """How many versions of each type were superseded at a commit or before it, and still are there."""
-        raise self._cannot_forget()
-
-    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> Forgotten:
-        """Give these up, so that history begins at that commit, and note it in a commit.
-
-        Refused when the head is no longer the one that the caller saw.
-        """
-        raise self._cannot_forget()
-
-    def _cannot_forget(self) -> ValidationError:
-        return ValidationError(
-            f"{self.location.uri}: only SQLite files and buckets of engine v2 can forget their early history. A store "
-            "of v1 becomes one with onto copy --in-place; a graph forgets with onto cleanup"
-        )
+    @property
+    @abstractmethod
+    def locks(self) -> Locks:
+        """The locks by name that callers take here."""
 
     @abstractmethod
     def storage_info(self) -> dict[str, Any]: ...
-
-    def features(self) -> frozenset[str]:
-        """What the store uses beyond its engine version, as its stamp says."""
-        return frozenset()
-
-    def event_place(self) -> Any:
-        """Where the events beside the rows lie: the `Connections` of a SQLite file, or an `Objects`."""
-        raise ValidationError(f"{self.backend} keeps no events")
 
     @property
     @abstractmethod
@@ -237,22 +130,76 @@ class Engine(ABC):
         """Where rows for a commit wait, and where rows that do not fit are set aside."""
 
     @abstractmethod
-    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        """Take a lock if it is free, expired, or held by this owner."""
-
-    @abstractmethod
-    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        """Hold a lock longer; False when it is no longer ours."""
-
-    @abstractmethod
-    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
-        """Give a lock back; False when it was no longer ours."""
-
-    @abstractmethod
     def close(self) -> None: ...
 
-    def ensure_exists(self) -> None:  # noqa: B027
-        """Make the store where an engine waits with that for the first write."""
+    # --- what it may supply, where it can do better: reads ---
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Reads in the block see one state, in engines where a read could otherwise straddle two."""
+        return nullcontext()
+
+    def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
+        """What `run` gives, some rows at a time; all at once in engines that have no better way."""
+        yield self.run(statement, parameters, None)
+
+    def walk(self) -> Iterator[Commit]:
+        """The log, newest first, read as far back as it is asked for."""
+        return iter(self.commits())
+
+    def shares(
+        self, schema: TypeSchema, window: Window, *, head: int | None = None, across: bool = False
+    ) -> list[Share]:
+        """The rows of a window, up to a head if it is given, in shares that tasks read side by side; `across` all
+        schema versions, if that is how they will be read."""
+        from ontologia.engines.shares import shares_by_key
+
+        return shares_by_key(self, schema, LATEST if across else window)
+
+    def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
+        """The answer to a plan from the rows of one share."""
+        from ontologia.engines.shares import range_predicates
+
+        yield self.table(replace(plan, where=(*plan.where, *range_predicates(plan.schema, share.keys))))
+
+    def rows_of(
+        self, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None, *, dense: bool
+    ) -> pa.Table:
+        """The rows of these identities, which come sorted, with the columns of `wanted`.
+
+        One look between the first and the last. Where the rows are `dense`, all in between are read and some are not
+        asked for: whoever compares matches them anyway.
+        """
+        from ontologia.engines.shares import between
+
+        keys = wanted.select(list(schema.ref.identity))
+        only = (COMMIT_ID, *wanted.column_names)
+        plan = Plan(
+            schema.ref,
+            {schema.ref: schema},
+            window,
+            between(schema, keys.column(0)[0].as_py(), keys.column(0)[-1].as_py()),
+            keyed=not dense,
+            stored=True,
+            only=only,
+            unordered=True,
+        )
+        return self.table(plan, None if dense else keys, catalog)
+
+    def files_in_force(self, ref: TypeRef, window: Window, catalog: Catalog) -> FilesInForce | None:
+        """A type's files in a window, for readers that take files as they are; None where there are none to take."""
+        return None
+
+    def count_stored(self, ref: TypeRef, catalog: Catalog) -> int | None:
+        """How many rows, of all versions, a type has in files; None where the store finds rows by an index."""
+        return None
+
+    def sizes_of(self, layout: TypeLayout) -> list[int] | None:
+        """The bytes of each file, or of the table, that holds a type; None where that cannot be told."""
+        return None
+
+    def catalog_at(self, commit_id: int) -> Catalog:
+        """The catalog, for reads that go no further than a commit."""
+        return self.catalog()
 
     # --- earlier versions of schemas ---
 
@@ -281,6 +228,57 @@ class Engine(ABC):
         and are all of the window."""
         raise ValidationError(f"{self.backend} reads no earlier versions of a schema")
 
+    # --- writes ---
+
+    def ensure_exists(self) -> None:  # noqa: B027
+        """Make the store where an engine waits with that for the first write."""
+
+    def transact(self, work: Callable[[Transaction], T]) -> T:
+        """Do work in a write transaction; an engine that can lose a race runs it again from the new head."""
+        with self.write() as transaction:
+            return work(transaction)
+
+    def history(self, declared: Declared | None = None) -> History:
+        """The whole past, for a copy of it. Stores of old releases may have to be told what types are like."""
+        raise ValidationError(
+            f"{self.location.uri}: a graph numbers its commits by itself, so that they cannot be copied as they are; "
+            "onto export and onto import move its state"
+        )
+
+    def features(self) -> frozenset[str]:
+        """What the store uses beyond its engine version, as its stamp says."""
+        return frozenset()
+
+    def event_place(self) -> Any:
+        """Where the events beside the rows lie: the `Connections` of a SQLite file, or an `Objects`."""
+        raise ValidationError(f"{self.backend} keeps no events")
+
+    # --- taking rows out for good, where an engine can ---
+
+    def eraser(self) -> Eraser:
+        """Who takes identities out of this store, with every version of them."""
+        raise ValidationError(
+            f"{self.location.uri}: only SQLite files and buckets of this release can erase; a graph keeps old versions "
+            "until onto cleanup, and a store of 0.3 is read-only"
+        )
+
+    def find_superseded(self, base: int) -> list[Superseded]:
+        """How many versions of each type were superseded at a commit or before it, and still are there."""
+        raise self._cannot_forget()
+
+    def forget(self, base: int, head: int, metadata: Mapping[str, Any]) -> Forgotten:
+        """Give these up, so that history begins at that commit, and note it in a commit.
+
+        Refused when the head is no longer the one that the caller saw.
+        """
+        raise self._cannot_forget()
+
+    def _cannot_forget(self) -> ValidationError:
+        return ValidationError(
+            f"{self.location.uri}: only SQLite files and buckets of engine v2 can forget their early history. A store "
+            "of v1 becomes one with onto copy --in-place; a graph forgets with onto cleanup"
+        )
+
     # --- care, which only object storage needs ---
 
     def index_verify(self) -> Any:
@@ -301,18 +299,17 @@ class Engine(ABC):
     def _not_for_files(self, operation: str) -> ValidationError:
         return ValidationError(f"{operation} is for object storage; {self.backend} needs no such care")
 
-    # --- changes, the same for every engine ---
-
-    def transact(self, work: Callable[[Transaction], T]) -> T:
-        """Do work in a write transaction; an engine that can lose a race runs it again from the new head."""
-        with self.write() as transaction:
-            return work(transaction)
-
     # --- questions, the same for every engine ---
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Reads in the block see one state, in engines where a read could otherwise straddle two."""
-        return nullcontext()
+    def commit_at(self, moment: datetime) -> int:
+        """The last commit made at or before a time, by the clocks of its writers; 0 when there is none."""
+        if not isinstance(moment, datetime):
+            raise TypeError(f"commit_at() takes a datetime, not {moment!r}")
+        try:
+            limit = to_utc(moment)
+        except OverflowError:
+            raise ValidationError(f"{moment.isoformat()} is outside the years 1 to 9999 in UTC") from None
+        return next((commit.id for commit in self.walk() if datetime.fromisoformat(commit.created_at) <= limit), 0)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
         with self._prepared(plan, catalog, keys) as (statement, diagnostics):
@@ -395,63 +392,6 @@ class Engine(ABC):
                 self._statements.clear()
             statement = self._statements[key] = compile(plan, relations, self.dialect)
         return statement
-
-    # --- rows in bulk, for tasks that work side by side ---
-
-    def shares(
-        self, schema: TypeSchema, window: Window, *, head: int | None = None, across: bool = False
-    ) -> list[Share]:
-        """The rows of a window, up to a head if it is given, in shares that tasks read side by side; `across` all
-        schema versions, if that is how they will be read."""
-        from ontologia.engines.shares import shares_by_key
-
-        return shares_by_key(self, schema, LATEST if across else window)
-
-    def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
-        """The answer to a plan from the rows of one share."""
-        from ontologia.engines.shares import range_predicates
-
-        yield self.table(replace(plan, where=(*plan.where, *range_predicates(plan.schema, share.keys))))
-
-    def rows_of(
-        self, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None, *, dense: bool
-    ) -> pa.Table:
-        """The rows of these identities, which come sorted, with the columns of `wanted`.
-
-        One look between the first and the last. Where the rows are `dense`, all in between are read and some are not
-        asked for: whoever compares matches them anyway.
-        """
-        from ontologia.engines.shares import between
-
-        keys = wanted.select(list(schema.ref.identity))
-        only = (COMMIT_ID, *wanted.column_names)
-        plan = Plan(
-            schema.ref,
-            {schema.ref: schema},
-            window,
-            between(schema, keys.column(0)[0].as_py(), keys.column(0)[-1].as_py()),
-            keyed=not dense,
-            stored=True,
-            only=only,
-            unordered=True,
-        )
-        return self.table(plan, None if dense else keys, catalog)
-
-    def count_stored(self, ref: TypeRef, catalog: Catalog) -> int | None:
-        """How many rows, of all versions, a type has in files; None where the store finds rows by an index."""
-        return None
-
-    def files_in_force(self, ref: TypeRef, window: Window, catalog: Catalog) -> FilesInForce | None:
-        """A type's files in a window, for readers that take files as they are; None where there are none to take."""
-        return None
-
-    def sizes_of(self, layout: TypeLayout) -> list[int] | None:
-        """The bytes of each file, or of the table, that holds a type; None where that cannot be told."""
-        return None
-
-    def catalog_at(self, commit_id: int) -> Catalog:
-        """The catalog, for reads that go no further than a commit."""
-        return self.catalog()
 
     def __enter__(self) -> Self:
         return self

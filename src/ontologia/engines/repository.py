@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, Engine
+from ontologia.engines.base import Engine
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import SchemaVersion, TypeLayout, user_metadata
+from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import LockContentionError, ValidationError
 from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json, removed_column
@@ -233,7 +235,7 @@ class Repository:
         timeout_ms = self.engine.config.lock_timeout_ms if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + timeout_ms / 1000
         pause = 0.005
-        while not self.engine.try_lock(name, owner_id, ttl_ms):
+        while not self.engine.locks.acquire(name, owner_id, ttl_ms):
             if time.monotonic() + pause > deadline:
                 raise LockContentionError(f"the lock {name!r} was not free within {timeout_ms} ms")
             time.sleep(pause * random.uniform(0.5, 1.0))
@@ -241,11 +243,11 @@ class Repository:
 
     def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
         """Hold a lock longer; False when it is no longer ours."""
-        return self.engine.renew_lock(owner_id, ttl_ms, name)
+        return self.engine.locks.renew(name, owner_id, ttl_ms)
 
     def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
         """Give a lock back; False when it was no longer ours."""
-        return self.engine.release_lock(owner_id, name)
+        return self.engine.locks.release(name, owner_id)
 
     # --- care, for object storage ---
 

@@ -1,9 +1,10 @@
-"""How the rows of a type are shared out among tasks that read side by side."""
+"""How the rows of a type are shared out among tasks that read side by side, and files that others read themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.model import FieldExpr, Predicate, TypeSchema
@@ -12,6 +13,7 @@ from ontologia.query.plan import Plan, Window
 
 if TYPE_CHECKING:
     from ontologia.engines.base import Engine
+    from ontologia.files.data_files import DataFile
 
 ROWS_PER_SHARE = 500_000
 
@@ -22,6 +24,38 @@ class Share:
 
     keys: KeyRange = EVERYTHING
     files: Any = None
+
+
+class FilesInForce(Protocol):
+    """The files of a type in a window, for readers of other kinds; `Scan` of the Parquet engine says it in full."""
+
+    @property
+    def base(self) -> Sequence[DataFile]:
+        """Files whose rows know the commit that superseded them."""
+
+    @property
+    def tail(self) -> Sequence[Any]:
+        """What came after, oldest first: of each identity the last row counts, and it supersedes the base's."""
+
+    @property
+    def tail_files(self) -> Sequence[DataFile]:
+        """The files of the tail."""
+
+    @property
+    def tail_is_mixed(self) -> bool:
+        """Whether the tail may have several rows of one identity."""
+
+    @property
+    def has_removals(self) -> bool:
+        """Whether rows of these files say that something was removed: those are superseded by their own commit."""
+
+    @property
+    def upper(self) -> int | None:
+        """The last commit that counts, where files may hold later ones."""
+
+    @property
+    def inside_snapshot(self) -> bool:
+        """Whether `upper` lies within the base, so that later rows of it do not supersede yet."""
 
 
 def shares_by_key(engine: Engine, schema: TypeSchema, window: Window) -> list[Share]:

@@ -11,11 +11,12 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities, output_schema, past_versions_refused
+from ontologia.engines.base import output_schema, past_versions_refused
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.duck import DuckEngine
-from ontologia.engines.leased_locks import LeasedLocks
+from ontologia.engines.locks import LeasedLocks
 from ontologia.engines.omnigraph.reading import (
     FragmentShare,
     GraphRows,
@@ -66,7 +67,7 @@ class GraphEngine(DuckEngine):
         self.commit = commit
         self._reading = threading.local()
         self._pinned: Pinned[Catalog] = Pinned()
-        self._locks = LeasedLocks(graph.objects, lambda name: f"{LEASES}/@lock-{name}.json")
+        self._locks = LeasedLocks(graph.objects, lambda name: f"{LEASES}/@lock-{name}.json", self.check_open)
         self._catalogs: tuple[Manifest, Catalog] | None = None
         graph.manifest(branch)  # an unknown branch fails here, before anything else
 
@@ -312,17 +313,9 @@ class GraphEngine(DuckEngine):
             "layouts": summarized_layouts(rows),
         }
 
-    # --- locks ---
-
-    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        self.check_open()
-        return self._locks.acquire(name, owner_id, ttl_ms)
-
-    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        return self._locks.renew(name, owner_id, ttl_ms)
-
-    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
-        return self._locks.release(name, owner_id)
+    @property
+    def locks(self) -> LeasedLocks:
+        return self._locks
 
     def event_place(self) -> Objects:
         """Events lie beside the graph; all branches share the queue."""

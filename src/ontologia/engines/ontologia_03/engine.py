@@ -15,11 +15,12 @@ from typing import Any, NoReturn
 from sqlglot import exp
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import WRITE_LOCK, Capabilities
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import INSERT, UPDATE, change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.history import Declared
+from ontologia.engines.locks import Locks
 from ontologia.engines.ontologia_03.history import History03
 from ontologia.engines.ontologia_03.rows import arrow_schema, tables
 from ontologia.engines.ontologia_03.source import Contents, Source
@@ -147,13 +148,8 @@ class Engine03(DuckEngine):
     def staging_area(self) -> Location:
         self._refuse()
 
-    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        self._refuse()
-
-    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        self._refuse()
-
-    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
+    @property
+    def locks(self) -> Locks:
         self._refuse()
 
     def index_verify(self) -> Any:

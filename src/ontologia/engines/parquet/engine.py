@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,20 +12,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import PART_ROWS, WRITE_LOCK, Capabilities, output_schema
+from ontologia.engines.base import PART_ROWS, output_schema
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
-from ontologia.engines.changes import VersionRows, change_entry, changed_rows_sql
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.features import Stamp
-from ontologia.engines.leased_locks import LeasedLocks
+from ontologia.engines.locks import WRITE_LOCK, LeasedLocks
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
 from ontologia.engines.parquet.care.erasure import ParquetEraser
 from ontologia.engines.parquet.history import ParquetHistory
-from ontologia.engines.parquet.log.coverage import cover, entry_of
+from ontologia.engines.parquet.log.changes import list_changes
 from ontologia.engines.parquet.log.log import Log
-from ontologia.engines.parquet.log.records import Head, IndexEntry, Manifest, stands_for
+from ontologia.engines.parquet.log.records import Head, Manifest
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
 from ontologia.engines.parquet.read.file_rows import CountedRows, FileRows, LayeredRows
@@ -43,10 +42,9 @@ from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import Share
 from ontologia.engines.transaction import Transaction
 from ontologia.engines.turns import Turn
-from ontologia.engines.versions import read_in, versions_of
 from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
-from ontologia.files.duck import AS_STORED, BATCH_ROWS, python_values
-from ontologia.files.key_ranges import KeyRange, key_ranges
+from ontologia.files.duck import BATCH_ROWS, python_values
+from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader
 from ontologia.files.spools import Spool
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 ATTEMPTS = 8
-COMMITS_THAT_MIRROR = 16
 
 
 class ParquetEngine(DuckEngine):
@@ -97,9 +94,8 @@ class ParquetEngine(DuckEngine):
         self._pinned: Pinned[Head] = Pinned()
         self.mirrored: tuple[str | None] | None = None
         """The catalog whose mirrors were last seen to be right, by its manifest."""
-        self._locks = LeasedLocks(objects, paths.lock)
-        self._tidying: threading.Thread | None = None
-        self._is_due = False
+        self._locks = LeasedLocks(objects, paths.lock, self.check_open)
+        self.tidying = automatic.Tidying(self)
         self.opened_at = self.log.head().head  # a prefix that is not initialized fails here, before anything else
         self.lease.likely_there = self.opened_at.commit_id > 0
 
@@ -229,26 +225,9 @@ class ParquetEngine(DuckEngine):
     def shares(
         self, schema: TypeSchema, window: Window, *, head: int | None = None, across: bool = False
     ) -> list[Share]:
+        found = shares.across_versions if across else shares.by_file_or_key
         catalog = self.catalog()
-        if schema.ref not in catalog.layouts:
-            return [Share()]
-        if across:
-            return self._shares_across(schema, window, catalog)
-        files = self.scan(schema.ref, window, catalog)
-        apart = None if head is None else shares.by_file(files, window, head)
-        if apart is not None:
-            return [Share(files=share) for share in apart]
-        cuts = shares.cuts_of_files(self.reader, files.files, schema.ref.identity[0])
-        return [Share(keys) for keys in key_ranges(cuts)]
-
-    def _shares_across(self, schema: TypeSchema, window: Window, catalog: Catalog) -> list[Share]:
-        """Ranges of keys, found in the files of all versions."""
-        files = []
-        for version in read_in(versions_of(self, schema, catalog), window):
-            at = self.catalog_at_version(version.layout, version.until, catalog)
-            files += self.scan(version.layout.ref, window, at).files
-        cuts = shares.cuts_of_files(self.reader, files, schema.ref.identity[0])
-        return [Share(keys) for keys in key_ranges(cuts)]
+        return found(self, schema, window, catalog, head) if schema.ref in catalog.layouts else [Share()]
 
     def read_share(self, plan: Plan, share: Share) -> Iterator[pa.Table]:
         if share.files is None:
@@ -328,7 +307,7 @@ class ParquetEngine(DuckEngine):
         """Hold the write lease: one thread of this process, and one process of all."""
         self.check_open()
         prove_conditions(self.objects, self.reader.cache.directory)
-        self._wait_for_tidying()  # which ends soon, and is no other writer to give up on
+        self.tidying.wait()  # which ends soon, and is no other writer to give up on
         timeout_s = self.config.s3_lock_timeout_ms / 1000
         if not self.turn.take(timeout_s):
             raise LockContentionError(
@@ -391,21 +370,11 @@ class ParquetEngine(DuckEngine):
         if self.is_copy:
             return
         try:
-            accelerators.advance(self, before, head, manifest, schemas)
-            if self._may_be_unfinished(head):
-                accelerators.mirror(self, head, schemas)
-            if schemas.purged != known.purged:
-                accelerators.purge(self, head, schemas.purged - known.purged)
+            accelerators.bring_up(self, before, head, manifest, schemas, known)
             self.reader.keep(written)
-            self._is_due = automatic.is_due_after(self, manifest)
+            self.tidying.look_at(manifest)
         except Exception as problem:
             self.warn(f"commit {head.commit_id} is done, but its indices are not up to date: {problem}")
-
-    def _may_be_unfinished(self, head: Head) -> bool:
-        """Whether a change of the catalog is so recent that its writer may have died before it was mirrored: the
-        commits after it have looked otherwise."""
-        path = head.schema_manifest_path
-        return path is None or head.commit_id - self.log.manifest(path).commit_id <= COMMITS_THAT_MIRROR
 
     def warn(self, message: str) -> None:
         """Tell the operator, in the log and on the repository."""
@@ -425,37 +394,7 @@ class ParquetEngine(DuckEngine):
         return None if found is None else _commit(found[1]).to_dict()
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
-        head = self.log.head().head
-        self.log.catalog(head).check_remembers_changes(commit_id)
-        found = self.log.find(head, commit_id)
-        if found is None:
-            return []
-        purged = self.log.schemas(head).purged
-        changes = []
-        for file in sorted((item for item in found[1].files if item.ref not in purged), key=lambda item: item.ref):
-            covered = cover(self.log, head, file.ref, self.log.index(file.ref).index)
-            earlier = [entry for entry in covered.entries if entry.min_commit_id < commit_id]
-            own = entry_of(commit_id, file)
-            if self.log.compacted(head).has(commit_id, file):  # its own file may be gone
-                own = next(entry for entry in covered.entries if stands_for(entry, commit_id, file))
-            for identity, operation in self._changed(file.ref, commit_id, own, earlier):
-                changes.append(change_entry(file.ref, identity, operation))
-        return changes
-
-    def _changed(
-        self, ref: TypeRef, commit_id: int, own: IndexEntry, earlier: Sequence[IndexEntry]
-    ) -> list[tuple[tuple[str, ...], str]]:
-        before = [file for entry in earlier for file in entry.files]
-        with self.reader.places([*own.files, *before]) as places, self.duck.cursor() as cursor:
-            values: dict[str, Any] = {"own": [places[file.path] for file in own.files], "commit": commit_id}
-            if before:
-                values["earlier"] = [places[file.path] for file in before]
-            source, known = (f"read_parquet(${name}, {AS_STORED})" for name in ("own", "earlier"))
-            written = VersionRows(source, own.removals > 0)
-            stored = [VersionRows(known, any(entry.removals for entry in earlier))] if before else []
-            sql = changed_rows_sql(ref.identity, written, stored, "$commit")
-            rows = cursor.execute(sql, values).fetchall()
-        return [(tuple(row[:-1]), row[-1]) for row in rows]
+        return list_changes(self, commit_id)
 
     def layouts_of(self, ref: TypeRef, catalog: Catalog) -> list[TypeLayout]:
         return [
@@ -489,17 +428,9 @@ class ParquetEngine(DuckEngine):
     def history(self, declared: Declared | None = None) -> ParquetHistory:
         return ParquetHistory(self)
 
-    # --- locks ---
-
-    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        self.check_open()
-        return self._locks.acquire(name, owner_id, ttl_ms)
-
-    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        return self._locks.renew(name, owner_id, ttl_ms)
-
-    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
-        return self._locks.release(name, owner_id)
+    @property
+    def locks(self) -> LeasedLocks:
+        return self._locks
 
     # --- care ---
 
@@ -518,22 +449,10 @@ class ParquetEngine(DuckEngine):
         return compaction.compact(self, type_name, apply=apply, workers=workers)
 
     def tidy(self, after: Literal["load", "commit"]) -> None:
-        """After a load in this thread, after a commit beside whoever made it."""
-        wanted = self.config.auto_compact
-        if wanted == "never" or (after == "commit" and wanted != "commits"):
-            return
-        if after == "load":
-            automatic.tidy(self)
-        elif self._is_due and (self._tidying is None or not self._tidying.is_alive()):
-            self._tidying = threading.Thread(target=automatic.tidy, args=(self,), name="tidying")
-            self._tidying.start()
-
-    def _wait_for_tidying(self) -> None:
-        if self._tidying is not None and self._tidying is not threading.current_thread():
-            self._tidying.join()
+        self.tidying.begin(after)
 
     def close(self) -> None:
-        self._wait_for_tidying()
+        self.tidying.wait()
         self.log.close()
         super().close()
 

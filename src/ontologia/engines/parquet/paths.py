@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ontologia.engines.base import WRITE_LOCK
+from ontologia.engines.locks import WRITE_LOCK
 from ontologia.errors import ValidationError
 from ontologia.files.names import encode_name
 from ontologia.model import Kind, TypeRef

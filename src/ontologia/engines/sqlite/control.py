@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from ontologia.config import has_ended
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.features import Stamp
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
@@ -220,60 +219,6 @@ def drops(connection: sqlite3.Connection) -> dict[TypeRef, int]:
         "SELECT type_kind, type_name, dropped_at_commit_id FROM schema_registry WHERE dropped_at_commit_id IS NOT NULL"
     )
     return {TypeRef(kind, name): commit_id for kind, name, commit_id in rows}
-
-
-# --- locks ---
-
-
-def acquire_lock(connection: sqlite3.Connection, name: str, owner_id: str, ttl_ms: int) -> bool:
-    """Take a lock that is free, expired, ours already, or of a process that is dead. One statement, so atomic."""
-    moment = now()
-    row = connection.execute("SELECT owner_id FROM locks WHERE name = ?", (name,)).fetchone()
-    changed = connection.execute(
-        """INSERT INTO locks (name, owner_id, acquired_at, expires_at, lease_ttl_ms)
-           VALUES (:name, :owner, :now, :end, :ttl)
-           ON CONFLICT (name) DO UPDATE
-           SET owner_id = :owner, acquired_at = :now, expires_at = :end, lease_ttl_ms = :ttl
-           WHERE locks.owner_id IN (:owner, :dead) OR locks.expires_at <= :now""",
-        {
-            "dead": row[0] if row is not None and has_ended(row[0]) else None,
-            "name": name,
-            "owner": owner_id,
-            "now": instant_text(moment),
-            "end": instant_text(moment + timedelta(milliseconds=ttl_ms)),
-            "ttl": ttl_ms,
-        },
-    ).rowcount
-    return changed > 0
-
-
-def renew_lock(connection: sqlite3.Connection, name: str, owner_id: str, ttl_ms: int) -> bool:
-    moment = now()
-    return (
-        connection.execute(
-            "UPDATE locks SET expires_at = ? WHERE name = ? AND owner_id = ? AND expires_at > ?",
-            (instant_text(moment + timedelta(milliseconds=ttl_ms)), name, owner_id, instant_text(moment)),
-        ).rowcount
-        > 0
-    )
-
-
-def release_lock(connection: sqlite3.Connection, name: str, owner_id: str) -> bool:
-    return connection.execute("DELETE FROM locks WHERE name = ? AND owner_id = ?", (name, owner_id)).rowcount > 0
-
-
-def lock_holder(connection: sqlite3.Connection, name: str, owner_id: str) -> str | None:
-    """Who else holds a lock, until when, and what to do. A process of this machine that is dead holds none."""
-    row = connection.execute(
-        "SELECT owner_id, expires_at FROM locks WHERE name = ? AND owner_id <> ? AND expires_at > ?",
-        (name, owner_id, instant_text(now())),
-    ).fetchone()
-    if row is None or has_ended(row[0]):
-        return None
-    return (
-        f"{row[0]} holds the write lock until {row[1]}. If it lives it may hold it longer, if it is dead the lock ends "
-        "then: try again after that"
-    )
 
 
 # --- indexes ---

@@ -14,15 +14,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import WRITE_LOCK
 from ontologia.engines.catalog import SchemaVersion, TypeLayout
 from ontologia.engines.features import Stamp
 from ontologia.engines.history import COPYING, CopyNote, CopyTarget, PastCommit, without_removals
+from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import COPY
 from ontologia.engines.sqlite.engine import tables
 from ontologia.engines.sqlite.forgetting import begin_history_at
 from ontologia.engines.sqlite.history import SqliteHistory
+from ontologia.engines.sqlite.locks import lock_holder
 from ontologia.errors import ConcurrentWriteError, LeaseExpiredError, LockContentionError
 from ontologia.model import TypeRef
 
@@ -148,18 +149,18 @@ class SqliteCopy(CopyTarget):
     @contextmanager
     def locked(self) -> Iterator[SqliteCopy]:
         """Keep others from writing, who would write to what is being replaced."""
-        while not self.engine.try_lock(WRITE_LOCK, self.engine.runtime_id, LOCK_MS):
+        while not self.engine.locks.acquire(WRITE_LOCK, self.engine.runtime_id, LOCK_MS):
             with self.engine.connections.use() as connection:
-                holder = control.lock_holder(connection, WRITE_LOCK, self.engine.runtime_id)
+                holder = lock_holder(connection, WRITE_LOCK, self.engine.runtime_id)
             if holder is not None:
                 raise LockContentionError(f"{self.engine.path}: {holder}")
         try:
             yield self
         finally:
-            self.engine.release_lock(self.engine.runtime_id)
+            self.engine.locks.release(WRITE_LOCK, self.engine.runtime_id)
 
     def _renew_lock(self) -> None:
-        if not self.engine.renew_lock(self.engine.runtime_id, LOCK_MS):
+        if not self.engine.locks.renew(WRITE_LOCK, self.engine.runtime_id, LOCK_MS):
             raise LeaseExpiredError(
                 f"{self.engine.path}: the write lock ran out, so others may have written; do it again, it goes on "
                 "where it was"

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import PART_ROWS, WRITE_LOCK, Engine
+from ontologia.engines.base import PART_ROWS, Engine
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_FILES
+from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.asked_keys import FEW_KEYS, named_keys, touched
 from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
@@ -27,6 +28,7 @@ from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.control import BASE
 from ontologia.engines.sqlite.erasure import SqliteEraser
 from ontologia.engines.sqlite.history import SqliteHistory
+from ontologia.engines.sqlite.locks import SqliteLocks, lock_holder
 from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.engines.transaction import Transaction, removals_refused
@@ -336,7 +338,7 @@ class SqliteEngine(Engine):
         deadline = time.monotonic() + self.config.lock_timeout_ms / 1000
         while True:
             connection.execute("BEGIN IMMEDIATE")
-            holder = control.lock_holder(connection, WRITE_LOCK, self.runtime_id)
+            holder = lock_holder(connection, WRITE_LOCK, self.runtime_id)
             if holder is None:
                 return
             connection.execute("ROLLBACK")
@@ -367,20 +369,9 @@ class SqliteEngine(Engine):
     def history(self, declared: Declared | None = None) -> SqliteHistory:
         return self.past_of(self)
 
-    # --- locks ---
-
-    def try_lock(self, name: str, owner_id: str, ttl_ms: int) -> bool:
-        self.ensure_exists()
-        with self.connections.use() as connection:
-            return control.acquire_lock(connection, name, owner_id, ttl_ms)
-
-    def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:
-        with self.connections.use() as connection:
-            return control.renew_lock(connection, name, owner_id, ttl_ms)
-
-    def release_lock(self, owner_id: str, name: str = WRITE_LOCK) -> bool:
-        with self.connections.use() as connection:
-            return control.release_lock(connection, name, owner_id)
+    @property
+    def locks(self) -> SqliteLocks:
+        return SqliteLocks(self)
 
     # --- about the store ---
 

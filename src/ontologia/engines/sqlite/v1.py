@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ontologia.engines.base import Capabilities, output_schema
+from ontologia.engines.base import output_schema
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.documents import documents, taken_apart

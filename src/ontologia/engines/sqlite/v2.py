@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ontologia.engines.base import Capabilities
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, TypeLayout, summarized_layouts
 from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.features import REMOVALS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ontologia.engines.base import Capabilities
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.transaction import removals_refused
 from ontologia.errors import RemovalLimitError, ValidationError
 from ontologia.files.identity import identity_key

@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ontologia.engines.base import Engine, FilesInForce
+from ontologia.engines.base import Engine
 from ontologia.engines.dispatch import open_engine
+from ontologia.engines.shares import FilesInForce
 from ontologia.files.data_files import DataFile
 from ontologia.objects import Location
 from ontologia.query.plan import Window

@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Engine, FilesInForce
+from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.dispatch import open_engine
+from ontologia.engines.shares import FilesInForce
 from ontologia.engines.targets import parse_storage_target
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile

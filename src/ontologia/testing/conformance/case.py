@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import Capabilities
+from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.dispatch import open_repository
 from ontologia.engines.initializing import initialize_storage
 from ontologia.model import Declared, Entity, Relation

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.care import TypeCompaction
@@ -27,6 +27,34 @@ QUICK_BYTES, QUICK_ROWS, QUICK_FILES = 64 << 20, 1_000_000, 1_000
 ALIKE = 4
 """A file is merged with later ones unless it has more rows than so many times all of them."""
 _log = logging.getLogger(__name__)
+
+
+class Tidying:
+    """When a store merges its small files: after a load in that thread, after a commit beside whoever made it."""
+
+    def __init__(self, engine: ParquetEngine) -> None:
+        self._engine = engine
+        self._thread: threading.Thread | None = None
+        self._is_due = False
+
+    def look_at(self, manifest: Manifest) -> None:
+        """See whether a commit has given one of its types too many files."""
+        self._is_due = is_due_after(self._engine, manifest)
+
+    def begin(self, after: Literal["load", "commit"]) -> None:
+        wanted = self._engine.config.auto_compact
+        if wanted == "never" or (after == "commit" and wanted != "commits"):
+            return
+        if after == "load":
+            tidy(self._engine)
+        elif self._is_due and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(target=tidy, args=(self._engine,), name="tidying")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Until what was begun is done, unless it is this very thread that does it."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 def tidy(engine: ParquetEngine) -> list[TypeCompaction]:
@@ -50,7 +78,7 @@ def _tidy(engine: ParquetEngine) -> list[TypeCompaction]:
 
 
 def is_due_after(engine: ParquetEngine, manifest: Manifest) -> bool:
-    """Whether a commit has given one of its types too many files, by the indices just written: nothing is read."""
+    """By the indices just written: nothing is read."""
     for file in manifest.files:
         known = engine.log.indices.get(file.ref)
         if known is not None and due(

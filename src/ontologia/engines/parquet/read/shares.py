@@ -8,17 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from ontologia.engines import shares
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.scan import Scan
+from ontologia.engines.shares import Share
+from ontologia.engines.versions import read_in, versions_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer
+from ontologia.files.key_ranges import key_ranges
 from ontologia.files.reading import FileReader
 from ontologia.files.writing import ROW_GROUP_ROWS
+from ontologia.model import TypeSchema
 from ontologia.query.plan import Window
+
+if TYPE_CHECKING:
+    from ontologia.engines.parquet.engine import ParquetEngine
 
 MOST_ROWS = 2_000_000
 SAMPLED_FILES, SAMPLED_KEYS = 64, 64
@@ -65,6 +74,32 @@ def _starts(reader: FileReader, file: DataFile, key: str) -> list[tuple[str, flo
     with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
         groups = Footer.of(parquet.metadata, key).groups
     return [(low.decode(), float(group.rows)) for group in groups if (low := group.ranges[key].low) is not None]
+
+
+def by_file_or_key(
+    engine: ParquetEngine, schema: TypeSchema, window: Window, catalog: Catalog, head: int | None
+) -> list[Share]:
+    """Files that can be read apart, where there is a head to read up to; else ranges of keys."""
+    files = engine.scan(schema.ref, window, catalog)
+    apart = None if head is None else by_file(files, window, head)
+    if apart is not None:
+        return [Share(files=share) for share in apart]
+    return _by_key(engine.reader, schema, files.files)
+
+
+def across_versions(
+    engine: ParquetEngine, schema: TypeSchema, window: Window, catalog: Catalog, head: int | None
+) -> list[Share]:
+    """Ranges of keys, found in the files of all versions."""
+    files: list[DataFile] = []
+    for version in read_in(versions_of(engine, schema, catalog), window):
+        at = engine.catalog_at_version(version.layout, version.until, catalog)
+        files += engine.scan(version.layout.ref, window, at).files
+    return _by_key(engine.reader, schema, files)
+
+
+def _by_key(reader: FileReader, schema: TypeSchema, files: Sequence[DataFile]) -> list[Share]:
+    return [Share(keys) for keys in key_ranges(cuts_of_files(reader, files, schema.ref.identity[0]))]
 
 
 def by_file(files: Scan, window: Window, head: int) -> list[Scan] | None:

@@ -23,6 +23,32 @@ if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
 
 
+COMMITS_THAT_MIRROR = 16
+
+
+def bring_up(
+    engine: ParquetEngine,
+    before: Head,
+    head: Head,
+    manifest: Manifest,
+    schemas: SchemaCatalog,
+    known: SchemaCatalog,
+) -> None:
+    """All of it, up to a new head: indices, what repeats the catalog, and what was purged."""
+    advance(engine, before, head, manifest, schemas)
+    if _may_be_unfinished(engine, head):
+        mirror(engine, head, schemas)
+    if schemas.purged != known.purged:
+        purge(engine, head, schemas.purged - known.purged)
+
+
+def _may_be_unfinished(engine: ParquetEngine, head: Head) -> bool:
+    """Whether a change of the catalog is so recent that its writer may have died before it was mirrored: the commits
+    after it have looked otherwise."""
+    path = head.schema_manifest_path
+    return path is None or head.commit_id - engine.log.manifest(path).commit_id <= COMMITS_THAT_MIRROR
+
+
 def advance(engine: ParquetEngine, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog) -> None:
     """Bring the indices of all known types up to a new head (§2.3, normative; §3.5 repair on the way)."""
     refs = _known(engine, head, schemas)
