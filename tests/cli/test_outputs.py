@@ -6,7 +6,7 @@ import pytest
 
 from ontologia import ImportConflictError, errors
 from ontologia.cli import exits
-from ontologia.cli.output import cell, counted, plain, shown, size
+from ontologia.cli.output import cell, counted, escape, plain, size
 
 CODES = {
     "OntologiaError": 1,
@@ -72,8 +72,8 @@ def test_cells_are_one_line():
     assert cell(None) == "null"
     assert cell(True) == "true"
     assert cell({"a": [1, None]}) == '{"a": [1, null]}'
-    assert shown("\x1b[31m") == r"\x1b[31m"
-    assert shown("Näme ✓") == "Näme ✓"
+    assert escape("\x1b[31m") == r"\x1b[31m"
+    assert escape("Näme ✓") == "Näme ✓"
 
 
 def test_values_json_cannot_say_are_text():

@@ -103,9 +103,9 @@ class Output:
 
     def _tell(self, text: str, style: str) -> None:
         if sys.stderr.isatty():
-            _console(sys.stderr).print(shown(text), style=style, markup=False, highlight=False, soft_wrap=True)
+            _console(sys.stderr).print(escape(text), style=style, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(shown(text), file=sys.stderr)
+            print(escape(text), file=sys.stderr)
 
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Progress]:
@@ -146,7 +146,7 @@ class PlainFace:
         self._file = file
 
     def line(self, text: str = "", tone: Tone = "plain") -> None:
-        print(shown(text), file=self._file)
+        print(escape(text), file=self._file)
 
     def pairs(self, facts: Mapping[str, Any]) -> None:
         width = max((len(name) for name in facts), default=0)
@@ -204,7 +204,7 @@ class RichFace:
         self._print(f"{' ' * indent}{sign} {text}", _STYLES[sign])
 
     def _print(self, text: str, style: str) -> None:
-        self._console.print(shown(text), style=style, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(escape(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _console(file: TextIO) -> Console:
@@ -220,14 +220,14 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return shown(value)
+        return escape(value)
     if isinstance(value, int):
         return str(value)
     found = plain(value)
-    return shown(found) if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return escape(found) if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
 
 
-def shown(text: str) -> str:
+def escape(text: str) -> str:
     """Text without control characters, which could move the cursor or colour a terminal."""
     if text.isprintable():
         return text

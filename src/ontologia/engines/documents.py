@@ -42,7 +42,7 @@ def documents(schema: TypeSchema, rows: pa.Table) -> Iterator[str]:
         yield encode_json(dict(zip(names, row, strict=True)))
 
 
-def taken_apart(fields: Sequence[Column], texts: Sequence[str]) -> list[Sequence[Any]]:
+def split_documents(fields: Sequence[Column], texts: Sequence[str]) -> list[Sequence[Any]]:
     """Documents as columns of values; a field that is JSON stays text."""
     parsed = [json.loads(text) for text in texts]
     columns: list[Sequence[Any]] = []

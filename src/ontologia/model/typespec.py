@@ -39,6 +39,7 @@ SCALAR_NAMES: Mapping[type, str] = {
     date: "date",
     bytes: "bytes",
 }
+_PRIMITIVES: Mapping[str, Any] = {name: kind for kind, name in SCALAR_NAMES.items()} | {"NoneType": None}
 
 
 def build_type_spec(annotation: Any, *, names: Mapping[str, Any] | None = None) -> TypeSpec:
@@ -50,6 +51,31 @@ def build_type_spec(annotation: Any, *, names: Mapping[str, Any] | None = None) 
     {'kind': 'union', 'members': [{'kind': 'primitive', 'name': 'NoneType'}, {'kind': 'primitive', 'name': 'int'}]}
     """
     return _spec(annotation, names or {}, ())
+
+
+def annotation_of(spec: TypeSpec) -> Any:
+    """The annotation that a spec describes. A reference to an enclosing type is taken as anything.
+
+    >>> annotation_of({"kind": "list", "item": {"kind": "primitive", "name": "int"}})
+    list[int]
+    """
+    match spec["kind"]:
+        case "primitive":
+            return _PRIMITIVES.get(spec["name"], Any)
+        case "list":
+            return list[annotation_of(spec["item"])]  # type: ignore[misc]
+        case "dict":
+            return dict[annotation_of(spec["key"]), annotation_of(spec["value"])]  # type: ignore[misc]
+        case "union":
+            return Union[tuple(annotation_of(member) for member in spec["members"])]  # noqa: UP007 — of a tuple
+        case "typed_dict":
+            shape = {
+                name: (Required if member["required"] else NotRequired)[annotation_of(member["type"])]
+                for name, member in spec["fields"].items()
+            }
+            make: Any = typing_extensions.TypedDict
+            return make(spec["name"], shape)
+    return Any
 
 
 def _spec(annotation: Any, names: Mapping[str, Any], open_types: tuple[type, ...]) -> TypeSpec:

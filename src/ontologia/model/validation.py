@@ -89,7 +89,7 @@ class _Closing:
         if origin in (Required, NotRequired, typing_extensions.ReadOnly):
             return self.close(arguments[0])
         if origin in (Union, types.UnionType):
-            return Union[tuple(self.close(argument) for argument in arguments)]  # noqa: UP007
+            return Union[tuple(self.close(argument) for argument in arguments)]  # noqa: UP007 — of a tuple
         if origin in (list, dict, tuple):
             closed = tuple(argument if argument is ... else self.close(argument) for argument in arguments)
             return origin[closed[0] if origin is list else closed]

@@ -82,7 +82,7 @@ class CarriedRows(StoredRows):
         needed = {source.before.physical: source.before for source in sources if source.before is not None}
         stored = self.stored.rows(window, list(needed.values()), probe=probe, removals=removals).subquery("v")
         plain = [exp.column(name, table="v", quoted=True) for name in (*self.ref.identity, COMMIT_ID)]
-        fields = [exp.alias_(self._value(source), self.shown(source.column), quoted=True) for source in sources]
+        fields = [exp.alias_(self._value(source), self.name_of(source.column), quoted=True) for source in sources]
         marks = [exp.column(SUPERSEDED_BY, table="v", quoted=True)] if removals and self.has_removals else []
         return exp.select(*plain, *fields, *marks).from_(stored)
 
@@ -93,14 +93,14 @@ class CarriedRows(StoredRows):
         if source.before is None:
             value = None if source.value is None else self.projection.parameter_of(source)
             return dialect.constant(source.column.scalar, value)
-        stored = exp.column(self.stored.shown(source.before), table="v", quoted=True)
+        stored = exp.column(self.stored.name_of(source.before), table="v", quoted=True)
         return dialect.as_json(source.before.scalar or "", stored) if source.becomes_json else stored
 
     def fill_in(self, sql: str) -> str:
         return self.stored.fill_in(sql)
 
-    def shown(self, column: Column) -> str:
-        return self.stored.shown(column)
+    def name_of(self, column: Column) -> str:
+        return self.stored.name_of(column)
 
     def encode(self, column: Column, value: Any) -> Any:
         return self.stored.encode(column, value)
@@ -132,7 +132,7 @@ class RowsTogether(StoredRows):
                 rows = rows.select(mark, copy=False)
             parts.append(rows)
         if self.document is not None:  # there may be more beside it, and not in all parts
-            names = [*self.ref.identity, COMMIT_ID, *map(self.shown, columns), self.document]
+            names = [*self.ref.identity, COMMIT_ID, *map(self.name_of, columns), self.document]
             chosen = [exp.column(name, table="p", quoted=True) for name in names]
             parts = [exp.select(*chosen).from_(part.subquery("p")) for part in parts]
         return parts[0] if len(parts) == 1 else exp.union(*parts, distinct=False)
@@ -142,8 +142,8 @@ class RowsTogether(StoredRows):
             sql = part.fill_in(sql)
         return sql
 
-    def shown(self, column: Column) -> str:
-        return self.parts[-1].shown(column)
+    def name_of(self, column: Column) -> str:
+        return self.parts[-1].name_of(column)
 
     def encode(self, column: Column, value: Any) -> Any:
         return self.parts[-1].encode(column, value)
@@ -165,7 +165,7 @@ class HeldRows(StoredRows):
         chosen: list[exp.Expr] = [exp.column(name, table="h", quoted=True) for name in names]
         for column in columns:
             chosen.append(
-                exp.alias_(exp.column(column.physical, table="h", quoted=True), self.shown(column), quoted=True)
+                exp.alias_(exp.column(column.physical, table="h", quoted=True), self.name_of(column), quoted=True)
             )
         table = exp.Table(this=exp.to_identifier(self.table, quoted=True), alias=exp.TableAlias(this="h"))
         if not self.has_removals:

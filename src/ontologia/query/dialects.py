@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
+from ontologia.errors import ValidationError
 from ontologia.model import instant_text
 from ontologia.query.stored_rows import SQL_TYPES
 
@@ -102,7 +103,7 @@ class Dialect(ABC):
 
     def as_json(self, scalar: str, value: Node) -> Node:
         """The canonical JSON text of a stored scalar."""
-        raise NotImplementedError(f"{self.name} makes no JSON of {scalar}")
+        raise ValidationError(f"{self.name} carries no {scalar} of an earlier schema version over into JSON")
 
     @abstractmethod
     def encode_match(self, text: str) -> Any:

@@ -40,7 +40,7 @@ class Sources:
 
     def stored(self, alias: str, column: Column) -> exp.Column:
         self.used[alias][column.physical] = column
-        return self.plain(alias, self.relations[self.refs[alias]].shown(column))
+        return self.plain(alias, self.relations[self.refs[alias]].name_of(column))
 
     def is_primary_key(self, operand: FieldExpr[Any], alias: str) -> bool:
         return operand.name == self.plan.schemas[self.refs[alias]].primary_key

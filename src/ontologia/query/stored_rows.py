@@ -36,7 +36,7 @@ class StoredRows(ABC):
 
     @abstractmethod
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Query:
-        """Select identity, `commit_id`, and the columns as `shown` names them, in this order.
+        """Select identity, `commit_id`, and the columns as `name_of` names them, in this order.
 
         Removals are left out, unless rows are versions and `removals` asks for them, with `superseded_by`.
 
@@ -61,7 +61,7 @@ class StoredRows(ABC):
 
         return CarriedRows(self, projection)
 
-    def shown(self, column: Column) -> str:
+    def name_of(self, column: Column) -> str:
         """What `rows` calls a column: its physical name, unless the engine cannot have that."""
         return column.physical
 
@@ -121,6 +121,6 @@ class EmptyRows(StoredRows):
         from sqlglot import exp
 
         types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}
-        types |= {self.shown(column): SQL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
+        types |= {self.name_of(column): SQL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
         nothing = (exp.alias_(exp.cast(exp.null(), kind), name, quoted=True) for name, kind in types.items())
         return exp.select(*nothing).where(exp.false())

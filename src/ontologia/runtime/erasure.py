@@ -78,7 +78,7 @@ def preview(
         raise ErasureRefusedError(
             f"versions of relations end at what would be erased ({told}): erase them as well, with cascade"
         )
-    content = (reason, [str(item) for item in found], sorted(map(_told, wanted)))
+    content = (reason, [str(item) for item in found], sorted(map(_serialize, wanted)))
     token = token_for(engine, ERASURE, *content, at_head=False)  # else nobody is erased while others commit
     return ErasurePreview(token, reason, found, eraser.is_pending(wanted), wanted)
 
@@ -136,11 +136,11 @@ def _noted(plan: ErasurePreview, receipt: str) -> dict[str, Any]:
 
 
 def _sealed(receipt: str, wanted: Sequence[Wanted]) -> str:
-    content = canonical_json(sorted(map(_told, wanted)))
+    content = canonical_json(sorted(map(_serialize, wanted)))
     return hmac.new(receipt.encode(), content.encode(), hashlib.sha256).hexdigest()
 
 
-def _told(wanted: Wanted) -> str:
+def _serialize(wanted: Wanted) -> str:
     parts = [sorted(map(list, wanted.identities)), sorted(wanted.left), sorted(wanted.right)]
     return canonical_json([str(wanted.ref), *parts])
 

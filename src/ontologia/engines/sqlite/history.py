@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines import shares
 from ontologia.engines.catalog import Commit, SchemaVersion
-from ontologia.engines.documents import taken_apart
+from ontologia.engines.documents import split_documents
 from ontologia.engines.history import History, Past, PastShare
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import decoded
@@ -167,7 +167,7 @@ class DocumentHistory(SqliteHistory):
 
         found = _keys_and_commit(version, values)
         fields = version.schema.columns
-        for column, read in zip(fields, taken_apart(fields, values[-1]), strict=True):
+        for column, read in zip(fields, split_documents(fields, values[-1]), strict=True):
             found[column.physical] = pa.array(read, column.arrow_type)
         return pa.table(found)
 

@@ -14,7 +14,7 @@ from ontologia.engines.base import output_schema
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.changes import VersionRows, changed_rows_sql
-from ontologia.engines.documents import documents, taken_apart
+from ontologia.engines.documents import documents, split_documents
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.engine import SqliteEngine
@@ -110,7 +110,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
         columns: list[Sequence[Any]] = []
         for output, values in zip(statement.outputs, super().columns_of(statement, rows), strict=True):
             fields = [column for _, column in output.columns]
-            columns.extend(taken_apart(fields, values) if fields else [values])
+            columns.extend(split_documents(fields, values) if fields else [values])
         return columns
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
@@ -140,7 +140,7 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
             *identity, texts = zip(*found, strict=True)
             schema = schemas[version]
             columns = dict(zip(ref.identity, (pa.array(key, pa.string()) for key in identity), strict=True))
-            values = taken_apart(schema.columns, texts)
+            values = split_documents(schema.columns, texts)
             for column, column_values in zip(schema.columns, values, strict=True):
                 columns[column.physical] = pa.array(column_values, column.arrow_type)
             yield version, pa.table(columns)
@@ -176,7 +176,7 @@ class DocumentRows(SqliteRows):
         """What is selected of a document: the fields, and the whole of it."""
         fields: dict[str, exp.Expression] = {}
         for column in columns:
-            fields[self.shown(column)] = self.whole(column)
+            fields[self.name_of(column)] = self.whole(column)
             if column.scalar == "str":
                 fields[self.index_key(column)] = self.value(column)
         return {**fields, DOCUMENT: self.document_of("t")}
@@ -200,7 +200,7 @@ class DocumentRows(SqliteRows):
         return equal(exp.column(f"{self.ref.kind}_type", table=table, quoted=True), exp.Literal.string(self.ref.name))
 
     def index_key(self, column: Column) -> str:
-        """What `rows` calls the value as an index has it: a text up to its first zero byte. Not a name of `shown`."""
+        """What `rows` calls the value as an index has it: a text up to its first zero byte. Not a name of `name_of`."""
         return f"{column.physical}?index"
 
     def index_test(

@@ -207,14 +207,14 @@ class TableRows(SqliteRows):
         self.key = (layout.table_name, layout.has_removals)
 
     def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
-        fields = {self.shown(column): exp.column(column.physical, table="t", quoted=True) for column in columns}
+        fields = {self.name_of(column): exp.column(column.physical, table="t", quoted=True) for column in columns}
         return Versions(self.table, fields)
 
 
 class HeldTable(HeldRows, SqliteRows):
     """Rows in a temporary table."""
 
-    shown = SqliteRows.shown
+    name_of = SqliteRows.name_of
     rows_of_keys = StoredRows.rows_of_keys
 
     def versions(self, window: Window, columns: Sequence[Column]) -> Versions:

@@ -56,7 +56,7 @@ class SqliteRows(StoredRows):
             rows = rows.where(_column(SUPERSEDED_BY, "t").is_(exp.null()), copy=False)
         return rows, equal(_column(COMMIT_ID, "s"), newest.subquery())
 
-    def shown(self, column: Column) -> str:
+    def name_of(self, column: Column) -> str:
         """SQLite forgets that a column of a subquery is called `true` or `false`, whatever its case and quotes."""
         name = column.physical
         return f"{name}?" if "?" in name or name.casefold() in ("true", "false") else name

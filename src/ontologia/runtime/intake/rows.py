@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import typing_extensions
 
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, TypeSchema, encode_json
 from ontologia.model.fields import FieldOptions
-from ontologia.model.typespec import SCALAR_NAMES, TypeSpec, accepts_none
+from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import value_adapter
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
 from ontologia.runtime.intake.conversions import converted, kind_of, refused, rule_of, spelled
@@ -183,32 +182,6 @@ def _checks(schema: TypeSchema) -> dict[str, Check]:
         for column in schema.columns
         if column.scalar is None
     }
-
-
-def annotation_of(spec: TypeSpec) -> Any:
-    """The annotation that a spec describes. A reference to an enclosing type is taken as anything."""
-    match spec["kind"]:
-        case "primitive":
-            named: dict[str, Any] = {name: kind for kind, name in SCALAR_NAMES.items()}
-            return (named | {"NoneType": None, "Any": Any})[spec["name"]]
-        case "list":
-            return list[annotation_of(spec["item"])]  # type: ignore[misc]
-        case "dict":
-            return dict[annotation_of(spec["key"]), annotation_of(spec["value"])]  # type: ignore[misc]
-        case "union":
-            return Union[tuple(annotation_of(member) for member in spec["members"])]  # noqa: UP007
-        case "typed_dict":
-            shape = {
-                name: _presence(member["required"])[annotation_of(member["type"])]
-                for name, member in spec["fields"].items()
-            }
-            make: Any = typing_extensions.TypedDict
-            return make(spec["name"], shape)
-    return Any
-
-
-def _presence(required: bool) -> Any:
-    return typing_extensions.Required if required else typing_extensions.NotRequired
 
 
 class _Checked:

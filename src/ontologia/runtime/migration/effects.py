@@ -30,20 +30,27 @@ class FieldEffect:
 
 
 def effects_of(
-    code: TypeSchema, change: TypeSchemaDiff, rows: int, discarded: Mapping[str, int], *, told: bool, automatic: bool
+    code: TypeSchema,
+    change: TypeSchemaDiff,
+    rows: int,
+    discarded: Mapping[str, int],
+    *,
+    is_upgraded: bool,
+    automatic: bool,
 ) -> list[FieldEffect]:
     """The effects on one type: of fields in code, in their order, then of those that are given up.
 
-    `told` says that somebody wrote an upgrader, `automatic` that none is needed.
+    `is_upgraded` says that somebody wrote an upgrader, `automatic` that none is needed.
     """
 
     def found_in(name: str) -> FieldEffect:
         before = name_before(change, name)
-        effect: Effect = "upgraded" if told else effect_on(change, name, fillable=automatic)
+        effect: Effect = "upgraded" if is_upgraded else effect_on(change, name, fillable=automatic)
         return FieldEffect(name, effect, rows, None if before == name else before)
 
     keys = [] if code.instance_key is None else [code.instance_key]
     found = [found_in(name) for name in (*keys, *code.names)]
     for name in change.removed:
-        found.append(FieldEffect(name, "upgraded" if told else "discarded", rows if told else discarded.get(name, 0)))
+        gone = FieldEffect(name, "discarded", discarded.get(name, 0))
+        found.append(FieldEffect(name, "upgraded", rows) if is_upgraded else gone)
     return found

@@ -61,7 +61,7 @@ class Step:
         return self.target if self.new_ref == self.ref else 1
 
     @property
-    def told(self) -> bool:
+    def is_upgraded(self) -> bool:
         """Whether an upgrader sees the rows, and with them what is given up."""
         return any(number >= self.layout.schema_version_id for number, _ in self.code)
 
@@ -86,7 +86,7 @@ class Step:
             self.difference,
             self.rows,
             self.discarded,
-            told=self.told,
+            is_upgraded=self.is_upgraded,
             automatic=self.automatic,
         )
 
@@ -150,7 +150,7 @@ def plan_step(
     code = [(number, code_fingerprint(upgraders[name, number])) for number in numbers]
     change = diff(layout.schema, declaration.schema, layout.schema_version_id)
     step = Step(declaration, layout, change, target, rows, versions, missing, automatic, code, {})
-    return step if step.told else replace(step, discarded=_discarded(engine, catalog, layout, change))
+    return step if step.is_upgraded else replace(step, discarded=_discarded(engine, catalog, layout, change))
 
 
 def _discarded(engine: Engine, catalog: Catalog, layout: TypeLayout, change: TypeSchemaDiff) -> dict[str, int]:

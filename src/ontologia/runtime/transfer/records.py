@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date, datetime
 from json.encoder import encode_basestring as quoted
-from typing import TYPE_CHECKING, Any, NotRequired, Required, Union
+from typing import TYPE_CHECKING, Any
 
 import pydantic
-import typing_extensions
 
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Declaration, TypeRef, TypeSchema, encode_json, key_text
 from ontologia.model.fields import FieldOptions
-from ontologia.model.typespec import TypeSpec, accepts_none
+from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import checked, row_adapter
 from ontologia.model.values import instant_text
 
@@ -180,33 +178,7 @@ def _adapter(schema: TypeSchema) -> Any:
     if schema.instance_key is not None:
         members[schema.instance_key] = (checked(str, "instance_key"), FieldOptions())
     for column in schema.columns:
-        annotation = checked(_annotation(column.spec), column.scalar)
+        annotation = checked(annotation_of(column.spec), column.scalar)
         accepts_none = column.nullable and column.scalar is not None
         members[column.name] = (annotation, FieldOptions(None) if accepts_none else FieldOptions())
     return row_adapter(schema.ref.name, members, {})
-
-
-_PRIMITIVES = {
-    "str": str, "int": int, "float": float, "bool": bool, "datetime": datetime, "date": date, "bytes": bytes,
-    "NoneType": None,
-}  # fmt: skip
-
-
-def _annotation(spec: TypeSpec) -> Any:
-    match spec["kind"]:
-        case "list":
-            return list[_annotation(spec["item"])]  # type: ignore[misc]
-        case "dict":
-            return dict[_annotation(spec["key"]), _annotation(spec["value"])]  # type: ignore[misc]
-        case "union":
-            return Union[tuple(_annotation(member) for member in spec["members"])]  # noqa: UP007
-        case "typed_dict":
-            make: Any = typing_extensions.TypedDict
-            return make(
-                spec["name"],
-                {
-                    name: (Required if field["required"] else NotRequired)[_annotation(field["type"])]
-                    for name, field in spec["fields"].items()
-                },
-            )
-    return _PRIMITIVES.get(spec["name"], Any)  # Any itself, and the inside of a recursive type

@@ -183,7 +183,7 @@ def _identity(
         value, problems = values[key.name], []
         check = checks.get(key.physical)
         if check is not None and check.limits is None:
-            value, refused = _settled(key, check, value)
+            value, refused = _settle_key(key, check, value)
             problems.append(refused)
         return {"entity_key": _key_text(key.name, Given(value, spark_type(key.spark_type)))}, problems
     name = declaration.instance_key
@@ -198,7 +198,7 @@ def _identity(
     if name is None:
         keys["instance_key"] = sql.lit("")
     elif "instance_key" in checks:
-        keys["instance_key"], refused = _settled(instance_column(name), checks["instance_key"], keys["instance_key"])
+        keys["instance_key"], refused = _settle_key(instance_column(name), checks["instance_key"], keys["instance_key"])
         problems.append(refused)
     else:
         blank = sql.btrim(keys["instance_key"], sql.lit(BLANKS)) == ""
@@ -206,7 +206,7 @@ def _identity(
     return keys, problems
 
 
-def _settled(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:
+def _settle_key(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:
     """A key as its validator leaves it, and the reason where it refuses: rows must meet by the key they end up with."""
     import pyarrow as pa
     from pyspark.sql import functions as sql

@@ -39,7 +39,7 @@ def _said(predicate: Predicate) -> dict[str, Any]:
     match predicate:
         case Condition(operand=operand, op=op, value=value):
             place = {"field": operand.name, "steps": operand.steps, "item": operand.item_path}
-            return {"op": op, **place, "value": _told(value)}
+            return {"op": op, **place, "value": _encode(value)}
         case Combination(op=op, parts=parts):
             return {op: [_said(part) for part in parts]}
         case Negation(part=part):
@@ -63,10 +63,10 @@ def _meant(item: dict[str, Any], schema: TypeSchema) -> Predicate:
         tuple(item["steps"]),
         None if path is None else tuple(path),
     )
-    return Condition(operand, item["op"], _heard(item["value"]))
+    return Condition(operand, item["op"], _decode(item["value"]))
 
 
-def _told(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     if isinstance(value, datetime):
         return {"datetime": value.isoformat()}
     if isinstance(value, date):
@@ -74,11 +74,11 @@ def _told(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return {"all": [_told(item) for item in value]}
+        return {"all": [_encode(item) for item in value]}
     return value
 
 
-def _heard(value: Any) -> Any:
+def _decode(value: Any) -> Any:
     match value:
         case {"datetime": text}:
             return datetime.fromisoformat(text)
@@ -87,5 +87,5 @@ def _heard(value: Any) -> Any:
         case {"bytes": text}:
             return bytes.fromhex(text)
         case {"all": items}:
-            return tuple(_heard(item) for item in items)
+            return tuple(_decode(item) for item in items)
     return value

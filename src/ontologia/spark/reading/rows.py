@@ -117,7 +117,7 @@ def read(
             stored = _stored_names(schema, window)
             only = frozenset(stored[name] for name in names)
             rows = stored_rows(spark, engine, engine.catalog(), schema, window, only=only, across=across)
-            found = _shown(rows, stored, names)
+            found = _rename(rows, stored, names)
     return _commented(structured(found.select(*_quoted(names)), schema, nested), type_)
 
 
@@ -339,7 +339,7 @@ def _is_removal() -> Column:
     return sql.col(SUPERSEDED_BY).eqNullSafe(sql.col(COMMIT_ID))
 
 
-def _shown(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> DataFrame:
+def _rename(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> DataFrame:
     """Rows under the names callers know."""
     from pyspark.sql import functions as sql
 

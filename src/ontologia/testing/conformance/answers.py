@@ -29,7 +29,7 @@ def make_plain(answer: Any) -> Any:
     return (type(answer).__name__, answer)
 
 
-def told(ask: Callable[[], Any]) -> Any:
+def take_answer(ask: Callable[[], Any]) -> Any:
     """An answer; where history was given up, what is said of that."""
     try:
         return ask()

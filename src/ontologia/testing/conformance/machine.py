@@ -17,7 +17,7 @@ from ontologia.query.builder import QueryRoot
 from ontologia.runtime.drop import DropPreview
 from ontologia.runtime.migration import MigrationResult
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance.answers import make_plain, told
+from ontologia.testing.conformance.answers import make_plain, take_answer
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
 from ontologia.testing.conformance.forgetting import forget
 from ontologia.testing.reference import ReferenceStore
@@ -217,7 +217,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._compare(partial(_look_back, start="relations", cls=Link, mode=mode, commit=commit, where=(test,)))
 
     def _compare(self, ask: Callable[[QueryRoot], Any]) -> None:
-        found, expected = (told(partial(ask, asked.query())) for asked in (self.session, self.reference))
+        found, expected = (take_answer(partial(ask, asked.query())) for asked in (self.session, self.reference))
         assert make_plain(found) == make_plain(expected)
         assert getattr(found, "diagnostics", None) == getattr(expected, "diagnostics", None)
 
@@ -248,7 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
         head = self.reference.head
         assert self.session.list_commit_changes(head) == self.reference.list_commit_changes(head)
         base = self.reference.base
-        assert told(lambda: self.session.list_commit_changes(base)) == told(
+        assert take_answer(lambda: self.session.list_commit_changes(base)) == take_answer(
             lambda: self.reference.list_commit_changes(base)
         )
 

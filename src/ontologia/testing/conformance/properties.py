@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance.answers import are_close, make_plain, plain_values, told
+from ontologia.testing.conformance.answers import are_close, make_plain, plain_values, take_answer
 from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
 from ontologia.testing.conformance.frames import expected_rows
 from ontologia.testing.conformance.machine import StoreMachine
@@ -63,7 +63,7 @@ def check_answer(query: RandomQuery, session: Asked, model: Asked, reference: Re
     magnitude = query.magnitude(reference)
     if magnitude > LARGEST_EXACT_SUM:
         return  # a sum may leave 64 bits on its way, or overflow, in the order in which an engine adds
-    found, expected = told(lambda: query.ask(session.query())), told(lambda: query.ask(model.query()))
+    found, expected = take_answer(lambda: query.ask(session.query())), take_answer(lambda: query.ask(model.query()))
     assert are_close(make_plain(found), make_plain(expected), magnitude * 1e-9), query.text
     assert getattr(found, "diagnostics", []) == getattr(expected, "diagnostics", [])
 

@@ -30,7 +30,7 @@ class Disagreement(AssertionError):
 
 
 @dataclass(frozen=True)
-class Told:
+class WrittenHistory:
     """A world in a store: what is asked of it, and what it should answer."""
 
     world: World
@@ -39,7 +39,7 @@ class Told:
 
 
 @contextmanager
-def told(case: EngineCase, seed: int) -> Iterator[Told]:
+def write_history(case: EngineCase, seed: int) -> Iterator[WrittenHistory]:
     """A random history in a new store; half of the histories have removals, and half are compacted on the way, where
     there is such a thing."""
     rng = Random(f"world {seed}")
@@ -60,7 +60,7 @@ def told(case: EngineCase, seed: int) -> Iterator[Told]:
                 session.repository.compact(apply=True)
         if written != oracle.head:
             raise Disagreement(f"{case}, seed {seed}: the head is {written}, and should be {oracle.head}")
-        yield Told(world, oracle, session)
+        yield WrittenHistory(world, oracle, session)
 
 
 def _compacts(store: StoreUnderTest) -> bool:
@@ -72,7 +72,7 @@ def check_seed(
 ) -> int:
     """Ask questions of one world; `source` says who answers. Returns how many were asked."""
     asked = 0
-    with told(case, seed) as known, warnings.catch_warnings():
+    with write_history(case, seed) as known, warnings.catch_warnings():
         warnings.simplefilter("ignore", CommitAfterHeadWarning)
         root = source(known.session)
         for number in range(questions):
@@ -85,12 +85,12 @@ def check_seed(
 
 
 def _check(where: str, question: Question, oracle: Oracle, root: QueryRoot) -> None:
-    expected = shown(oracle.answer(question))
+    expected = make_comparable(oracle.answer(question))
     try:
         answer = ask(question, root)
     except Exception as problem:
         raise Disagreement(f"{where}: {question}\n\n{type(problem).__name__}: {problem}") from problem
-    found = shown([tuple(group.values()) for group in answer] if question.groups else answer)
+    found = make_comparable([tuple(group.values()) for group in answer] if question.groups else answer)
     added_up = question.number is not None and question.number.function in ("sum", "avg", "avg_len")
     tolerance = max(magnitude(question, oracle) * 1e-9, 1e-12) if added_up else 0.0
     if not alike(found, expected, tolerance):
@@ -111,8 +111,8 @@ def _check_ends(where: str, relation: Relation[Any, Any], question: Question, or
     )
     for subject, key, end in ends:
         rows = [row for row in oracle.rows(subject, (mode, commit)) if row.identity[0] == key]
-        expected = shown(rows[0]) if rows else None
-        if (None if end is None else shown(end)) != expected:
+        expected = make_comparable(rows[0]) if rows else None
+        if (None if end is None else make_comparable(end)) != expected:
             raise Disagreement(f"{where}: {question}\n\nan end is {end!r}, and should be {expected}")
 
 
@@ -134,21 +134,21 @@ def magnitude(question: Question, oracle: Oracle) -> float:
 # --- answers in one form ---
 
 
-def shown(answer: Any) -> Any:
+def make_comparable(answer: Any) -> Any:
     """Rows, objects, paths, groups and numbers in one form. Scalars carry their type: `True == 1 == 1.0` hides much."""
     match answer:
         case Row():
             name = answer.type_name.partition(" ")[2]
-            return (name, answer.commit, answer.identity, answer.removed, shown(answer.values))
+            return (name, answer.commit, answer.identity, answer.removed, make_comparable(answer.values))
         case Path():
             steps = zip(answer.relations, answer.entities, strict=True)
-            return [shown(answer.source), *(shown(item) for step in steps for item in step)]
+            return [make_comparable(answer.source), *(make_comparable(item) for step in steps for item in step)]
         case Declared():
             return _object(answer)
         case dict():
-            return {key: shown(value) for key, value in sorted(answer.items())}
+            return {key: make_comparable(value) for key, value in sorted(answer.items())}
         case list() | tuple():
-            return [shown(item) for item in answer]
+            return [make_comparable(item) for item in answer]
         case float():
             return ("float", "NaN" if math.isnan(answer) else answer + 0.0)
         case datetime():
@@ -161,7 +161,7 @@ def shown(answer: Any) -> Any:
 def _object(obj: Declared) -> Any:
     found = meta(obj)  # type: ignore[arg-type]
     identity = (found.key,) if found.key is not None else (found.left_key, found.right_key, found.instance_key or "")
-    return (found.type_name, found.commit_id, identity, found.removed, shown(obj.__dict__))
+    return (found.type_name, found.commit_id, identity, found.removed, make_comparable(obj.__dict__))
 
 
 def alike(found: Any, expected: Any, tolerance: float) -> bool:
