@@ -104,14 +104,20 @@ def test_a_file_cut_short_is_an_error_of_ours(path):
 # --- a full disk ---
 
 
+def session_without_room(onto):
+    """A store with one row, and a session with more than the disk has room for."""
+    add(onto, Thing(id="first"))
+    with onto.engine.connections.use() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    session = onto.session()
+    session.ensure(Thing(id=str(number), text="x" * 2000) for number in range(100))
+    return session
+
+
 def test_a_full_disk_is_named_and_nothing_is_written(path):
     with Ontology(path, entity_types=[Thing]) as onto:
-        add(onto, Thing(id="first"))
-        with onto.engine.connections.use() as connection:
-            (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-        session = onto.session()
-        session.ensure(Thing(id=str(number), text="x" * 2000) for number in range(100))
+        session = session_without_room(onto)
         with pytest.raises(StorageBackendError, match="disk is full"):
             session.commit()
         assert [thing.id for thing in onto.query().entities(Thing).collect()] == ["first"]
@@ -119,12 +125,7 @@ def test_a_full_disk_is_named_and_nothing_is_written(path):
 
 def test_after_room_was_made_the_same_session_commits(path):
     with Ontology(path, entity_types=[Thing]) as onto:
-        add(onto, Thing(id="first"))
-        with onto.engine.connections.use() as connection:
-            (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-        session = onto.session()
-        session.ensure(Thing(id=str(number), text="x" * 2000) for number in range(100))
+        session = session_without_room(onto)
         with pytest.raises(StorageBackendError):
             session.commit()
         with onto.engine.connections.use() as connection:

@@ -11,6 +11,7 @@ REPEATED = (
     "test_omnigraph",
     "test_schema",
     "test_shares",
+    "test_transactions",
     "test_unique",
 )
 

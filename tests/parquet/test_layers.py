@@ -13,9 +13,7 @@ from ontologia.files.duck import Duck
 from ontologia.objects import open_objects
 from ontologia.query import count
 from ontologia.runtime.rows import WantedRows
-from support.parquet_shop import Bought, Customer, Shop, commit
-
-KEYS = [f"k{number:02d}" for number in range(24)]
+from support.parquet_shop import KEYS, Bought, Customer, Shop, commit, some_keys
 
 
 @pytest.fixture
@@ -23,17 +21,6 @@ def small_is_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of more than four rows are large, so that a few dozen rows have all the shapes of millions."""
     monkeypatch.setattr(layers, "LARGE_ROWS", 4)
     monkeypatch.setattr(layers, "MOST_ROWS", 14)
-
-
-def some_keys(chance: random.Random) -> list[str]:
-    """A few keys from anywhere, many of a range, or many from anywhere."""
-    match chance.randrange(4):
-        case 0 | 1:
-            return chance.sample(KEYS, chance.randint(1, 3))
-        case 2:
-            start = chance.randrange(len(KEYS) - 8)
-            return KEYS[start : start + 8]
-    return chance.sample(KEYS, 9)
 
 
 @pytest.mark.usefixtures("small_is_tiny")

@@ -19,26 +19,14 @@ from ontologia.objects import open_objects
 from ontologia.query import count
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.reference import ReferenceStore
-from support.parquet_shop import Bought, Customer, Product, Shop, latest
+from support.parquet_shop import KEYS, Bought, Customer, Product, Shop, latest, some_keys
 
-KEYS = [f"k{number:02d}" for number in range(24)]
 CUSTOMER, BOUGHT = Customer.__declaration__.ref, Bought.__declaration__.ref
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), "v2", tmp_path / "cache", filled=False)
-
-
-def some_keys(chance: random.Random) -> list[str]:
-    """A few keys from anywhere, many of a range, or many from anywhere."""
-    match chance.randrange(4):
-        case 0 | 1:
-            return chance.sample(KEYS, chance.randint(1, 3))
-        case 2:
-            start = chance.randrange(len(KEYS) - 8)
-            return KEYS[start : start + 8]
-    return chance.sample(KEYS, 9)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])

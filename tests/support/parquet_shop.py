@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -217,3 +218,17 @@ def attempts(objects: Objects) -> set[str]:
 def committed_attempts(repository: Repository) -> set[str]:
     head = repository.engine.log.head().head
     return {path.removesuffix("/manifest.json") for path, _ in repository.engine.log.chain(head)}
+
+
+KEYS = [f"k{number:02d}" for number in range(24)]
+
+
+def some_keys(chance: random.Random) -> list[str]:
+    """A few keys from anywhere, many of a range, or many from anywhere."""
+    match chance.randrange(4):
+        case 0 | 1:
+            return chance.sample(KEYS, chance.randint(1, 3))
+        case 2:
+            start = chance.randrange(len(KEYS) - 8)
+            return KEYS[start : start + 8]
+    return chance.sample(KEYS, 9)

@@ -63,7 +63,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundIdentities:
     """How much of one type is meant: identities, and versions of them in all commits."""
 
     ref: TypeRef
@@ -84,7 +84,7 @@ class Eraser(ABC):
     """Takes identities out of one store: what an engine hands out whose capabilities say `erasure`."""
 
     @abstractmethod
-    def find(self, wanted: Sequence[Wanted]) -> list[Found]:
+    def find(self, wanted: Sequence[Wanted]) -> list[FoundIdentities]:
         """How much of each type is meant, in all commits."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from typing import Any
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import SchemaVersion
-from ontologia.engines.erasure import ERASURE, Found, Trace, Wanted
+from ontologia.engines.erasure import ERASURE, FoundIdentities, Trace, Wanted
 from ontologia.errors import ErasureIncompleteError, ErasureRefusedError, ValidationError
 from ontologia.model import Declared, TypeRef, canonical_json
 from ontologia.model.keys import named_identity
@@ -32,7 +32,7 @@ class ErasurePreview:
 
     token: str
     reason: str
-    found: list[Found]
+    found: list[FoundIdentities]
     pending: bool = False
     wanted: list[Wanted] = field(default_factory=list, repr=False)
 
@@ -50,7 +50,7 @@ class ErasureReport:
     """
 
     commit_id: int | None
-    found: list[Found]
+    found: list[FoundIdentities]
     receipt: str | None
     mentions: list[Trace] = field(default_factory=list)
 

@@ -26,7 +26,7 @@ from ontologia.engines.omnigraph.reading import (
     row_by_key,
 )
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
-from ontologia.engines.omnigraph.transaction import GraphTransaction
+from ontologia.engines.omnigraph.transaction import GraphEngineTransaction
 from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import ROWS_PER_SHARE, Share
@@ -234,7 +234,7 @@ class GraphEngine(DuckEngine):
     def write(self) -> Iterator[Transaction]:
         self.check_open()
         with self.graph.writing(self.branch) as (lease, manifest):
-            transaction = GraphTransaction(self, lease, manifest, self.catalog_of(manifest))
+            transaction = GraphEngineTransaction(self, lease, manifest, self.catalog_of(manifest))
             try:
                 yield transaction
             finally:

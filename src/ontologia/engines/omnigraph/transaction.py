@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STAGED = "__staging/"
 
 
-class GraphTransaction(Transaction):
+class GraphEngineTransaction(Transaction):
     """Collects appended rows; `publish` writes them under the branch's lease, which the engine holds."""
 
     unique_fields = True

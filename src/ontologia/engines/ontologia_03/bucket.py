@@ -29,7 +29,7 @@ FILES_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile03:
     """A file of a commit."""
 
     ref: TypeRef
@@ -39,12 +39,12 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest03:
     """A commit and its files."""
 
     commit: Commit
     parent: str | None
-    files: tuple[DataFile, ...]
+    files: tuple[DataFile03, ...]
 
 
 class Bucket(Source):
@@ -56,7 +56,7 @@ class Bucket(Source):
         self.objects = objects
         self.where = objects.uri
         self.engine_version = engine_version
-        self._manifests: dict[str, Manifest] = {}
+        self._manifests: dict[str, Manifest03] = {}
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -142,13 +142,13 @@ class Bucket(Source):
             pass
         raise StorageBackendError(f"{self.objects.url(key)} is malformed: it is no JSON object")
 
-    def _chain(self) -> list[Manifest]:
+    def _chain(self) -> list[Manifest03]:
         """The manifests from the head back. Those not seen before are fetched side by side, not one after another."""
         path: str | None = self._read(HEAD)["manifest_path"]
         with self._lock:
             if path is not None and path not in self._manifests:
                 self._fetch()
-            found: list[Manifest] = []
+            found: list[Manifest03] = []
             while path is not None:
                 if path not in self._manifests:  # a commit made since the listing
                     self._manifests[path] = self._manifest(path)
@@ -161,11 +161,11 @@ class Bucket(Source):
         new = [key for key in keys if key not in self._manifests]
         self._manifests |= dict(zip(new, self.objects.map(self._manifest, new), strict=True))
 
-    def _manifest(self, key: str) -> Manifest:
+    def _manifest(self, key: str) -> Manifest03:
         body = self._read(key)
         try:
             files = tuple(
-                DataFile(
+                DataFile03(
                     TypeRef(item["kind"], item["type_name"]),
                     item["path"],
                     item["schema_version_id"] or 1,
@@ -174,13 +174,13 @@ class Bucket(Source):
                 for item in body["files"]
             )
             commit = Commit(body["commit_id"], body["created_at"], body["runtime_id"], body.get("metadata") or {})
-            return Manifest(commit, body["parent_manifest_path"], files)
+            return Manifest03(commit, body["parent_manifest_path"], files)
         except (KeyError, TypeError) as problem:
             raise StorageBackendError(f"{self.objects.url(key)} is malformed: {problem!r}") from problem
 
-    def _files(self, ref: TypeRef, versions: Sequence[int] | None = None) -> list[tuple[int, DataFile]]:
+    def _files(self, ref: TypeRef, versions: Sequence[int] | None = None) -> list[tuple[int, DataFile03]]:
         """The files of a type with their commits, oldest first. What lies before a drop of the type is gone."""
-        found: list[tuple[int, DataFile]] = []
+        found: list[tuple[int, DataFile03]] = []
         for manifest in self._chain():
             if versions is not None and ref in drops_of(manifest.commit):
                 break
@@ -191,7 +191,7 @@ class Bucket(Source):
             ]
         return found[::-1]
 
-    def _table(self, file: DataFile, *, fields: bool = False) -> pa.Table:
+    def _table(self, file: DataFile03, *, fields: bool = False) -> pa.Table:
         """The reliable columns of a file."""
         url = self.objects.url(file.path)
         try:

@@ -18,7 +18,7 @@ from ontologia.engines.catalog import Commit
 from ontologia.engines.erasure import (
     ERASURE,
     Eraser,
-    Found,
+    FoundIdentities,
     Trace,
     Wanted,
     as_bytes,
@@ -45,7 +45,7 @@ class SqliteEraser(Eraser):
     def __init__(self, engine: SqliteEngine) -> None:
         self._engine = engine
 
-    def find(self, wanted: Sequence[Wanted]) -> list[Found]:
+    def find(self, wanted: Sequence[Wanted]) -> list[FoundIdentities]:
         with self._engine.connections.snapshot(), self._engine.connections.use() as connection:
             return [_found(self._engine, connection, item) for item in wanted]
 
@@ -91,12 +91,12 @@ class SqliteEraser(Eraser):
         return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
 
 
-def _found(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> Found:
+def _found(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> FoundIdentities:
     versions: set[tuple[Any, ...]] = set()
     names = ", ".join((*wanted.ref.identity, COMMIT_ID))
     for table, where, values in _conditions(engine, connection, wanted):
         versions |= set(connection.execute(f"SELECT {names} FROM {table} WHERE {where}", values))
-    return Found(wanted.ref, len({version[:-1] for version in versions}), len(versions))
+    return FoundIdentities(wanted.ref, len({version[:-1] for version in versions}), len(versions))
 
 
 def _conditions(

@@ -134,7 +134,7 @@ CREATE TABLE type_layout_catalog (
         columns = (*schema.ref.identity, COMMIT_ID, *(column.physical for column in schema.columns), *marks)
         values = zip(*(encoded(rows.column(column)) for column in columns), strict=True)
         with self.temporary(name, columns, values) as table:
-            yield HeldTable(schema.ref, table, has_removals=bool(marks))
+            yield TemporaryRows(schema.ref, table, has_removals=bool(marks))
 
     def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self._catalog(connection).layouts.get(ref)
@@ -211,7 +211,7 @@ class TableRows(SqliteRows):
         return Versions(self.table, fields)
 
 
-class HeldTable(HeldRows, SqliteRows):
+class TemporaryRows(HeldRows, SqliteRows):
     """Rows in a temporary table."""
 
     name_of = SqliteRows.name_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ontologia.engines.catalog import Catalog, SchemaVersion
 from ontologia.engines.omnigraph.engine import GraphEngine
-from ontologia.engines.omnigraph.transaction import GraphTransaction
+from ontologia.engines.omnigraph.transaction import GraphEngineTransaction
 from ontologia.engines.omnigraph.types import GraphType
 from ontologia.errors import BranchError, MigrationError, MissingUpgraderError
 from ontologia.model import Declaration, TypeRef, TypeSchemaDiff
@@ -73,7 +73,7 @@ def apply_schema(
                 "say renamed_from= where they have another name now"
             )
         with engine.write() as transaction:
-            assert isinstance(transaction, GraphTransaction)
+            assert isinstance(transaction, GraphEngineTransaction)
             return _apply(engine, transaction, declarations, upgraders)
 
 
@@ -128,7 +128,7 @@ def _renamed(step: Step) -> list[tuple[str, str]]:
 
 def _apply(
     engine: GraphEngine,
-    transaction: GraphTransaction,
+    transaction: GraphEngineTransaction,
     declarations: Sequence[Declaration],
     upgraders: Upgraders,
 ) -> int:

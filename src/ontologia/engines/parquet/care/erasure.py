@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.erasure import Eraser, Found, Trace, Wanted, copy_comes_first
+from ontologia.engines.erasure import Eraser, FoundIdentities, Trace, Wanted, copy_comes_first
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.retention import put_record
 from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, unnamed
@@ -53,7 +53,7 @@ class ParquetEraser(Eraser):
     def __init__(self, engine: ParquetEngine) -> None:
         self._engine = engine
 
-    def find(self, wanted: Sequence[Wanted]) -> list[Found]:
+    def find(self, wanted: Sequence[Wanted]) -> list[FoundIdentities]:
         """In the files of commits and in snapshots."""
         head = self._engine.log.head().head
         found = []
@@ -62,7 +62,7 @@ class ParquetEraser(Eraser):
             for file in _files_of(self._engine, head, item.ref).values():
                 for rows in _meant(self._engine, file, item):
                     versions |= set(zip(*(column.to_pylist() for column in rows.columns), strict=True))
-            found.append(Found(item.ref, len({version[:-1] for version in versions}), len(versions)))
+            found.append(FoundIdentities(item.ref, len({version[:-1] for version in versions}), len(versions)))
         return found
 
     def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
