@@ -1,4 +1,4 @@
-"""The pages hold together: links lead somewhere, every error is explained."""
+"""The pages hold together: links lead somewhere, every error is explained, the architecture is that of the tree."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 from ontologia import errors
 
 ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "ontologia"
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PATHS = re.compile(r"`([\w/]+(?:\.py|/))`")
 ERRORS = [
     error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, errors.OntologiaError)
 ]
@@ -49,3 +51,23 @@ def test_no_error_is_explained_that_does_not_exist():
 
 def test_error_codes_are_unique():
     assert len({error.code for error in ERRORS}) == len(ERRORS)
+
+
+def files_at(path):
+    """The sources that the page means by a path; of the Parquet engine it says what is below its folder."""
+    found = [place for place in (SOURCES / path, SOURCES / "engines" / "parquet" / path) if place.exists()]
+    return [file for place in found for file in ([place] if place.is_file() else place.rglob("*.py"))]
+
+
+def test_every_file_that_the_architecture_names_exists():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert [path for path in PATHS.findall(page) if not files_at(path)] == []
+
+
+def test_every_type_of_the_architecture_is_declared_where_it_says():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    missing = []
+    for types, _, places in re.findall(r"^\| (`.+?) \| (.+?) \| (.+?) \|$", page, re.MULTILINE):
+        sources = "".join(file.read_text() for path in PATHS.findall(places) for file in files_at(path))
+        missing += [name for name in re.findall(r"`(\w+)`", types) if f"\nclass {name}" not in sources]
+    assert missing == []

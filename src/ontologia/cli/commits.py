@@ -143,7 +143,7 @@ def _state(store: Store, ref: TypeRef, identities: list[tuple[str, ...]], commit
     """Rows of these identities right after a commit."""
     import pyarrow as pa
 
-    from ontologia.cli.query import _records
+    from ontologia.cli.query import records_of
     from ontologia.query.plan import Plan, Window
 
     schema = store.engine.catalog().layouts[ref].schema
@@ -151,7 +151,7 @@ def _state(store: Store, ref: TypeRef, identities: list[tuple[str, ...]], commit
     keys = pa.table({name: pa.array(values, pa.string()) for name, values in zip(ref.identity, columns, strict=True)})
     plan = Plan(ref, {ref: schema}, Window("as_of", commit_id), keyed=True, stored=True)
     names = ["key"] if ref.kind == "entity" else list(ref.identity)
-    records = _records(schema, store.engine.fetch(plan, keys).columns)
+    records = records_of(schema, store.engine.fetch(plan, keys).columns)
     return {tuple(record[name] for name in names): record["fields"] for record in records}
 
 

@@ -327,12 +327,12 @@ class _Question:
             schema = plan.schemas[ref]
             end = start + 1 + len(ref.identity) + len(schema.columns)
             removed = fetched.columns[end] if plan.shows_removals else None
-            found.append(_records(schema, fetched.columns[start:end], removed))
+            found.append(records_of(schema, fetched.columns[start:end], removed))
             start = end
         return found, list(fetched.diagnostics)
 
 
-def _records(
+def records_of(
     schema: TypeSchema, columns: Sequence[Sequence[Any]], removed: Sequence[bool] | None = None
 ) -> list[dict[str, Any]]:
     """Rows in the shape that an export has; of versions, those that are removals say so."""

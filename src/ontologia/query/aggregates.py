@@ -25,12 +25,12 @@ class Aggregate:
 
     @property
     def shape(self) -> Hashable:
-        from ontologia.query.plan import _place, _shape
+        from ontologia.query.plan import place_of, shape_of
 
         return (
             self.function,
-            None if self.operand is None else _place(self.operand),
-            None if self.where is None else _shape(self.where),
+            None if self.operand is None else place_of(self.operand),
+            None if self.where is None else shape_of(self.where),
         )
 
     @property

@@ -176,14 +176,14 @@ class Plan:
         return (
             self.source,
             self.window.mode,
-            tuple(map(_shape, self.where)),
-            tuple((_place(order.operand), order.descending) for order in self.order),
+            tuple(map(shape_of, self.where)),
+            tuple((place_of(order.operand), order.descending) for order in self.order),
             self.limit is None,
             self.offset is None,
-            tuple(map(_place, self.groups)),
+            tuple(map(place_of, self.groups)),
             tuple((name, aggregate.shape) for name, aggregate in self.aggregates),
             tuple(condition.shape for condition in self.having),
-            tuple((hop.relation, hop.entity, hop.forward, tuple(map(_shape, hop.where))) for hop in self.hops),
+            tuple((hop.relation, hop.entity, hop.forward, tuple(map(shape_of, hop.where))) for hop in self.hops),
             (self.ends_only, self.keyed, self.stored, self.only, self.unordered, self.across is None),
             tuple((ref, schema.fingerprint) for ref, schema in self.schemas.items()),
         )
@@ -207,18 +207,20 @@ def padded(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values + values[-1:] * (size - len(values))
 
 
-def _place(operand: FieldExpr[Any]) -> Hashable:
+def place_of(operand: FieldExpr[Any]) -> Hashable:
+    """Where a question looks, for the shape of its statement."""
     return (operand.owner, operand.name, operand.steps, operand.item_path, operand.side)
 
 
-def _shape(predicate: Predicate) -> Hashable:
+def shape_of(predicate: Predicate) -> Hashable:
+    """A filter without its values: those of one shape share a statement."""
     if isinstance(predicate, Condition):
-        key = _place(predicate.operand)
+        key = place_of(predicate.operand)
         if predicate.op == "in":
             return (key, "in", tuple(map(value_kind, padded(predicate.value))))
         return (key, predicate.op, value_kind(predicate.value), predicate.value == "")
     if isinstance(predicate, Combination):
-        return (predicate.op, *map(_shape, predicate.parts))
+        return (predicate.op, *map(shape_of, predicate.parts))
     if isinstance(predicate, Negation):
-        return ("not", _shape(predicate.part))
+        return ("not", shape_of(predicate.part))
     raise TypeError(f"{predicate!r} is not a filter")

@@ -195,9 +195,9 @@ class SqliteEngine(Engine):
 
     def catalog(self) -> Catalog:
         with self.connections.use() as connection:
-            return self._catalog(connection)
+            return self.catalog_seen_by(connection)
 
-    def _catalog(self, connection: Connection) -> Catalog:
+    def catalog_seen_by(self, connection: Connection) -> Catalog:
         """The catalog this connection sees.
 
         SQLite tells with one cheap number whether another connection changed the file since we last looked; our own
@@ -359,7 +359,7 @@ class SqliteEngine(Engine):
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
         with self.snapshot(), self.reading() as connection:
-            self._catalog(connection).check_remembers_changes(commit_id)
+            self.catalog_seen_by(connection).check_remembers_changes(commit_id)
             return [change_entry(*change) for change in self.changed_rows(connection, min(commit_id, control.LARGEST))]
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:

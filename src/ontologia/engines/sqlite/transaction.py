@@ -37,7 +37,7 @@ class SqliteTransaction(Transaction):
         self._connection = connection
         self._spooled = False
         self._keeps_layouts = True
-        self.catalog = engine._catalog(connection)
+        self.catalog = engine.catalog_seen_by(connection)
 
     @property
     def commit_id(self) -> int:

@@ -137,7 +137,7 @@ CREATE TABLE type_layout_catalog (
             yield TemporaryRows(schema.ref, table, has_removals=bool(marks))
 
     def stored_versions(self, connection: Connection, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
-        layout = self._catalog(connection).layouts.get(ref)
+        layout = self.catalog_seen_by(connection).layouts.get(ref)
         if layout is None:
             return
         plan = Plan(ref, {ref: layout.schema}, stored=True)
@@ -192,7 +192,7 @@ CREATE TABLE type_layout_catalog (
                 "SELECT type_kind, type_name, schema_version_id, activation_commit_id, is_current "
                 "FROM type_layout_catalog ORDER BY type_kind, type_name, schema_version_id"
             ).fetchall()
-            base = self._catalog(connection).base
+            base = self.catalog_seen_by(connection).base
         begins = {"history_begins_at": base} if base else {}
         return super().storage_info() | begins | {"type_layouts": summarized_layouts(rows)}
 
