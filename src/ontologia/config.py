@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
 import socket
 from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
 AUTO_COMPACT = ("loads", "commits", "never")
@@ -18,7 +21,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str | None": (str, type(None)),
 }
 """What a setting may be, by its annotation."""
-_NAMED = re.compile(r"(?P<host>.+)-(?P<process>[1-9]\d*)-[0-9a-f]{6}")
+_NAMED = re.compile(r"(?P<host>.+)-(?P<process>[1-9]\d*)-(?P<numbering>[0-9a-f]{6})[0-9a-f]{6}")
 """How `new_runtime_id` names a process."""
 
 
@@ -94,13 +97,24 @@ def _check(name: str, value: object, types: tuple[type, ...]) -> None:
 
 def new_runtime_id() -> str:
     """A name for this process in commits and locks, readable and unique."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{_numbering()}{secrets.token_hex(3)}"
+
+
+@cache
+def _numbering() -> str:
+    """Where numbers of processes mean what they mean here: containers may have the same name, and number apart."""
+    try:
+        known = os.readlink("/proc/self/ns/pid") + Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:  # a system without containers: a name is that of a machine
+        known = ""
+    return hashlib.sha256(known.encode()).hexdigest()[:6]
 
 
 def has_ended(runtime_id: str) -> bool:
-    """Whether a name is that of a process of this machine that is no more. False where it cannot be known."""
+    """Whether a name is that of a process of this machine, or this container, that is no more. False where it cannot
+    be known."""
     found = _NAMED.fullmatch(runtime_id)
-    if found is None or found["host"] != socket.gethostname():
+    if found is None or (found["host"], found["numbering"]) != (socket.gethostname(), _numbering()):
         return False
     try:
         os.kill(int(found["process"]), 0)

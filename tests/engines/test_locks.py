@@ -9,6 +9,7 @@ import time
 import pytest
 
 from ontologia import Entity, Field, LockContentionError, OntologiaConfig, Ontology, open_repository
+from ontologia.config import new_runtime_id
 
 LONG, SHORT = 60_000, 1
 
@@ -143,10 +144,12 @@ def test_the_holder_of_the_write_lock_may_commit(path):
 def test_the_lock_of_a_process_that_was_killed_is_free_and_that_of_a_living_one_is_not(path):
     host, ended = socket.gethostname(), subprocess.Popen(["true"])
     ended.wait()
+    here = new_runtime_id().rpartition("-")[2]
     owners = {
-        f"{host}-{ended.pid}-abcdef": True,
-        f"{host}-{os.getppid()}-abcdef": False,
-        f"elsewhere-{ended.pid}-abcdef": False,
+        f"{host}-{ended.pid}-{here}": True,
+        f"{host}-{os.getppid()}-{here}": False,
+        f"elsewhere-{ended.pid}-{here}": False,
+        f"{host}-{ended.pid}-{'0' * len(here)}": False,  # a container of this name that numbers its processes itself
         f"worker-{ended.pid}": False,
     }
     with open_repository(path) as repository:

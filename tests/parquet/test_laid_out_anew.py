@@ -1,8 +1,13 @@
-"""A store that somebody re-initializes: nothing that was remembered of the old one is taken for the new one's."""
+"""A store that somebody re-initializes or deletes: nothing of the old one is taken for the new one's, or comes back."""
 
 from __future__ import annotations
 
+import shutil
+
+import pytest
+
 from ontologia import Entity, Field, OntologiaConfig, Ontology, initialize_storage
+from ontologia.errors import UninitializedStorageError
 
 
 class Thing(Entity):
@@ -50,3 +55,15 @@ def test_a_cache_on_disk_does_not_answer_for_another_store(tmp_path, s3_prefix):
             fill(writer, word)
         with Ontology(storage_uri=s3_prefix, config=warm, entity_types=[Thing]) as reader:
             assert values(reader) == {word}
+
+
+def test_a_commit_into_a_store_that_was_deleted_leaves_nothing_there(tmp_path):
+    folder = tmp_path / "s"
+    initialize_storage(storage_uri=folder.as_uri())
+    with Ontology(storage_uri=folder.as_uri(), entity_types=[Thing]) as onto:
+        session = onto.session()
+        session.ensure(Thing(id="k0"))
+        shutil.rmtree(folder)
+        with pytest.raises(UninitializedStorageError):
+            session.commit()
+    assert [path for path in folder.rglob("*") if path.is_file()] == []

@@ -234,15 +234,8 @@ def parquet_classes() -> dict[str, type[ParquetEngine]]:
 
 
 def write_lease(objects: Objects, config: OntologiaConfig | None) -> Lease:
-    from ontologia.engines.parquet import paths
-    from ontologia.objects import Lease
+    """The lease under which whoever writes to a bucket works."""
+    from ontologia.engines.parquet.write import holding
 
     settings = config or OntologiaConfig()
-    return Lease(
-        objects,
-        paths.lock(),
-        settings.s3_lease_ttl_ms / 1000,
-        owner_id=settings.runtime_id or new_runtime_id(),
-        timeout_s=settings.s3_lock_timeout_ms / 1000,
-        timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
-    )
+    return holding.write_lease(objects, settings, settings.runtime_id or new_runtime_id())

@@ -18,7 +18,7 @@ from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, 
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.features import Stamp
-from ontologia.engines.locks import WRITE_LOCK, LeasedLocks
+from ontologia.engines.locks import LeasedLocks
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuum
 from ontologia.engines.parquet.care.erasure import ParquetEraser
@@ -38,17 +38,18 @@ from ontologia.engines.parquet.read.type_files import FilesOfTypes, WindowFiles
 from ontologia.engines.parquet.setup import stored_version
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
+from ontologia.engines.parquet.write.holding import hold_lease, write_lease
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import Share
 from ontologia.engines.transaction import Transaction
 from ontologia.engines.turns import Turn
-from ontologia.errors import HeadMismatchError, LockContentionError, StorageBackendError
+from ontologia.errors import HeadMismatchError, StorageBackendError
 from ontologia.files.duck import BATCH_ROWS, python_values
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader
 from ontologia.files.spools import Spool
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema
-from ontologia.objects import Lease, Location, Objects, prove_conditions
+from ontologia.objects import Lease, Location, Objects
 from ontologia.query.compiler import Statement
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
@@ -80,14 +81,7 @@ class ParquetEngine(DuckEngine):
         self.forget_files()
         self.log = Log(objects, self.reader.cache, self.forget_files, head_path)
         self.files = FilesOfTypes(self.log)
-        self.lease = Lease(
-            objects,
-            paths.lock(WRITE_LOCK),
-            self.config.s3_lease_ttl_ms / 1000,
-            owner_id=self.runtime_id,
-            timeout_s=self.config.s3_lock_timeout_ms / 1000,
-            timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
-        )
+        self.lease = write_lease(objects, self.config, self.runtime_id)
         self.warnings: list[str] = []
         self.turn = Turn()
         self.lease.wanted = self.turn.is_wanted
@@ -302,25 +296,9 @@ class ParquetEngine(DuckEngine):
     def staging_area(self) -> Location:
         return self.location
 
-    @contextmanager
-    def locked(self) -> Iterator[Lease]:
+    def locked(self) -> AbstractContextManager[Lease]:
         """Hold the write lease: one thread of this process, and one process of all."""
-        self.check_open()
-        prove_conditions(self.objects, self.reader.cache.directory)
-        self.tidying.wait()  # which ends soon, and is no other writer to give up on
-        timeout_s = self.config.s3_lock_timeout_ms / 1000
-        if not self.turn.take(timeout_s):
-            raise LockContentionError(
-                f"another thread of {self.runtime_id} has been writing for more than {timeout_s:g} s: try again, or "
-                "raise OntologiaConfig.s3_lock_timeout_ms"
-            )
-        try:
-            if self.lease.held:
-                self.lease.release()  # a call that was interrupted left it behind
-            with self.lease:
-                yield self.lease
-        finally:
-            self.turn.give_back()
+        return hold_lease(self)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
