@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.customers import append
 from benchmarks.report import Case
 from ontologia import Entity, Field, OntologiaConfig, Ontology, initialize_storage
 from ontologia.query import sum as sum_of
 
-ROWS = 200_000
 LIMIT = 1.5
 
 
@@ -46,8 +46,8 @@ class Third(Entity, name="Reading"):
 
 
 def _store(folder: Path, engine: str, cls: type[Any]) -> Ontology:
-    config = OntologiaConfig(max_batch_size=4 * ROWS, auto_compact="never")
-    if engine == "sqlite/v2":
+    config = OntologiaConfig(max_batch_size=10**9, auto_compact="never")
+    if engine == "SQLite":
         return Ontology(str(folder / "onto.db"), config, entity_types=[cls])
     uri = (folder / "store").as_uri()
     if not (folder / "store").exists():
@@ -55,25 +55,17 @@ def _store(folder: Path, engine: str, cls: type[Any]) -> Ontology:
     return Ontology(storage_uri=uri, config=config, entity_types=[cls])
 
 
-def _rows() -> pa.Table:
-    numbers = pa.array(range(ROWS), pa.int64())
+def _rows(count: int) -> pa.Table:
+    numbers = pa.array(range(count), pa.int64())
     keys = pc.binary_join_element_wise("r", pc.utf8_lpad(numbers.cast(pa.string()), 9, "0"), "")
     sites = pc.binary_join_element_wise("site", pc.cast(pc.divide(numbers, 100), pa.string()), " ")
     return pa.table({"entity_key": keys, "id": keys, "place": sites, "value": numbers})
 
 
-def _append(onto: Ontology, cls: type[Any], rows: pa.Table) -> None:
-    schema = cls.__declaration__.schema
-    with onto.engine.write() as transaction:
-        layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
-        transaction.append(layout, rows)
-        transaction.publish({})
-
-
-def _migrated(folder: Path, engine: str) -> Ontology:
+def _migrated(folder: Path, engine: str, rows: pa.Table) -> Ontology:
     folder.mkdir()
     with _store(folder, engine, First) as onto:
-        _append(onto, First, _rows())
+        append(onto, rows, First)
     with _store(folder, engine, Second) as onto:
         onto.migrate(dry_run=False, force=True)
     onto = _store(folder, engine, Third)
@@ -81,19 +73,26 @@ def _migrated(folder: Path, engine: str) -> Ontology:
     return onto
 
 
-def _of_one_version(folder: Path, engine: str) -> Ontology:
+def _of_one_version(folder: Path, engine: str, rows: pa.Table) -> Ontology:
     folder.mkdir()
     onto = _store(folder, engine, Third)
-    rows = _rows().rename_columns(["entity_key", "id", "site", "value"])
-    rows = rows.append_column("unit", pa.array(["K"] * ROWS)).append_column("checked", pa.array([False] * ROWS))
+    rows = rows.rename_columns(["entity_key", "id", "site", "value"])
+    rows = rows.append_column("unit", pa.repeat("K", len(rows))).append_column("checked", pa.repeat(False, len(rows)))
     for _ in range(3):
-        _append(onto, Third, rows)
+        append(onto, rows, Third)
     return onto
 
 
-def across(folder: Path, engine: str) -> Iterator[Case]:
-    """Three versions of every row, of one schema version each, and of one for all."""
-    migrated, plain = _migrated(folder / "migrated", engine), _of_one_version(folder / "plain", engine)
+def across(folder: Path, rows: int) -> Iterator[Case]:
+    """Three versions of every row, each of another schema version, beside three of one and the same."""
+    for engine in ("SQLite", "files"):
+        (folder / engine).mkdir()
+        yield from _asked(folder / engine, engine, rows)
+
+
+def _asked(folder: Path, engine: str, count: int) -> Iterator[Case]:
+    rows = _rows(count)
+    migrated, plain = _migrated(folder / "migrated", engine, rows), _of_one_version(folder / "plain", engine, rows)
     ours, peer = (onto.query().entities(Third) for onto in (migrated, plain))
     ours = ours.across_versions()
     questions: dict[str, tuple[Callable[[Any], Any], int]] = {
@@ -106,7 +105,7 @@ def across(folder: Path, engine: str) -> Iterator[Case]:
     }
     for name, (ask, repeat) in questions.items():
         yield Case(
-            f"{engine}: {name}, {ROWS:,} rows",
+            f"{engine}: {name}, {count:,} rows",
             "across three schema versions",
             "one version of the same rows",
             LIMIT,
@@ -116,9 +115,3 @@ def across(folder: Path, engine: str) -> Iterator[Case]:
         )
     migrated.close()
     plain.close()
-
-
-SUITES: dict[str, Callable[[Path], Iterator[Case]]] = {
-    "across-versions": partial(across, engine="sqlite/v2"),
-    "across-versions-objects": partial(across, engine="s3/v2"),
-}

@@ -7,17 +7,18 @@ does not is an error, not a slow result.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.report import Case
+from benchmarks.report import Case, Measured, against
 
-ROWS = 1_000_000
 MAX_BYTES = 500 * 1_000_000
 MODELS = """
 from ontologia import Entity, Field
@@ -27,31 +28,51 @@ class Reading(Entity):
     id: Field[str] = Field(primary_key=True)
     sensor: Field[str]
     value: Field[float]
-    tags: Field[list[str]]
+    tags: Field[list[str]] = Field(default_factory=list)
 """
+FEW = 16
+INGEST_S, SPARK_INGEST_S = 2.0, 10.0
 
 
-def startup(folder: Path) -> Iterator[Case]:
-    """`onto --help` beside a bare interpreter that waits for 0.3 s."""
+def small(folder: Path, spark_runs: int) -> Iterator[Case | Measured]:
+    """How soon the console answers, and loads a few rows: in process, and on Spark where one insists."""
     yield Case(
         "onto --help", "onto --help", "python -c pass, and 0.3 s", 1,
         lambda: onto(folder, "--help"),
         lambda: subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)"], check=True),
     )  # fmt: skip
-
-
-def transfer(folder: Path) -> Iterator[Case]:
-    """Export and import of many rows, beside parsing them, for a file and for object storage."""
     (folder / "bench_models.py").write_text(MODELS)
-    rows = folder / "rows.jsonl"
-    with rows.open("w") as file:
-        for number in range(ROWS):
+    target = ("--db", str(folder / "onto.db"), "--into", "Reading", "--models", "bench_models")
+    steps = itertools.count()
+
+    def ingest(engine: str) -> float:
+        lines = [f"r{number},s{number % 7},{next(steps)}.5" for number in range(FEW)]
+        (folder / "few.csv").write_text("\n".join(["id,sensor,value", *lines]))
+        started = time.perf_counter()
+        onto(folder, "ingest", "few.csv", *target, "--engine", engine)
+        return time.perf_counter() - started
+
+    onto(folder, "init", *target[:2])
+    in_process = [ingest("auto") for _ in range(3)]
+    yield against(f"onto ingest of {FEW} rows", "--engine auto: in process", INGEST_S, in_process)
+    on_spark = [ingest("spark") - statistics.median(in_process) for _ in range(spark_runs)]
+    yield against(
+        f"what Spark adds to an ingest of {FEW} rows", "--engine spark, less the above", SPARK_INGEST_S, on_spark
+    )
+
+
+def transfer(folder: Path, rows: int) -> Iterator[Case]:
+    """Export and import of many rows in bounded memory, beside parsing them, for a file and for objects."""
+    (folder / "bench_models.py").write_text(MODELS)
+    source = folder / "rows.jsonl"
+    with source.open("w") as file:
+        for number in range(rows):
             fields = {"id": f"r{number:09}", "sensor": f"s{number % 97}", "value": number / 7, "tags": ["a", "b"]}
             record = {"kind": "entity", "type": "Reading", "key": fields["id"], "fields": fields}
             file.write(json.dumps(record) + "\n")
 
     def parse() -> None:
-        with rows.open("rb") as file:
+        with source.open("rb") as file:
             for line in file:
                 json.loads(line)
 
@@ -64,7 +85,7 @@ def transfer(folder: Path) -> Iterator[Case]:
             for path in (folder / "onto.db", folder / "objects"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             onto(folder, "init", *flags)
-            onto(folder, "import", *flags, "--input", str(rows), "--models", "bench_models", "--apply")
+            onto(folder, "import", *flags, "--input", str(source), "--models", "bench_models", "--apply")
 
         def unload(flags: tuple[str, ...] = flags) -> None:
             shutil.rmtree(folder / "data", ignore_errors=True)
@@ -72,7 +93,7 @@ def transfer(folder: Path) -> Iterator[Case]:
 
         for verb, work in (("import", load), ("export", unload)):
             yield Case(
-                f"{verb} {ROWS:,} rows, {name}", f"onto {verb}, under {MAX_BYTES // 1_000_000} MB",
+                f"{verb} {rows:,} rows, {name}", f"onto {verb}, under {MAX_BYTES // 1_000_000} MB",
                 "json.loads of every line", None, work, parse, runs=1,
             )  # fmt: skip
 
@@ -100,6 +121,3 @@ def _peak_of(process: subprocess.Popen[bytes]) -> int:
             peak = int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
         time.sleep(0.005)
     return peak
-
-
-SUITES: dict[str, Callable[[Path], Iterator[Case]]] = {"console-startup": startup, "console-transfer": transfer}

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
-from ontologia import Entity, Field
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ontologia import Entity, Field, Ontology
+from ontologia.runtime.rows import WantedRows
 
 TIERS = ("bronze", "silver", "gold", "platinum")
 CITIES = ("Lisbon", "Århus", "Kraków", "Zürich", "Napoli", "Gent")
@@ -57,3 +62,39 @@ def values(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
             "tags": [f"tag{chance.randint(0, 9)}" for _ in range(number % 4)],
             "address": None if number % 5 == 0 else {"street": f"Street {number}", "city": chance.choice(CITIES)},
         }
+
+
+# --- as tables ---
+
+
+def table_from(objects: Sequence[Customer]) -> pa.Table:
+    rows = WantedRows(Customer.__declaration__)
+    for obj in objects:
+        rows.add(obj)
+    return rows.table()
+
+
+def numbered(count: int) -> pa.Table:
+    """`count` customers as a table; beyond the first 50,000 only what is indexed differs from them."""
+    few = table_from([Customer(**row) for row in values(min(count, 50_000))])
+    rows = few.take(pa.array(np.arange(count) % few.num_rows))
+    keys = pa.array((key(number) for number in range(count)), pa.string(), size=count)
+    codes = pa.array((postcode(number) for number in range(count)), pa.string(), size=count)
+    for name, column in (("entity_key", keys), ("id", keys), ("postcode", codes)):
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    return rows
+
+
+def changed(rows: pa.Table, step: int) -> pa.Table:
+    """The same customers with another balance."""
+    place = rows.column_names.index("balance")
+    return rows.set_column(place, "balance", pc.add(rows.column("balance"), float(step)))
+
+
+def append(onto: Ontology, rows: pa.Table, cls: type[Entity] = Customer) -> None:
+    """Rows as one commit, without the detour over objects."""
+    schema = cls.__declaration__.schema
+    with onto.engine.write() as transaction:
+        layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
+        transaction.append(layout, rows)
+        transaction.publish({})

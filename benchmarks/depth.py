@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from ontologia.engines.initializing import initialize_storage
 
 ROW = next(iter(values(1)))
 SOUGHT = "c0007919"
+REQUESTS = "requests of the first commit of a process"
+MOST_REQUESTS = 12
 
 
 def customer(step: int) -> Customer:
     return Customer(**ROW | {"id": f"c{step * 7919 % 1_000_003:07d}", "balance": float(step), "age": step % 90})
 
 
-def never_merged(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
+def never_merged(folder: Path, sizes: Iterable[int]) -> Iterator[Growth]:
     """A store that nobody compacts, with `auto_compact="never"`.
 
     It is copied from a SQLite file of as many commits: every commit of its own would write the whole index, which alone
@@ -37,10 +39,10 @@ def never_merged(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
         },
         prefix="never merged: ",
     )
-    requests = Table("commits", takes="requests", prefix="never merged: ")
+    requests = Table("commits", takes="requests", prefix="never merged: ", most={REQUESTS: MOST_REQUESTS})
     config = OntologiaConfig(auto_compact="never", cache_directory=str(folder / "cache"))
     source, done = str(folder / "source.db"), 0
-    for depth in depths:
+    for depth in sizes:
         _commit_one_by_one(source, done, depth)
         done = depth
         uri = (folder / f"never-{depth}").as_uri()
@@ -55,7 +57,7 @@ def never_merged(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
         for name, ask in QUESTIONS.items():
             table.add(f"first {name} of a process", depth, timed(lambda a=ask, o=opened: o.first(a), few))
         table.add("first commit of a process", depth, timed(opened.commit, few))
-        requests.add("requests of the first commit of a process", depth, [float(opened.commit())])
+        requests.add(REQUESTS, depth, [float(opened.commit())])
         with opened.fresh() as onto:
             table.add("commit", depth, timed(lambda o=onto, p=opened: p.commit_to(o), 7))
     yield from table.growths()
@@ -103,19 +105,20 @@ class _Opened:
         return counted.total
 
 
-def merged_by_itself(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
+def merged_by_itself(folder: Path, sizes: Iterable[int]) -> Iterator[Growth]:
     """A store with the settings of everybody, which merges its small files itself.
 
     The depths lie half-way between two merges: just after one, everything would look better than it mostly is.
     """
     prefix = "merged by itself: "
-    table, requests = Table("commits", prefix=prefix), Table("commits", takes="requests", prefix=prefix)
+    table = Table("commits", prefix=prefix)
+    requests = Table("commits", takes="requests", prefix=prefix, most={REQUESTS: MOST_REQUESTS})
     files, written = Table("commits", takes="files", prefix=prefix), Table("commits", takes="kB", prefix=prefix)
     place = folder / "merged"
     config = OntologiaConfig(cache_directory=str(folder / "cache"))
     initialize_storage(storage_uri=place.as_uri(), config=config)
     opened, done = _Opened(place.as_uri(), config), 0
-    for depth in depths:
+    for depth in sizes:
         with opened.fresh() as onto:
             for step in range(done, depth):
                 with onto.session() as session:
@@ -131,7 +134,7 @@ def merged_by_itself(folder: Path, depths: Sequence[int]) -> Iterator[Growth]:
                 table.add(name, depth, timed(lambda a=ask, q=query: a(q)))
         for name, ask in QUESTIONS.items():
             table.add(f"first {name} of a process", depth, timed(lambda a=ask, o=opened: o.first(a), 3))
-        requests.add("requests of the first commit of a process", depth, [float(opened.commit())])
+        requests.add(REQUESTS, depth, [float(opened.commit())])
         done = depth + 1
     for found in (table, requests, files, written):
         yield from found.growths()

@@ -7,20 +7,16 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from benchmarks.customers import Customer, key, postcode, values
+from benchmarks.customers import Customer, append, changed, key, numbered, postcode, table_from, values
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
-from ontologia.runtime.rows import WantedRows
 
-ROWS = 100_000
-MANY = 1_000_000
-CONFIG = OntologiaConfig(max_batch_size=2 * MANY)
+CONFIG = OntologiaConfig(max_batch_size=10**9)
 TABLE = "entity_Customer_v1"
+Work = Callable[[], object]
 
 
 def opened(path: Path) -> Ontology:
@@ -35,48 +31,20 @@ def bare(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def table_from(objects: Sequence[Customer]) -> pa.Table:
-    rows = WantedRows(Customer.__declaration__)
-    for obj in objects:
-        rows.add(obj)
-    return rows.table()
-
-
 def filled(path: Path, rows: pa.Table, *later: pa.Table) -> Ontology:
     """A store with these rows in one commit each, written by the engine without the detour over objects."""
     onto = opened(path)
-    schema = Customer.__declaration__.schema
     for table in (rows, *later):
-        with onto.engine.write() as transaction:
-            layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
-            transaction.append(layout, table)
-            transaction.publish({})
+        append(onto, table)
     return onto
-
-
-def numbered(count: int) -> pa.Table:
-    """`count` customers as a table; beyond the first 50,000 only what is indexed differs from them."""
-    few = table_from([Customer(**row) for row in values(min(count, 50_000))])
-    rows = few.take(pa.array([number % few.num_rows for number in range(count)]))
-    keys = pa.array([key(number) for number in range(count)], pa.string())
-    codes = pa.array([postcode(number) for number in range(count)], pa.string())
-    for name, column in (("entity_key", keys), ("id", keys), ("postcode", codes)):
-        rows = rows.set_column(rows.column_names.index(name), name, column)
-    return rows
-
-
-def changed(rows: pa.Table, step: int) -> pa.Table:
-    """The same customers with another balance."""
-    place = rows.column_names.index("balance")
-    return rows.set_column(place, "balance", pc.add(rows.column("balance"), float(step)))
 
 
 # --- writing ---
 
 
-def commit(folder: Path) -> Iterator[Case]:
-    """Commit new entities, and ensure them again unchanged."""
-    objects = [Customer(**row) for row in values(ROWS)]
+def commit(folder: Path, rows: int) -> Iterator[Case]:
+    """New entities committed to a SQLite file, and ensured again unchanged, beside bare `sqlite3`."""
+    objects = [Customer(**row) for row in values(rows)]
     paths = (folder / f"{number}.db" for number in itertools.count())
 
     def write(onto: Ontology) -> None:
@@ -88,8 +56,8 @@ def commit(folder: Path) -> Iterator[Case]:
         write(onto)
     with bare(first) as template:
         definitions = [sql for (sql,) in template.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-        rows = template.execute(f"SELECT * FROM {TABLE} ORDER BY entity_key").fetchall()
-    insert = f"INSERT INTO {TABLE} VALUES ({', '.join('?' * len(rows[0]))})"
+        ready = template.execute(f"SELECT * FROM {TABLE} ORDER BY entity_key").fetchall()
+    insert = f"INSERT INTO {TABLE} VALUES ({', '.join('?' * len(ready[0]))})"
 
     def empty() -> Sequence[sqlite3.Connection]:
         connection = bare(next(paths))
@@ -99,17 +67,17 @@ def commit(folder: Path) -> Iterator[Case]:
 
     def write_bare(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(insert, rows)
+        connection.executemany(insert, ready)
         connection.execute("INSERT INTO commits VALUES (1, '2026-01-01', 'bench', '{}')")
         connection.execute("COMMIT")
 
     yield Case(
-        f"commit {ROWS:,} new entities", "ensure + commit", "sqlite3 executemany of ready rows", 4,
+        f"commit {rows:,} new entities", "ensure + commit", "sqlite3 executemany of ready rows", 4,
         write, write_bare, lambda: (opened(next(paths)),), empty,
     )  # fmt: skip
     stored = opened(first)
     yield Case(
-        f"ensure {ROWS:,} unchanged entities", "ensure + commit, no change", "the first commit", 1,
+        f"ensure {rows:,} unchanged entities", "ensure + commit, no change", "the first commit", 1,
         write, write, lambda: (stored,), lambda: (opened(next(paths)),),
     )  # fmt: skip
 
@@ -117,17 +85,17 @@ def commit(folder: Path) -> Iterator[Case]:
 # --- reading much ---
 
 
-def collect(folder: Path) -> Iterator[Case]:
-    """Read many entities as objects and as Arrow."""
-    arguments = list(values(ROWS))
+def collect(folder: Path, rows: int) -> Iterator[Case]:
+    """Many entities of a SQLite file as objects and as Arrow, beside their constructors."""
+    arguments = list(values(rows))
     onto = filled(folder / "collect.db", table_from([Customer(**row) for row in arguments]))
     query = onto.query().entities(Customer)
     yield Case(
-        f"read {ROWS:,} entities as objects", "collect()", "their constructors", 3,
+        f"read {rows:,} entities as objects", "collect()", "their constructors", 3,
         query.collect, lambda: [Customer(**row) for row in arguments],
     )  # fmt: skip
     yield Case(
-        f"read {ROWS:,} entities as Arrow", "to_arrow()", "collect()", 0.2,
+        f"read {rows:,} entities as Arrow", "to_arrow()", "collect()", 0.2,
         query.to_arrow, query.collect,
     )  # fmt: skip
 
@@ -135,16 +103,16 @@ def collect(folder: Path) -> Iterator[Case]:
 # --- reading little ---
 
 
-def lookup(folder: Path) -> Iterator[Case]:
-    """One row by key and ten by an indexed field, in a small and in a large store; a tenth of the rows is history."""
-    timed: dict[int, tuple[Callable[[], object], Callable[[], object]]] = {}
-    for count in (1_000, MANY):
+def lookup(folder: Path, rows: int) -> Iterator[Case]:
+    """One row by key and ten by an indexed field, in a small and a large SQLite file with some history."""
+    timed: dict[int, tuple[Work, Work]] = {}
+    for count in (1_000, rows):
         path = folder / f"{count}.db"
-        rows = numbered(count * 9 // 10)
-        onto = filled(path, rows, changed(rows.slice(0, count // 10), 1))
+        table = numbered(count * 9 // 10)
+        onto = filled(path, table, changed(table.slice(0, count // 10), 1))
         connection = bare(path)
-        by_key, by_key_bare = key_lookup(onto, connection, rows.num_rows)
-        by_index, by_index_bare = index_lookup(onto, connection, rows.num_rows)
+        by_key, by_key_bare = key_lookup(onto, connection, table.num_rows)
+        by_index, by_index_bare = index_lookup(onto, connection, table.num_rows)
         timed[count] = by_key, by_index
         yield Case(
             f"key lookup in {count:,} rows", "where(id == …).first()", "bare SELECT", 10,
@@ -156,12 +124,12 @@ def lookup(folder: Path) -> Iterator[Case]:
         )  # fmt: skip
     for number, name in enumerate(("key lookup", "indexed filter")):
         yield Case(
-            f"{name}: growth", f"in {MANY:,} rows", "in 1,000 rows", 1.5,
-            timed[MANY][number], timed[1_000][number], repeat=5, runs=501,
+            f"{name}: growth", f"in {rows:,} rows", "in 1,000 rows", 1.5,
+            timed[rows][number], timed[1_000][number], repeat=5, runs=501,
         )  # fmt: skip
 
 
-def key_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tuple[Any, Any]:
+def key_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tuple[Work, Work]:
     keys = itertools.cycle([key(number * 7919 % count) for number in range(1_000)])
     select = f"SELECT * FROM {TABLE} WHERE entity_key = ? ORDER BY commit_id DESC LIMIT 1"
     return (
@@ -170,7 +138,7 @@ def key_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tu
     )
 
 
-def index_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tuple[Any, Any]:
+def index_lookup(onto: Ontology, connection: sqlite3.Connection, count: int) -> tuple[Work, Work]:
     codes = itertools.cycle([postcode(number * 7919 % count) for number in range(1_000)])
     select = f"""SELECT * FROM {TABLE} t WHERE postcode = ? AND NOT EXISTS (
         SELECT 1 FROM {TABLE} n WHERE n.entity_key = t.entity_key AND n.commit_id > t.commit_id) ORDER BY entity_key"""
@@ -194,14 +162,14 @@ LATEST_BY_HAND = {
 }
 
 
-def latest(folder: Path) -> Iterator[Case]:
-    """The newest version of every key, where each key has five."""
+def latest(folder: Path, rows: int) -> Iterator[Case]:
+    """The newest version of every key of a SQLite file, where each key has five, beside the best SQL by hand."""
     path = folder / "latest.db"
-    rows = numbered(MANY // 5)
-    onto = filled(path, rows, *(changed(rows, step) for step in range(1, 5)))
+    table = numbered(rows // 5)
+    onto = filled(path, table, *(changed(table, step) for step in range(1, 5)))
     connection = bare(path)
     query = onto.query().entities(Customer)
-    name = f"latest of {MANY:,} versions of {rows.num_rows:,} keys"
+    name = f"latest of {rows:,} versions of {table.num_rows:,} keys"
     by_hand, select = best(connection, "balance", "SELECT sum(balance) FROM ({select})")
     yield Case(
         f"{name}: a sum", "sum(balance)", f"best SQL by hand ({by_hand})", 2,
@@ -228,11 +196,3 @@ def best(connection: sqlite3.Connection, columns: str, around: str) -> tuple[str
             connection.execute(select).fetchall()
             found.append((time.perf_counter() - started, name, select))
     return min(found)[1:]
-
-
-SUITES: dict[str, Callable[[Path], Iterator[Case]]] = {
-    "commit": commit,
-    "collect": collect,
-    "lookup": lookup,
-    "latest": latest,
-}

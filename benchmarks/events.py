@@ -48,6 +48,12 @@ def through(session: Session, count: int, a_commit: int) -> None:
 _left = itertools.count()
 
 
+def queues(folder: Path) -> Iterator[Case]:
+    """Events through queueing, claiming, handling and acknowledging, beside the same steps by hand."""
+    yield from on_sqlite(folder)
+    yield from on_s3(folder)
+
+
 def on_sqlite(folder: Path) -> Iterator[Case]:
     """1,000 events in less than a second is the goal. Beside it the plainest queue that is as durable, by hand."""
     with ExitStack() as stack:
@@ -129,6 +135,3 @@ def on_s3(folder: Path) -> Iterator[Case]:
             f"{ON_S3} events on S3, {A_COMMIT} a commit", "commit(event=…), run()", "three objects each, by hand", None,
             lambda: through(session, ON_S3, A_COMMIT), by_hand, runs=3,
         )  # fmt: skip
-
-
-SUITES = {"events": on_sqlite, "events-s3": on_s3}

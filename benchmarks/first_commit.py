@@ -16,12 +16,12 @@ from ontologia import OntologiaConfig, Ontology
 from ontologia.engines.initializing import initialize_storage
 from ontologia.testing.s3server import s3_server
 
-PROCESSES, COMMITS, ROWS = 5, 8, 20_000
+COMMITS, ROWS = 8, 20_000
 GOAL = 3.0
 
 
-def beside_the_next(folder: Path) -> Iterator[Measured]:
-    """Processes that open the store, then make and commit an object several times."""
+def beside_the_next(folder: Path, processes: int) -> Iterator[Measured]:
+    """The first commit of a process on a loopback S3 server, beside those after it."""
     with s3_server() as server:
         uri = server.uri("ontologia-first/store")
         initialize_storage(storage_uri=uri, config=_config(folder))
@@ -32,7 +32,7 @@ def beside_the_next(folder: Path) -> Iterator[Measured]:
             session.ensure(Customer(**row) for row in values(ROWS))
         command = [sys.executable, "-m", "benchmarks.first_commit", uri, str(folder)]
         taken = []
-        for _ in range(PROCESSES):
+        for _ in range(processes):
             ran = subprocess.run(command, capture_output=True, text=True, check=True)
             taken.append(json.loads(ran.stdout))
         yield compared(
@@ -59,8 +59,6 @@ def _times(uri: str, folder: str) -> list[float]:
             found.append(time.perf_counter() - started)
     return found
 
-
-SUITES = {"first-commit": beside_the_next}
 
 if __name__ == "__main__":
     print(json.dumps(_times(*sys.argv[1:])))

@@ -24,11 +24,9 @@ from ontologia.apiary.ledger import CHECKPOINT_EVERY, Ledger
 from ontologia.apiary.types import declared
 from ontologia.config import OntologiaConfig
 
-BULK_ROWS = 5_000_000
-MERGE_INTO = 1_000_000
 MERGED = 10_000
-CELLS = 500
 WRITERS = 8
+MERGERS = 4
 EACH = 5
 SCHEMA = {"id": "int64", "part": "string", "amount": "float64", "name": "string", "seen": "timestamp"}
 
@@ -56,7 +54,7 @@ def new_frame(stack: ExitStack, folder: Path, partitioned: bool = False, synced:
 
 
 def commits(folder: Path) -> Iterator[Case]:
-    """One row a commit, alone and with eight writers who each have their own view of the table.
+    """One row a commit into a frame, alone and with eight writers who each have their own view of it.
 
     delta-rs does not wait for the disk, so each case is measured twice: as frames are by default, which survive a power
     failure, and with the promise of delta-rs.
@@ -95,20 +93,20 @@ def _append_until_it_lands(table: str, one: pa.Table) -> None:
             continue
 
 
-def bulk(folder: Path) -> Iterator[Case]:
-    """A large append in twenty partitions, and a merge."""
+def bulk(folder: Path, appended: int, merged_into: int) -> Iterator[Case]:
+    """A large append to a frame in twenty partitions, and merges, alone and by several writers."""
     with ExitStack() as stack:
-        table = rows(BULK_ROWS)
+        table = rows(appended)
         yield Case(
-            f"append {BULK_ROWS:,} rows in 20 partitions", "frame.write", "delta-rs", 1.1,
+            f"append {appended:,} rows in 20 partitions", "frame.write", "delta-rs", 1.1,
             lambda frame: frame.write(table),
             lambda place: write_deltalake(place, table, partition_by=["part"]),
             lambda: [new_frame(stack, folder, partitioned=True)],
             lambda: [str(folder / uuid.uuid4().hex)],
             runs=2,
         )  # fmt: skip
-        base = rows(MERGE_INTO)
-        source = rows(MERGED, first=MERGE_INTO - MERGED // 2)
+        base = rows(merged_into)
+        source = rows(MERGED, first=merged_into - MERGED // 2)
 
         def filled() -> list[Frame]:
             frame = new_frame(stack, folder)
@@ -121,29 +119,47 @@ def bulk(folder: Path) -> Iterator[Case]:
             return [DeltaTable(place)]
 
         yield Case(
-            f"merge {MERGED:,} into {MERGE_INTO:,} rows", "frame.merge", "delta-rs", 1.0,
-            lambda frame: frame.merge(source, on=["id"]), _merge_delta(source), filled, filled_delta, runs=3,
+            f"merge {MERGED:,} into {merged_into:,} rows", "frame.merge", "delta-rs", 1.0,
+            lambda frame: frame.merge(source, on=["id"]), lambda table: _merge_delta(table, source),
+            filled, filled_delta, runs=3,
+        )  # fmt: skip
+        parts = [source.slice(number * 100, 100) for number in range(MERGERS)]
+
+        def by_writers(frame: Frame) -> None:
+            root, config = frame._node.location.uri, frame._node.location.settings
+            with ExitStack() as nodes, ThreadPoolExecutor(MERGERS) as pool:
+                views = [nodes.enter_context(Apiary("bench", root, config=config)).frame("h.b.f") for _ in parts]
+                list(pool.map(lambda view, part: view.merge(part, on=["id"]), views, parts))
+
+        def by_writers_of_delta(table: DeltaTable) -> None:
+            with ThreadPoolExecutor(MERGERS) as pool:
+                list(pool.map(lambda part: _merge_until_it_lands(table.table_uri, part), parts))
+
+        yield Case(
+            f"{MERGERS} writers merge 100 rows each into {merged_into:,}", "frame.merge", "delta-rs, tried again", None,
+            by_writers, by_writers_of_delta, filled, filled_delta, runs=3,
         )  # fmt: skip
 
 
-def _merge_delta(source: pa.Table):
-    def merge(table: DeltaTable) -> None:
-        (
-            table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .execute()
-        )
-
-    return merge
+def _merge_delta(table: DeltaTable, source: pa.Table) -> None:
+    merger = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def filters(folder: Path) -> Iterator[Case]:
-    """Point and range filters over many cells, with DuckDB on both."""
+def _merge_until_it_lands(uri: str, source: pa.Table) -> None:
+    while True:
+        try:
+            return _merge_delta(DeltaTable(uri), source)
+        except CommitFailedError:
+            continue
+
+
+def filters(folder: Path, cells: int) -> Iterator[Case]:
+    """Point and range filters over many cells of a frame, with DuckDB on both."""
     with ExitStack() as stack:
         frame, place = new_frame(stack, folder), str(folder / "delta-cells")
         ap = stack.enter_context(Apiary("bench", frame._node.location.uri))
-        for number in range(CELLS):
+        for number in range(cells):
             part = rows(2_000, first=number * 2_000)
             frame.write(part)
             write_deltalake(place, part, mode="append")
@@ -154,23 +170,24 @@ def filters(folder: Path) -> Iterator[Case]:
                 connection.register("t", dataset)
                 return connection.execute(f"SELECT * FROM t WHERE {condition}").to_arrow_table()
 
-        point, span = "id = 777777", "id BETWEEN 500000 AND 505000"
+        first = cells * 1_000
+        point, span = f"id = {first}", f"id BETWEEN {first} AND {first + 5000}"
         for what, condition in (("point", point), ("range", span)):
             yield Case(
-                f"{what} filter over {CELLS} cells", "SQL on a frame", "delta-rs and DuckDB", 1.0,
+                f"{what} filter over {cells} cells", "SQL on a frame", "delta-rs and DuckDB", 1.0,
                 lambda condition=condition: ap.query(f"SELECT * FROM h.b.f WHERE {condition}"),
                 lambda condition=condition: theirs(condition),
             )  # fmt: skip
 
 
-def growth(folder: Path) -> Iterator[Case]:
-    """Opening, committing and asking as history and cells grow, each beside the smallest of its kind."""
+def growth(folder: Path, versions: int, cells: int) -> Iterator[Case]:
+    """Opening, committing to and asking a frame as history and cells grow, each beside the smallest of its kind."""
     with ExitStack() as stack:
-        by_versions = {count: grown(stack, folder, versions=count, cells=1) for count in (10, 200, 1_000, 10_000)}
-        by_cells = {count: grown(stack, folder, versions=2, cells=count) for count in (10, 1_000, 50_000)}
+        by_versions = {count: grown(stack, folder, versions=count, cells=1) for count in (10, 200, 1_000, versions)}
+        by_cells = {count: grown(stack, folder, versions=2, cells=count) for count in (10, 1_000, cells)}
         yield Case(
-            "open at 10,000 versions", "10,000 versions", "200 versions", 1.5,
-            opening(by_versions[10_000]), opening(by_versions[200]), repeat=25,
+            f"open at {versions:,} versions", f"{versions:,} versions", "200 versions", 1.5,
+            opening(by_versions[versions]), opening(by_versions[200]), repeat=25,
         )  # fmt: skip
         one = rows(1)
         for kind, grown_by in (("versions", by_versions), ("cells", by_cells)):
@@ -179,7 +196,7 @@ def growth(folder: Path) -> Iterator[Case]:
             limits = {count: 2.0 if kind == "versions" else count / 10 for count in larger}
             for count, ours in larger.items():
                 sides = (f"{count:,} {kind}", f"10 {kind}")
-                repeat = 25 if count < 50_000 else 1
+                repeat = 25 if count < cells else 1
                 yield Case(f"open at {sides[0]}", *sides, limits[count], opening(ours), opening(least), repeat=repeat)
             for count, ours in larger.items():
                 sides = (f"{count:,} {kind}", f"10 {kind}")
@@ -229,6 +246,3 @@ def grown(stack: ExitStack, folder: Path, *, versions: int, cells: int) -> Frame
 def _elsewhere(cell: Cell, number: int) -> dict[str, dict[str, object]]:
     bounds = {"min": 1000 + number, "max": 1000 + number, "null_count": 0, "distinct_count": None}
     return {**{name: dict(said) for name, said in cell.stats.items()}, "id": bounds}
-
-
-SUITES = {"frames": commits, "frames-bulk": bulk, "frames-filters": filters, "frames-growth": growth}

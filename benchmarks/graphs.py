@@ -14,9 +14,7 @@ from benchmarks.report import Case
 from ontologia import Entity, Field
 from ontologia.omnigraph import Omnigraph
 
-ROWS = 1_000_000
 UPSERTS = 1_000
-SHARE = ROWS // 100
 
 
 class Item(Entity):
@@ -38,42 +36,42 @@ def upsert(dataset: lance.LanceDataset, rows: pa.Table) -> None:
     builder.conflict_retries(0).use_index(False).execute(rows)
 
 
-def million(folder: Path) -> Iterator[Case]:
-    """A type of a million rows, in a graph and as one dataset."""
-    rows = items(range(ROWS), 0)
+def million(folder: Path, rows: int) -> Iterator[Case]:
+    """A type of many rows in a graph, beside the same rows as one dataset of bare pylance."""
+    table = items(range(rows), 0)
     graph = Omnigraph.init(folder / "graph", [Item])
-    graph.load(rows, "append", type=Item)
-    bare = lance.write_dataset(rows, folder / "bare", enable_stable_row_ids=True, data_storage_version="2.2")
+    graph.load(table, "append", type=Item)
+    bare = lance.write_dataset(table, folder / "bare", enable_stable_row_ids=True, data_storage_version="2.2")
     steps, chance = itertools.count(1), np.random.default_rng(0)
 
     def some() -> list[pa.Table]:
-        return [items(chance.choice(ROWS, UPSERTS, replace=False), next(steps))]
+        return [items(chance.choice(rows, UPSERTS, replace=False), next(steps))]
 
     def commit(table: pa.Table) -> None:
         with graph.transaction() as tx:
             tx.upsert_arrow(Item, table)
 
     yield Case(
-        f"commit {UPSERTS:,} upserts into {ROWS:,}", "one graph commit", "merge_insert", 2,
+        f"commit {UPSERTS:,} upserts into {rows:,}", "one graph commit", "merge_insert", 2,
         commit, lambda table: upsert(bare, table), some, some, runs=9,
     )  # fmt: skip
 
-    yield from reading(graph, bare)
-    yield merging(graph, folder, chance)
+    yield from reading(graph, bare, rows)
+    yield merging(graph, folder, chance, rows)
 
 
-def reading(graph: Omnigraph, bare: lance.LanceDataset) -> Iterator[Case]:
+def reading(graph: Omnigraph, bare: lance.LanceDataset, rows: int) -> Iterator[Case]:
     graph.optimize()
     bare.optimize.compact_files()
     bare.create_scalar_index("id", "BTREE")
     yield Case(
-        f"read all of {ROWS:,} rows", "snapshot().to_arrow()", "scan", 1.2,
+        f"read all of {rows:,} rows", "snapshot().to_arrow()", "scan", 1.2,
         lambda: graph.snapshot().to_arrow(Item), lambda: lance.dataset(bare.uri).to_table(), runs=7,
     )  # fmt: skip
     keys = itertools.count()
 
     def key() -> list[str]:
-        return [f"k{next(keys) * 7919 % ROWS:08d}"]
+        return [f"k{next(keys) * 7919 % rows:08d}"]
 
     snapshot = graph.snapshot()
     yield Case(
@@ -88,52 +86,48 @@ def reading(graph: Omnigraph, bare: lance.LanceDataset) -> Iterator[Case]:
     )  # fmt: skip
 
 
-def merging(graph: Omnigraph, folder: Path, chance: np.random.Generator) -> Case:
+def merging(graph: Omnigraph, folder: Path, chance: np.random.Generator, rows: int) -> Case:
     """Each side changed one row in a hundred, none of them the same. The peer writes the source's rows."""
-    names = itertools.count()
+    names, share = itertools.count(), rows // 100
 
     def diverged() -> list[str]:
         number = next(names)
         name = f"b{number}"
         graph.create_branch(name)
-        numbers = chance.permutation(ROWS)
-        for branch, part in (("main", numbers[:SHARE]), (name, numbers[SHARE : 2 * SHARE])):
+        numbers = chance.permutation(rows)
+        for branch, part in (("main", numbers[:share]), (name, numbers[share : 2 * share])):
             with graph.transaction(branch) as tx:
                 tx.upsert_arrow(Item, items(part, number + 100))
         return [name]
 
-    plain = lance.write_dataset(items(range(ROWS), 0), folder / "plain", enable_stable_row_ids=True)
+    plain = lance.write_dataset(items(range(rows), 0), folder / "plain", enable_stable_row_ids=True)
     return Case(
-        f"merge a branch, {SHARE:,} of {ROWS:,} rows changed on each side", "merge()", "merge_insert of those rows", 3,
+        f"merge a branch, {share:,} of {rows:,} rows changed on each side", "merge()", "merge_insert of those rows", 3,
         lambda name: graph.merge(name), lambda table: upsert(plain, table),
-        diverged, lambda: [items(chance.choice(ROWS, SHARE, replace=False), 5)], runs=3,
+        diverged, lambda: [items(chance.choice(rows, share, replace=False), 5)], runs=3,
     )  # fmt: skip
 
 
-def depth(folder: Path) -> Iterator[Case]:
-    """What a commit costs after a thousand others, beside one after ten; and what a branch costs there."""
+def depth(folder: Path, commits: int) -> Iterator[Case]:
+    """A commit and a branch of a graph after many commits, beside those after ten."""
     graphs = {}
-    for commits in (10, 1000):
-        graph = graphs[commits] = Omnigraph.init(folder / str(commits), [Item])
+    for number in (10, commits):
+        graph = graphs[number] = Omnigraph.init(folder / str(number), [Item])
         graph.load(items(range(1000), 0), "append", type=Item)
-        for number in range(commits):
-            small(graph, number)
+        for step in range(number):
+            small(graph, step)
         graph.optimize()
-    numbers = itertools.count(5000)
+    deep, shallow, numbers = graphs[commits], graphs[10], itertools.count(5000)
     yield Case(
-        "commit at depth 1,000", "one row", "one row at depth 10", 1.3,
-        lambda: small(graphs[1000], next(numbers)), lambda: small(graphs[10], next(numbers)), runs=15,
+        f"commit at depth {commits:,}", "one row", "one row at depth 10", 1.3,
+        lambda: small(deep, next(numbers)), lambda: small(shallow, next(numbers)), runs=15,
     )  # fmt: skip
     yield Case(
-        "create a branch at depth 1,000", "create_branch()", "create_branch() at depth 10", None,
-        lambda: graphs[1000].create_branch(f"b{next(numbers)}"),
-        lambda: graphs[10].create_branch(f"b{next(numbers)}"), runs=9,
+        f"create a branch at depth {commits:,}", "create_branch()", "create_branch() at depth 10", None,
+        lambda: deep.create_branch(f"b{next(numbers)}"), lambda: shallow.create_branch(f"b{next(numbers)}"), runs=9,
     )  # fmt: skip
 
 
 def small(graph: Omnigraph, number: int) -> None:
     with graph.transaction() as tx:
         tx.upsert_arrow(Item, items([number % 1000], number))
-
-
-SUITES = {"graphs": million, "graph-depth": depth}

@@ -10,36 +10,43 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+
+from benchmarks.report import Spread, Takes, quartiles
 
 FLAT = 0.15
 RUNS = 15
 
 
-Takes = Literal["time", "requests", "files", "kB", "MiB"]
-
-
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one piece of work takes at several sizes, and the exponent it is to stay under.
+    """What one piece of work takes at several sizes: time, `requests`, `files`, `kB` written or `MiB` of memory.
 
-    It takes time, `requests` to the store, `files` opened, `kB` written or `MiB` of memory.
+    The goal is an exponent that it stays under, the most it may take at any size, or both.
     """
 
     name: str
     unit: str
     sizes: list[int]
     medians: list[float]
-    spreads: list[tuple[float, float]]
+    spreads: list[Spread]
     limit: float | None = FLAT
     takes: Takes = "time"
+    most: float | None = None
 
     @property
     def exponent(self) -> float:
         """The slope of the medians, both axes logarithmic."""
+        return self._slope(0)
+
+    @property
+    def last_step(self) -> float:
+        """The slope between the two largest sizes: what begins to grow only there, all sizes together may hide."""
+        return self._slope(-2)
+
+    def _slope(self, first: int) -> float:
         if len(self.sizes) < 2:
             return 0.0
-        xs, ys = [math.log(size) for size in self.sizes], [math.log(value) for value in self.medians]
+        xs, ys = [math.log(size) for size in self.sizes[first:]], [math.log(value) for value in self.medians[first:]]
         return statistics.linear_regression(xs, ys).slope
 
     @property
@@ -49,7 +56,10 @@ class Growth:
 
     @property
     def met(self) -> bool | None:
-        return None if self.limit is None else self.exponent <= self.limit
+        if self.limit is None and self.most is None:
+            return None
+        grows_less = self.limit is None or self.exponent <= self.limit
+        return grows_less and (self.most is None or max(self.medians) <= self.most)
 
 
 Timed = Callable[[], object]
@@ -74,10 +84,12 @@ class Table:
         limits: dict[str, float | None] | None = None,
         takes: Takes = "time",
         prefix: str = "",
+        most: dict[str, float] | None = None,
     ) -> None:
         self.unit = unit
         self.takes = takes
         self.limits = limits or {}
+        self.most = most or {}
         self.prefix = prefix
         self.found: dict[str, list[tuple[int, list[float]]]] = {}
 
@@ -91,7 +103,8 @@ class Table:
                 self.unit,
                 [size for size, _ in points],
                 [statistics.median(times) for _, times in points],
-                [(times[len(times) // 4], times[-1 - len(times) // 4]) for _, times in points],
+                [quartiles(times) for _, times in points],
                 self.limits.get(name, FLAT),
                 self.takes,
+                self.most.get(name),
             )

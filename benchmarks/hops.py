@@ -17,7 +17,7 @@ from benchmarks.report import Case
 from ontologia import Entity, Field, OntologiaConfig, Ontology, Relation
 from ontologia.engines.initializing import initialize_storage
 
-PEOPLE, ACQUAINTANCES, TEAMS = 20_000, 60_000, 20
+ACQUAINTANCES, TEAMS = 3, 20
 GOAL = 2.0
 
 
@@ -39,11 +39,11 @@ COLUMNS = {
 IDENTITY = {"person": ("entity_key",), "knows": ("left_key", "right_key", "instance_key")}
 
 
-def filled(onto: Ontology) -> Ontology:
+def filled(onto: Ontology, people: int) -> Ontology:
     chance = random.Random(1)
-    pairs = {(chance.randrange(PEOPLE), chance.randrange(PEOPLE)) for _ in range(ACQUAINTANCES)}
+    pairs = {(chance.randrange(people), chance.randrange(people)) for _ in range(ACQUAINTANCES * people)}
     with onto.session() as session:
-        session.ensure(Person(id=_key(n), name=f"Person {n}", team=n % TEAMS) for n in range(PEOPLE))
+        session.ensure(Person(id=_key(n), name=f"Person {n}", team=n % TEAMS) for n in range(people))
         session.ensure(Knows(left_key=_key(a), right_key=_key(b), since=a % 50) for a, b in sorted(pairs))
     return onto
 
@@ -52,26 +52,30 @@ def _key(number: int) -> str:
     return f"p{number:06d}"
 
 
-def traversals(folder: Path) -> Iterator[Case]:
-    """Paths and ends, as objects, on SQLite and on files."""
+def traversals(folder: Path, people: int) -> Iterator[Case]:
+    """Paths of two hops from many entities, and their ends, as objects, beside SQL by hand."""
     config = OntologiaConfig(max_batch_size=10**9, cache_directory=str(folder / "cache"))
     types = {"entity_types": [Person], "relation_types": [Knows]}
     database, store = folder / "people.db", folder / "people"
     initialize_storage(storage_uri=store.as_uri(), config=config)
     with (
-        filled(Ontology(str(database), config, **types)) as embedded,  # type: ignore[arg-type]
-        filled(Ontology(storage_uri=store.as_uri(), config=config, **types)) as files,  # type: ignore[arg-type]
+        filled(Ontology(str(database), config, **types), people) as embedded,  # type: ignore[arg-type]
+        filled(Ontology(storage_uri=store.as_uri(), config=config, **types), people) as files,  # type: ignore[arg-type]
     ):
         by_hand = sqlite3.connect(database)
         tables = {"person": "entity_Person_v1", "knows": "relation_Knows_v1"}
         newest = {name: _newest(table, IDENTITY[name]) for name, table in tables.items()}
-        yield from _asked(embedded, "SQLite", "sqlite3", newest, lambda sql: by_hand.execute(sql).fetchall())
+        yield from _asked(
+            embedded, f"{people // TEAMS:,}, SQLite", "sqlite3", newest, lambda sql: by_hand.execute(sql).fetchall()
+        )
         duck = duckdb.connect(config={"memory_limit": config.s3_duckdb_memory_limit})
         placed = {
             "person": f"read_parquet('{next(store.glob('commits/*/entities/Person/*.parquet'))}')",
             "knows": f"read_parquet('{next(store.glob('commits/*/relations/Knows/*.parquet'))}')",
         }
-        yield from _asked(files, "files", "DuckDB", placed, lambda sql: duck.execute(sql).fetchall())
+        yield from _asked(
+            files, f"{people // TEAMS:,}, files", "DuckDB", placed, lambda sql: duck.execute(sql).fetchall()
+        )
 
 
 def _newest(table: str, identity: tuple[str, ...]) -> str:
@@ -97,9 +101,6 @@ def _asked(
     ends_sql = f"SELECT DISTINCT e.entity_key, e.commit_id, e.id, e.name, e.team FROM {joined} ORDER BY 1"
     if len(query.collect()) != len(by_hand(paths_sql)) or len(ends.collect()) != len(by_hand(ends_sql)):
         raise RuntimeError("the two do not answer the same question")
-    name = f"two hops from {PEOPLE // TEAMS:,}, {where}"
+    name = f"two hops from {where}"
     yield Case(f"{name}: paths", "collect()", peer, GOAL, query.collect, lambda: by_hand(paths_sql), runs=7)
     yield Case(f"{name}: ends", "collect()", peer, GOAL, ends.collect, lambda: by_hand(ends_sql), runs=7)
-
-
-SUITES = {"hops": traversals}

@@ -9,14 +9,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.customers import Customer, key, values
-from benchmarks.embedded import numbered
+from benchmarks.customers import Customer, key, numbered, values
+from benchmarks.embedded import filled
 from benchmarks.growth import Growth, Table
 from benchmarks.ordinary import loaded
+from benchmarks.report import Measured, compared
 from ontologia import Ontology
 from ontologia.query import count
 
@@ -28,41 +29,55 @@ COLUMNS = (
 )
 
 
-def beside_rows(folder: Path, sizes: Sequence[int], *, spark: bool) -> Iterator[Growth]:
-    """Each piece of work on stores of these sizes; those of Spark at the end, in one session."""
+def beside_rows(folder: Path, sizes: Iterable[int], *, spark: bool) -> Iterator[Growth]:
+    """The most memory of a question, a commit, an import and, at the end, a Spark task, beside more and more rows."""
     table = Table("rows", takes="MiB", prefix="peak memory: ")
-    uris = {size: _store(folder, size) for size in sizes}
-    for size, uri in uris.items():
+    uris = {}
+    for size in sizes:
+        with loaded(folder / f"store-{size}", numbered(size)):
+            uris[size] = (folder / f"store-{size}").as_uri()
         for work in WORKS:
-            table.add(work, size, [float(_child(uri, work))])
+            table.add(work, size, [_child(uris[size], work)])
     if spark:
         for size, most in _of_spark_tasks(uris).items():
             table.add("Spark task that loads 10,000 rows", size, [most])
     yield from table.growths()
 
 
-def _store(folder: Path, size: int) -> str:
-    """The store that another table has made, or a new one."""
-    place = folder / f"store-{size}"
-    if not place.exists():
-        loaded(place, numbered(size)).close()
-    return place.as_uri()
+def of_objects(folder: Path, rows: int, runs: int) -> Iterator[Measured]:
+    """The memory that `collect()` takes at its peak, beside that of the constructors of the same objects."""
+    with loaded(folder / "store", numbered(rows)), filled(folder / "x.db", numbered(rows)):
+        pass
+    made = [_child(str(rows), "constructors") for _ in range(runs)]
+    for kind, where in (("SQLite", str(folder / "x.db")), ("files", (folder / "store").as_uri())):
+        collected = [_child(where, "collect") for _ in range(runs)]
+        name = f"memory of {rows:,} objects, {kind}"
+        yield compared(name, "collect()", "their constructors", 1.2, collected, made, "MiB")
 
 
-def _child(uri: str, work: str) -> int:
-    command = [sys.executable, "-m", "benchmarks.memory", uri, work]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+def _child(where: str, work: str) -> float:
+    command = [sys.executable, "-m", "benchmarks.memory", where, work]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-1])
 
 
-def work_once(uri: str, work: str) -> None:
-    """In a process of its own."""
+def work_once(where: str, work: str) -> None:
+    """In a process of its own: the most memory that it had, or that it had more for objects than before them."""
+    before = 0
     if work.startswith("import"):
-        _import(uri)
+        _import(where)
+    elif work == "constructors":
+        before = peak_kb()
+        made = [Customer(**row) for row in values(int(where))]
+        assert made
     else:
-        with Ontology(storage_uri=uri, entity_types=[Customer]) as onto:
+        place = {"storage_uri": where} if "://" in where else {"db_path": where}
+        with Ontology(entity_types=[Customer], **place) as onto:
+            if work == "collect":
+                onto.query().entities(Customer).limit(10).collect()
+                before = peak_kb()
             _ask(onto, work)
     # Not ru_maxrss, in which a process begins with what its parent had.
-    print(peak_kb() >> 10)
+    print((peak_kb() - before) >> 10)
 
 
 def _ask(onto: Ontology, work: str) -> None:
@@ -72,6 +87,8 @@ def _ask(onto: Ontology, work: str) -> None:
             query.group_by(Customer.tier).agg(rows=count())
         case "top 10":
             query.order_by(Customer.balance, descending=True).limit(10).collect()
+        case "collect":
+            query.collect()
         case "commit of one row":
             row = query.where(Customer.id == key(5)).first()
             assert row is not None

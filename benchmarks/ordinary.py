@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.customers import Customer, key
-from benchmarks.embedded import bare, changed, filled, numbered
+from benchmarks.customers import Customer, append, changed, key, numbered
+from benchmarks.embedded import bare, filled
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
 from ontologia.engines.initializing import initialize_storage
@@ -31,7 +31,7 @@ MEMORY = "1GB"
 
 
 def questions(folder: Path, rows: int) -> Iterator[Case]:
-    """Six questions of an uncompacted store, and of the same store compacted, beside DuckDB on one file."""
+    """A large load and a few small commits, uncompacted and compacted, beside DuckDB on one file."""
     with ExitStack() as stack:
         table = numbered(rows)
         onto = stack.enter_context(loaded(folder / "store", table))
@@ -54,15 +54,6 @@ def loaded(folder: Path, table: pa.Table) -> Ontology:
     for number in range(COMMITS):
         append(onto, changed(table.slice(number * 997 % (table.num_rows - ROWS_EACH), ROWS_EACH), number + 1))
     return onto
-
-
-def append(onto: Ontology, rows: pa.Table) -> None:
-    """Rows as one commit, without the detour over objects."""
-    schema = Customer.__declaration__.schema
-    with onto.engine.write() as transaction:
-        layout = transaction.catalog.layouts.get(schema.ref) or transaction.activate(schema)
-        transaction.append(layout, rows)
-        transaction.publish({})
 
 
 def one_file(folder: Path, onto: Ontology) -> tuple[duckdb.DuckDBPyConnection, str]:
@@ -117,7 +108,7 @@ def asked(onto: Ontology, connection: duckdb.DuckDBPyConnection, place: str, whe
 
 
 def commits(folder: Path, rows: int) -> Iterator[Case]:
-    """One changed row, and a thousand, into a large type: SQLite beside sqlite3, files beside the table formats."""
+    """One changed row, and a thousand, into a large type, beside sqlite3, delta-rs and PyIceberg."""
     with ExitStack() as stack:
         table = numbered(rows)
         small = stack.enter_context(filled(folder / "x.db", table))
@@ -155,7 +146,9 @@ def one_by_hand(folder: Path, table: pa.Table) -> Callable[[], object]:
     connection.execute(f"CREATE TABLE t ({', '.join(columns)}, commit_id, PRIMARY KEY (entity_key, commit_id))")
     texts = [column.cast(pa.string()).to_pylist() for column in table.columns]
     marks = ", ".join("?" for _ in columns)
+    connection.execute("BEGIN")
     connection.executemany(f"INSERT INTO t VALUES ({marks}, 1)", zip(*texts, strict=True))
+    connection.execute("COMMIT")
     steps, wanted = itertools.count(2), key(77)
 
     def commit() -> None:

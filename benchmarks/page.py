@@ -4,71 +4,90 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.growth import Growth
-from benchmarks.report import Measured, readable
+from benchmarks.report import Measured, Spread, Takes, readable
+from benchmarks.run import Outcome
 
 PAGES = Path(__file__).parent.parent / "docs" / "benchmarks"
+DATA = PAGES / "results.json"
 MET = {True: "🟢", False: "🔴 missed", None: ""}
 WIDTH, HEIGHT, EDGE = 640, 320, 56
 COLOURS = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#495057", "#1864ab")
 
 
-def write(
-    facts: dict[str, Any],
-    measured: Sequence[Measured],
-    growths: Sequence[Growth],
-    notes: Sequence[str],
-    failures: Sequence[str] = (),
-) -> Path:
-    """Write the page and its plots; where it is. Failures and what did not get its turn are told first."""
+def write(about: dict[str, Any], outcomes: Sequence[Outcome]) -> Path:
+    """Write the page and its plots; where it is. What failed, is missed or was left out is told first."""
     PAGES.mkdir(parents=True, exist_ok=True)
     for old in PAGES.glob("*.svg"):
         old.unlink()
-    lines = ["# Benchmarks", "", _heading(facts), ""]
-    missed = [item for item in measured if item.met is False] + [item for item in growths if item.met is False]
-    lines += [f"**{len(missed)} of {_with_goal(measured, growths)} goals are missed.**", ""] if missed else []
-    for said in (*(f"🔴 {failure}" for failure in failures), *notes):
-        lines += [f"> {said}", ""]
+    lines = ["# Benchmarks", "", _heading(about, outcomes), ""]
+    said = list(told(outcomes))
+    lines += [f"**{said[0]}**", "", *(f"- {line}" for line in said[1:]), ""]
+    growths = [item for outcome in outcomes for item in outcome.growths]
     if growths:
-        lines += ["## How costs grow", "", *_growth_tables(growths)]
-    if measured:
-        lines += ["## Beside peers", "", *_peer_table(measured)]
+        lines += ["## How costs grow", "", HOW_TO_READ, "", *_growth_tables(growths)]
+    if any(outcome.measured for outcome in outcomes):
+        lines += ["## Beside peers", "", *_peer_tables(outcomes)]
     page = PAGES / "README.md"
     page.write_text("\n".join(lines).rstrip() + "\n")
     return page
 
 
-def _heading(facts: dict[str, Any]) -> str:
-    kind = "the quick run" if facts["quick"] else "the whole run"
+HOW_TO_READ = (
+    "The exponent is fitted to the medians, both axes logarithmic: 0 is flat, 1 grows as the store does. The last step "
+    "is the exponent between the two largest sizes alone. With two sizes, as in a quick run, it is but a hint."
+)
+
+
+def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """What a reader must not overlook."""
+    goals = [item for outcome in outcomes for item in (*outcome.measured, *outcome.growths) if item.met is not None]
+    missed = [item for item in goals if item.met is False]
+    yield f"{len(missed)} of {len(goals)} goals are missed."
+    for outcome in outcomes:
+        if outcome.failure:
+            yield f"🔴 `{outcome.suite}` failed: {outcome.failure}"
+    for item in missed:
+        yield f"🔴 {_missed(item)}"
+    for outcome in outcomes:
+        for what in outcome.left_out:
+            yield f"`{outcome.suite}`, not measured: {what}; no time was left. {_command(outcome)} measures it."
+
+
+def _missed(item: Measured | Growth) -> str:
+    if isinstance(item, Growth):
+        most = readable(max(item.medians), item.takes)
+        return f"{item.name}, by {item.unit}: n^{item.exponent:.2f}, up to {most}, wanted {_growth_goal(item)}"
+    return f"{item.name} ({item.ours}): {item.ratio:.2f} x {item.peer}, wanted ≤ {item.limit:.3g}"
+
+
+def _heading(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
+    kind = "the quick run" if about["quick"] else "the whole run"
+    minutes = sum(outcome.took_s for outcome in outcomes) / 60
     return (
-        f"Ontologia {facts['ontologia']}, {kind} of `make bench` on {facts['taken_at']}: Python {facts['python']}, "
-        f"SQLite {facts['sqlite']}, {facts['cores']} cores ({facts['machine']}), with a load of {facts['load']} over "
-        "the last quarter of an hour (above the cores, others were at work). Medians; in brackets the quartiles. "
-        "Ours and the peer's are measured in turns on the same machine. Times differ between machines, ratios and "
-        "exponents hardly do."
+        f"Ontologia {about['ontologia']}, {kind} of `make bench` on {about['taken_at']}, {minutes:.0f} minutes: Python "
+        f"{about['python']}, SQLite {about['sqlite']}, {about['cores']} cores ({about['machine']}), with a load of "
+        f"{about['load']} before it began. Medians; in brackets the quartiles. Ours and the peer's are measured in "
+        "turns on the same machine. Times differ between machines, ratios and exponents hardly do. "
+        f"[All of it as JSON]({DATA.name})."
     )
 
 
-def _with_goal(measured: Sequence[Measured], growths: Sequence[Growth]) -> int:
-    return sum(item.met is not None for item in (*measured, *growths))
-
-
-def _growth_tables(growths: Sequence[Growth]) -> Iterable[str]:
+def _growth_tables(growths: Sequence[Growth]) -> Iterator[str]:
     for unit in dict.fromkeys(item.unit for item in growths):
         some = [item for item in growths if item.unit == unit]
         for sizes in dict.fromkeys(tuple(item.sizes) for item in some):
             alike = [item for item in some if tuple(item.sizes) == sizes]
-            yield f"| by {unit} | {' | '.join(f'{size:,}' for size in sizes)} | fitted | goal | |"
-            yield f"|---|{'---:|' * len(sizes)}---:|---:|---|"
+            yield f"| by {unit} | {' | '.join(f'{size:,}' for size in sizes)} | fitted | last step | goal | |"
+            yield f"|---|{'---:|' * len(sizes)}---:|---:|---:|---|"
             for item in alike:
-                cells = [_cell(item, place) for place in range(len(sizes))]
-                goal = "" if item.limit is None else f"≤ n^{item.limit:g}"
-                fitted = f"{item.shape} ({item.exponent:+.2f})"
-                yield f"| {item.name} | {' | '.join(cells)} | {fitted} | {goal} | {MET[item.met]} |"
+                cells = [_cell(value, item.takes, item.spreads[place]) for place, value in enumerate(item.medians)]
+                fitted = f"{item.shape} ({item.exponent:+.2f}) | {item.last_step:+.2f}"
+                yield f"| {item.name} | {' | '.join(cells)} | {fitted} | {_growth_goal(item)} | {MET[item.met]} |"
             yield ""
         timed = [item for item in some if item.takes == "time"]
         if not timed:
@@ -79,29 +98,36 @@ def _growth_tables(growths: Sequence[Growth]) -> Iterable[str]:
         yield ""
 
 
-def _cell(item: Growth, place: int) -> str:
-    if item.takes != "time":
-        return f"{item.medians[place]:.0f} {item.takes}"
-    low, high = item.spreads[place]
-    return f"{readable(item.medians[place])} ({readable(low)}–{readable(high)})"
+def _command(outcome: Outcome) -> str:
+    return f"`python -m benchmarks {outcome.suite}`"
 
 
-def _peer_table(measured: Sequence[Measured]) -> Iterable[str]:
-    yield "| what | ours | peer | ours | peer | ratio | goal | |"
-    yield "|---|---|---|---:|---:|---:|---:|---|"
-    for item in sorted(measured, key=lambda item: item.met is not False):
-        goal = "" if item.limit is None else f"≤ {item.limit:g}"
-        yield (
-            f"| {item.name} | {item.ours} | {item.peer} | {_spread(item.ours_s, item.ours_all_s)} | "
-            f"{_spread(item.peer_s, item.peer_all_s)} | {item.ratio:.2f} | {goal} | {MET[item.met]} |"
-        )
-    yield ""
+def _growth_goal(item: Growth) -> str:
+    goals = [] if item.limit is None else [f"≤ n^{item.limit:g}"]
+    if item.most is not None:
+        goals.append(f"≤ {readable(item.most, item.takes)}")
+    return ", ".join(goals)
 
 
-def _spread(median: float, runs: Sequence[float]) -> str:
-    ordered = sorted(runs)
-    low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
-    return f"{readable(median)} ({readable(low)}–{readable(high)})"
+def _peer_tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    for outcome in outcomes:
+        if not outcome.measured:
+            continue
+        yield from (f"### {outcome.suite}", "", f"{outcome.title} ({_command(outcome)}, {outcome.took_s:.0f} s)", "")
+        yield "| what | ours | peer | ours | peer | ratio | goal | |"
+        yield "|---|---|---|---:|---:|---:|---:|---|"
+        for item in outcome.measured:
+            goal = "" if item.limit is None else f"≤ {item.limit:.3g}"
+            ours = _cell(item.ours_median, item.takes, item.ours_spread)
+            peer = _cell(item.peer_median, item.takes, item.peer_spread)
+            what = f"{item.name} | {item.ours} | {item.peer}"
+            yield f"| {what} | {ours} | {peer} | {item.ratio:.2f} | {goal} | {MET[item.met]} |"
+        yield ""
+
+
+def _cell(median: float, takes: Takes, spread: Spread) -> str:
+    low, high = (readable(value, takes) for value in spread)
+    return readable(median, takes) if low == high else f"{readable(median, takes)} ({low}–{high})"
 
 
 def _slug(text: str) -> str:

@@ -1,28 +1,25 @@
-"""Measurements: taken in turns, reported as a table and as JSON."""
+"""Measurements: taken in turns, and what came out of them."""
 
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import platform
-import re
 import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 
 import ontologia
 
-RESULTS = Path(__file__).parent / "results"
-Work = Callable[[], object]
+Takes = Literal["time", "requests", "files", "kB", "MiB"]
+Spread = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +44,26 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The medians of a case, per piece of work."""
+    """The medians of a case, per piece of work, and the quartiles of both sides."""
 
     name: str
     ours: str
     peer: str
-    ours_s: float
-    peer_s: float
-    ratio: float
+    ours_median: float
+    peer_median: float
+    ours_spread: Spread
+    peer_spread: Spread
     limit: float | None
-    met: bool | None
     runs: int
-    ours_all_s: list[float] = field(default_factory=list)
-    peer_all_s: list[float] = field(default_factory=list)
+    takes: Takes = "time"
+
+    @property
+    def ratio(self) -> float:
+        return self.ours_median / self.peer_median
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.limit is None else self.ratio <= self.limit
 
 
 def measure(case: Case, deadline: float = math.inf) -> Measured:
@@ -77,13 +81,29 @@ def measure(case: Case, deadline: float = math.inf) -> Measured:
 
 
 def compared(
-    name: str, ours: str, peer: str, limit: float | None, ours_all_s: list[float], peer_all_s: list[float]
+    name: str,
+    ours: str,
+    peer: str,
+    limit: float | None,
+    all_ours: Sequence[float],
+    all_peer: Sequence[float],
+    takes: Takes = "time",
 ) -> Measured:
     """What was measured of two pieces of work, against the goal."""
-    ours_s, peer_s = statistics.median(ours_all_s), statistics.median(peer_all_s)
-    ratio = ours_s / peer_s
-    met = None if limit is None else ratio <= limit
-    return Measured(name, ours, peer, ours_s, peer_s, ratio, limit, met, len(ours_all_s), ours_all_s, peer_all_s)
+    return Measured(
+        name, ours, peer, statistics.median(all_ours), statistics.median(all_peer), quartiles(all_ours),
+        quartiles(all_peer), limit, len(all_ours), takes,
+    )  # fmt: skip
+
+
+def against(name: str, ours: str, goal: float, times: Sequence[float]) -> Measured:
+    """What was measured of one piece of work, against a goal in seconds."""
+    return compared(name, ours, f"the goal of {readable(goal)}", 1.0, times, [goal])
+
+
+def quartiles(found: Sequence[float]) -> Spread:
+    ordered = sorted(found)
+    return ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
 
 
 def _timed(run: Callable[..., object], arguments: Sequence[object], repeat: int) -> float:
@@ -103,19 +123,19 @@ def show(measured: Iterable[Measured]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for item in measured:
         style = {True: "green", False: "bold red", None: ""}[item.met]
-        goal = "" if item.limit is None else f"≤ {item.limit:g}"
-        table.add_row(
-            item.name, item.ours, item.peer, readable(item.ours_s), readable(item.peer_s), f"{item.ratio:.2f}", goal,
-            style=style,
-        )  # fmt: skip
+        goal = "" if item.limit is None else f"≤ {item.limit:.3g}"
+        medians = (readable(item.ours_median, item.takes), readable(item.peer_median, item.takes))
+        table.add_row(item.name, item.ours, item.peer, *medians, f"{item.ratio:.2f}", goal, style=style)
     Console(width=None if os.isatty(1) else 160).print(table)
 
 
-def readable(seconds: float) -> str:
-    """A time in the unit that suits it."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} µs"
-    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+def readable(value: float, takes: Takes = "time") -> str:
+    """A time in the unit that suits it; other things in theirs."""
+    if takes != "time":
+        return f"{value:,.0f} {takes}"
+    if value < 1e-3:
+        return f"{value * 1e6:.1f} µs"
+    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
 
 
 def facts(*, quick: bool) -> dict[str, Any]:
@@ -128,26 +148,5 @@ def facts(*, quick: bool) -> dict[str, Any]:
         "sqlite": sqlite3.sqlite_version,
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[2], 1),
+        "load": round(os.getloadavg()[0], 1),
     }
-
-
-def save(
-    known: dict[str, Any],
-    measured: Iterable[Measured],
-    growths: Iterable[Any],
-    notes: Sequence[str],
-    failures: Sequence[str] = (),
-) -> Path:
-    """Results as JSON, for comparisons over time."""
-    RESULTS.mkdir(exist_ok=True)
-    content = {
-        **known,
-        "notes": list(notes),
-        "failures": list(failures),
-        "results": [asdict(item) for item in measured],
-        "growth": [{**asdict(item), "exponent": item.exponent, "shape": item.shape} for item in growths],
-    }
-    path = RESULTS / f"{re.sub('[^0-9TZ]', '', known['taken_at'])}.json"
-    path.write_text(json.dumps(content, indent=2) + "\n")
-    return path

@@ -1,13 +1,11 @@
 """The pipeline on Spark beside Spark alone: loads, scans, history and compaction, in one local session.
 
-`ONTOLOGIA_BENCH_ROWS` makes everything smaller, for work on the code, or larger: five million rows fit into the time of
-a whole run. The first run of a load warms up and is not timed: it takes a hundredth of the rows.
+The first run of a load warms up and is not timed: it takes a hundredth of the rows.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import sys
 import time
@@ -18,12 +16,11 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 
-from benchmarks.report import Case
+from benchmarks.customers import append
+from benchmarks.report import Case, Measured, compared
 from ontologia import Entity, Field, OntologiaConfig, Ontology
 from ontologia.engines.initializing import initialize_storage
 
-ROWS = int(os.environ.get("ONTOLOGIA_BENCH_ROWS", "5_000_000"))
-COMMITS = 1_000
 ROWS_PER_COMMIT = 1_000
 VERSIONS = 5
 SOURCE_FILES = 8
@@ -43,39 +40,38 @@ class Order(Entity):
     placed: Field[datetime]
 
 
-def pipeline(folder: Path) -> Iterator[Case]:
+def pipeline(folder: Path, rows: int, commits: int) -> Iterator[Case | Measured]:
+    """Loads, scans, history and compaction on Spark, beside Spark alone, in one local session."""
     from ontologia.spark import spark_session
 
     spark = spark_session("benchmarks", master="local[2]", config={"spark.ui.enabled": "false"})
     try:
-        yield from loading(spark, folder)
-        yield writing(spark, folder)
-        yield from latest_state(spark, folder)
-        yield compaction(spark, folder)
-        check_memory(spark)
+        yield from loading(spark, folder, rows)
+        yield from small_loads(spark, folder, rows)
+        yield from latest_state(spark, folder, rows)
+        yield compaction(spark, folder, commits)
+        yield memory_of_workers(spark)
     finally:
         spark.stop()
-
-
-SUITES = {"spark": pipeline}
 
 
 # --- data ---
 
 
-def orders(spark: Any, count: int, *, changed: str = "false") -> Any:
-    """`count` orders in no order of keys; `changed` says which of them, by number, have another price."""
+def orders(spark: Any, count: int, *, where: str = "true", changed: str = "false", step: int = 1) -> Any:
+    """`count` orders in no order of keys, or `where` says which by number; `changed` says which cost `step` more."""
     stride = 7919  # a prime, so that every number comes once
     return (
         spark.range(count)
         .selectExpr(f"(id * {stride}) % {count} AS number")
+        .where(where)
         .selectExpr(
             "format_string('order-%010d', number) AS id",
             "format_string('customer-%07d', pmod(hash(number), 1000000)) AS customer",
             "concat('product ', pmod(hash(number, 1), 5000)) AS product",
             "element_at(array('new', 'paid', 'packed', 'shipped', 'returned'), 1 + pmod(hash(number, 2), 5)) AS status",
             "1 + pmod(hash(number, 3), 20) AS quantity",
-            f"pmod(hash(number, 4), 100000) / 100 + IF({changed}, 1, 0) AS price",
+            f"pmod(hash(number, 4), 100000) / 100 + IF({changed}, {step}, 0) AS price",
             "date_add(DATE '2020-01-01', pmod(hash(number, 5), 2000)) AS day",
             "timestamp_seconds(1577836800 + pmod(hash(number, 6), 172800000)) AS placed",
         )
@@ -109,17 +105,16 @@ def data_files(folder: Path) -> list[str]:
 # --- cases ---
 
 
-def loading(spark: Any, folder: Path) -> Iterator[Case]:
-    """First load, the same with one in a hundred changed, and scans of what was loaded."""
-    small, source = in_files(spark, folder, "few", ROWS // 100), in_files(spark, folder, "all", ROWS)
-    again = in_files(spark, folder, "again", ROWS, changed="number % 100 = 0")
+def loading(spark: Any, folder: Path, rows: int) -> Iterator[Case]:
+    """First load, scans of what was loaded, and the same rows once more with one in a hundred changed."""
+    small, source = in_files(spark, folder, "few", rows // 100), in_files(spark, folder, "all", rows)
     first_store, plain, second_store = folder / "first", str(folder / "plain"), folder / "second"
 
     def by_hand(rows: Any) -> None:
         rows.repartitionByRange("id").sortWithinPartitions("id").write.mode("overwrite").parquet(plain)
 
     yield Case(
-        f"load {ROWS:,} rows",
+        f"load {rows:,} rows",
         "Pipeline: checked, compared, committed",
         "df.write.parquet, sorted alike",
         2.0,
@@ -131,6 +126,7 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
     )
     shutil.rmtree(plain)
     yield from scanning(spark, first_store)
+    yield into_large(spark, folder, first_store.as_uri(), rows)
     shutil.rmtree(first_store)
 
     def reload(rows: Any) -> None:
@@ -139,7 +135,8 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
         if (changed.inserted, changed.updated, changed.unchanged) != (0, changed.read // 100, changed.read * 99 // 100):
             raise RuntimeError(f"one row in a hundred has changed, and the load reports {changed}")
 
-    few_again = in_files(spark, folder, "few-again", ROWS // 100, changed="number % 100 = 0")
+    again = in_files(spark, folder, "again", rows, changed="number % 100 = 0")
+    few_again = in_files(spark, folder, "few-again", rows // 100, changed="number % 100 = 0")
     yield Case(
         "load them again, 1% changed",
         "the second load",
@@ -154,25 +151,51 @@ def loading(spark: Any, folder: Path) -> Iterator[Case]:
     shutil.rmtree(second_store)
 
 
-def writing(spark: Any, folder: Path) -> Case:
-    """Spark's own way to write, where the driver writes what differs, beside the pipeline, where executors do."""
-    source, place = in_files(spark, folder, "tenth", ROWS // 10), folder / "written"
+def into_large(spark: Any, folder: Path, uri: str, rows: int) -> Case:
+    """Every hundredth row, with another price each time, into all of them, uncompacted."""
+    steps, empty = itertools.count(1), folder / "empty"
 
-    def ours(uri: str) -> None:
+    def some() -> Any:
+        step = next(steps)
+        return in_files(spark, folder, f"some-{step}", rows, where="number % 100 = 7", changed="true", step=step)
+
+    return Case(
+        f"load {rows // 100:,} rows into {rows:,}, uncompacted",
+        "Pipeline",
+        "Pipeline into an empty store",
+        None,
+        lambda some: load(spark, some, uri),
+        lambda some, uri: load(spark, some, uri),
+        fresh_ours=lambda: (some(),),
+        fresh_peer=lambda: (some(), new_store(empty)),
+        runs=2,
+    )
+
+
+def small_loads(spark: Any, folder: Path, rows: int) -> Iterator[Case]:
+    """Spark's own way to write, where the driver writes what differs, and a load in process, beside the pipeline."""
+    source, place = in_files(spark, folder, "tenth", rows // 10), folder / "written"
+    pattern = str(folder / "tenth" / "*.parquet")
+
+    def written(uri: str) -> None:
         writer = source.write.format("ontologia").option("models", "benchmarks.spark:Order")
         writer.mode("append").save(uri)
 
-    return Case(
-        f"write {ROWS // 10:,} rows",
-        'df.write.format("ontologia")',
-        "Pipeline",
-        None,
-        ours,
-        lambda uri: load(spark, source, uri),
-        fresh_ours=lambda: (new_store(place),),
-        fresh_peer=lambda: (new_store(place),),
-        runs=2,
-    )
+    for name, ours in (
+        ('df.write.format("ontologia")', written),
+        ("Pipeline without a session, in process", lambda uri: load(None, pattern, uri)),
+    ):
+        yield Case(
+            f"load {rows // 10:,} rows",
+            name,
+            "Pipeline on Spark",
+            None,
+            ours,
+            lambda uri: load(spark, source, uri),
+            fresh_ours=lambda: (new_store(place),),
+            fresh_peer=lambda: (new_store(place),),
+            runs=2,
+        )
 
 
 def scanning(spark: Any, store: Path) -> Iterator[Case]:
@@ -202,13 +225,13 @@ def scanning(spark: Any, store: Path) -> Iterator[Case]:
         yield Case("scan, filter and sum", ours, "spark.read.parquet, the same files", limit, run, by_spark, runs=2)
 
 
-def latest_state(spark: Any, folder: Path) -> Iterator[Case]:
+def latest_state(spark: Any, folder: Path, rows: int) -> Iterator[Case]:
     """Every key in several versions: the latest of each, from a snapshot and from the raw history."""
     from ontologia.spark import compact, read
 
     uri = new_store(folder / "versions")
     for version in range(VERSIONS):
-        load(spark, orders(spark, ROWS // VERSIONS).selectExpr("* EXCEPT (price)", f"price + {version} AS price"), uri)
+        load(spark, orders(spark, rows // VERSIONS).selectExpr("* EXCEPT (price)", f"price + {version} AS price"), uri)
     raw = folder / "raw"
     shutil.copytree(folder / "versions" / "commits", raw)
     with Ontology(storage_uri=uri, entity_types=[Order]) as onto:
@@ -228,7 +251,7 @@ def latest_state(spark: Any, folder: Path) -> Iterator[Case]:
     if ours()[0] != by_window()[0]:
         raise RuntimeError("the snapshot and the raw history have different numbers of keys")
     yield Case(
-        f"latest of {VERSIONS} versions of {ROWS // VERSIONS:,} keys",
+        f"latest of {VERSIONS} versions of {rows // VERSIONS:,} keys",
         "read, compacted",
         "row_number over raw history",
         0.5,
@@ -240,28 +263,23 @@ def latest_state(spark: Any, folder: Path) -> Iterator[Case]:
     shutil.rmtree(folder / "versions")
 
 
-def compaction(spark: Any, folder: Path) -> Case:
+def compaction(spark: Any, folder: Path, commits: int) -> Case:
     """Many small commits into one snapshot."""
     from ontologia.spark import compact
 
     source = folder / "commits"
     uri = new_store(source)
-    rows = orders(spark, COMMITS * ROWS_PER_COMMIT // 2).collect()
-    config = OntologiaConfig(max_batch_size=ROWS_PER_COMMIT)
-    with Ontology(storage_uri=uri, config=config, entity_types=[Order]) as onto:
-        for number in range(COMMITS):  # every key twice
-            start = number * ROWS_PER_COMMIT % len(rows)
-            with onto.session() as session:
-                session.ensure(
-                    Order(**{**row.asDict(), "price": row.price + number})
-                    for row in rows[start : start + ROWS_PER_COMMIT]
-                )
+    rows = orders(spark, commits * ROWS_PER_COMMIT // 2).toArrow()
+    rows = rows.add_column(0, "entity_key", rows.column("id"))
+    with Ontology(storage_uri=uri, config=OntologiaConfig(auto_compact="never"), entity_types=[Order]) as onto:
+        for number in range(commits):  # every key twice
+            append(onto, rows.slice(number * ROWS_PER_COMMIT % rows.num_rows, ROWS_PER_COMMIT), Order)
 
     def ours(place: str) -> None:
         started = time.monotonic()
         with Ontology(storage_uri=place, entity_types=[Order]) as onto:
             (done,) = compact(spark, onto, apply=True).types
-        if done.rows != COMMITS * ROWS_PER_COMMIT:
+        if done.rows != commits * ROWS_PER_COMMIT:
             raise RuntimeError(f"the snapshot has {done.rows} rows")
         pace = done.rows / (time.monotonic() - started)
         print(f"compacted {done.files:,} commits at {pace:,.0f} rows/s", file=sys.stderr)
@@ -281,7 +299,7 @@ def compaction(spark: Any, folder: Path) -> Case:
         return (place.as_uri(),)
 
     return Case(
-        f"compact {COMMITS:,} commits, {COMMITS * ROWS_PER_COMMIT:,} rows",
+        f"compact {commits:,} commits, {commits * ROWS_PER_COMMIT:,} rows",
         "one job, with what superseded what",
         "read, sort and write the same files",
         None,
@@ -292,7 +310,7 @@ def compaction(spark: Any, folder: Path) -> Case:
     )
 
 
-def check_memory(spark: Any) -> None:
+def memory_of_workers(spark: Any) -> Measured:
     """The most memory that any worker took for any of the above: it must not grow with the rows of a load."""
 
     def peak(batches: Any) -> Any:
@@ -305,9 +323,8 @@ def check_memory(spark: Any) -> None:
             yield pa.RecordBatch.from_pydict({"used": [used] * batch.num_rows})
 
     used = max(row.used for row in spark.range(0, 8, 1, 8).mapInArrow(peak, "used bigint").collect())
-    print(f"  peak of a worker: {used / 1e6:.0f} MB", file=sys.stderr)
-    if used > WORKER_BYTES:
-        raise SystemExit(f"a worker took {used / 1e6:.0f} MB")
+    bound = WORKER_BYTES / 2**20
+    return compared("memory of a worker", "the most of all above", "its bound", 1.0, [used / 2**20], [bound], "MiB")
 
 
 def _in_turn(make: Callable[[Any], tuple[Any, ...]], warm: Any, then: Any) -> Callable[[], tuple[Any, ...]]:
