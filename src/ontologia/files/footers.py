@@ -8,8 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+from ontologia.files.spans import Spans
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -45,7 +44,7 @@ class Footer:
 
     metadata: pq.FileMetaData
     groups: Sequence[RowGroup]
-    _ends: dict[str, _Ends] = field(default_factory=dict, compare=False)
+    _spans: dict[str, Spans] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData, *columns: str) -> Footer:
@@ -60,33 +59,11 @@ class Footer:
 
     def meeting(self, column: str, low: bytes, high: bytes) -> list[RowGroup]:
         """The row groups that may have a value between two of a column, by what they say of it, all at once."""
-        ends = self._ends.get(column)
-        if ends is None:
-            ends = self._ends[column] = _Ends.of([group.ranges[column] for group in self.groups])
-        return [self.groups[number] for number in np.flatnonzero(ends.meet(low, high)).tolist()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """Ranges to compare with at once. numpy takes no notice of zeros at the end, which makes a range no smaller."""
-
-    lows: npt.NDArray[np.bytes_]
-    highs: npt.NDArray[np.bytes_]
-    open_above: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, ranges: Sequence[ColumnRange]) -> _Ends:
-        return cls(
-            np.array([item.low or b"" for item in ranges], np.bytes_),
-            np.array([item.high or b"" for item in ranges], np.bytes_),
-            np.array([item.high is None for item in ranges], np.bool_),
-        )
-
-    def meet(self, low: bytes, high: bytes) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = (self.lows <= np.bytes_(high)) & (
-            self.open_above | (self.highs >= np.bytes_(low))
-        )
-        return found
+        spans = self._spans.get(column)
+        if spans is None:
+            ranges = (group.ranges[column] for group in self.groups)
+            spans = self._spans[column] = Spans.of((item.low, item.high) for item in ranges)
+        return [self.groups[number] for number in spans.meeting(low, high)]
 
 
 def _range(column: pq.ColumnChunkMetaData) -> ColumnRange:

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ontologia.engines.parquet.log.records import Head, IndexEntry
-from ontologia.engines.parquet.read.wanted import Spans
 from ontologia.files.data_files import DataFile, SpansApart
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader, rows_between
+from ontologia.files.spans import Spans
 from ontologia.model import SUPERSEDED_BY
 from ontologia.query.plan import Window
 
@@ -70,7 +70,10 @@ class Scan:
     @cached_property
     def spans(self) -> Spans:
         """The keys of `files`."""
-        return Spans.of(self.files)
+        return Spans.of(
+            (None, None) if file.keys is None else (file.keys.low.encode(), file.keys.high.encode())
+            for file in self.files
+        )
 
     @cached_property
     def count(self) -> int | None:

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.files.arrays import numbers_of, scalar_of
-from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer
 from ontologia.files.identity import identity_key
+from ontologia.files.spans import Spans, Texts
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY
 
 PLACE = "place"
 FEW = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """The keys that some files span, to compare with many at once. An end that is not known is empty."""
-
-    lows: npt.NDArray[np.str_]
-    highs: npt.NDArray[np.str_]
-    known: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, files: Sequence[DataFile]) -> Spans:
-        lows = np.array([file.keys.low if file.keys else "" for file in files], np.str_)
-        highs = np.array([file.keys.high if file.keys else "" for file in files], np.str_)
-        return cls(lows, highs, np.array([file.keys is not None for file in files], np.bool_))
 
 
 @dataclass(frozen=True)
@@ -70,21 +53,12 @@ class WantedKeys:
         return WantedKeys(self.identity, self.keys[start:end])
 
     @cached_property
-    def _texts(self) -> npt.NDArray[np.str_]:
-        return np.array(self._first.to_pylist(), np.str_)
+    def _texts(self) -> Texts:
+        return np.array([text.encode() for text in self._first.to_pylist()], np.bytes_)
 
     def within(self, spans: Spans) -> list[int]:
         """Which of these spans, by their number, may have one; of those that nobody knows, all."""
-        if not self.keys.num_rows:
-            return []
-        if self.keys.num_rows == 1:
-            (text,) = self._texts
-            may_have = (spans.lows <= text) & (text <= spans.highs)
-        else:
-            start = np.searchsorted(self._texts, spans.lows, "left")
-            may_have = start < np.searchsorted(self._texts, spans.highs, "right")
-        found: list[int] = np.flatnonzero(may_have | ~spans.known).tolist()
-        return found
+        return spans.having(self._texts)
 
     def places_in(self, column: pa.ChunkedArray) -> pa.Array:
         """Where in a column of first parts of identities there is a wanted one."""
