@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         claim = conformance_class(item)
         if claim == "PropertyConformance" or (claim and item.name.startswith("test_any_")):
             item.add_marker(pytest.mark.thorough)
-        if repeats_another_engine(item, claim):
+        if repeats_another_engine(item, claim) or repeats_itself(item):
             item.add_marker(pytest.mark.slow)
 
 
@@ -60,6 +60,12 @@ def repeats_another_engine(item: pytest.Item, claim: str | None) -> bool:
     if item.name.startswith("test_any_") or claim == "PropertyConformance":
         return "in a bucket" in item.name or ("/v1" in item.name and "life" not in item.name)
     return "in a bucket" in item.name and claim in ANSWERS
+
+
+def repeats_itself(item: pytest.Item) -> bool:
+    """Whether this is the test with parameters of which it says `slow_on`: others show the same."""
+    called = f"-{item.callspec.id}-" if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+    return any(f"-{name}-" in called for mark in item.iter_markers("slow_on") for name in mark.args)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from support.imports import (
     unreadable_imports,
 )
 
+pytestmark = pytest.mark.xdist_group("layers")  # all sources are read once
+
 # What each part may import besides itself. A part that is not listed here has no rule yet, and fails the test.
 BOTTOM = {"errors", "config"}
 MAY_IMPORT: dict[str, set[str]] = {

@@ -60,6 +60,7 @@ def quiet(monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("verb", ACTS)
 @pytest.mark.thorough
+@pytest.mark.slow_on("s3-vacuum", "s3-compact", "s3-merge")
 def test_a_fault_at_any_request_leaves_the_old_state_or_the_new_one(uri, tmp_path, monkeypatch, verb, fault):
     quiet(monkeypatch)
     act, after = ACTS[verb]
@@ -96,6 +97,7 @@ def test_a_fault_at_any_request_leaves_the_old_state_or_the_new_one(uri, tmp_pat
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.slow_on("s3")
 def test_a_fault_at_any_request_of_creation_can_be_made_good_by_creating_again(uri, tmp_path, monkeypatch, fault):
     quiet(monkeypatch)
     number = 0

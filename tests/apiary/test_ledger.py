@@ -42,6 +42,7 @@ def test_eight_threads_of_one_node_all_land(frame):
 
 @pytest.mark.parametrize("writers", [2, 8])
 @pytest.mark.thorough
+@pytest.mark.slow_on("s3-8", "file-2")
 def test_the_rows_of_racing_processes_all_land_at_versions_of_their_own(ap, uri, tmp_path, writers):
     frame = sensors(ap)
     each = 24 // writers
@@ -52,6 +53,7 @@ def test_the_rows_of_racing_processes_all_land_at_versions_of_their_own(ap, uri,
     assert ids(frame.read()) == list(range(24))
 
 
+@pytest.mark.slow_on("s3")
 def test_replay_gives_the_same_frame_at_any_number_of_versions(uri, tmp_path):
     with apiary(uri, tmp_path / "cache") as ap:
         frame = sensors(ap)

@@ -11,7 +11,7 @@ from ontologia.testing.conformance import directory, graph, sqlite
 from ontologia.testing.differential.checking import Disagreement, check_seed
 
 QUESTIONS = 40
-CASES = [(sqlite("v1"), 8), (sqlite("v2"), 25), (directory("v1"), 4), (directory("v2"), 12), (graph(), 12)]
+CASES = [(sqlite("v1"), 5), (sqlite("v2"), 12), (directory("v1"), 3), (directory("v2"), 6), (graph(), 5)]
 
 
 @pytest.mark.thorough

@@ -33,6 +33,7 @@ def test_a_branch_forks_only_the_tables_it_writes_to(filled):
     assert contents(filled, "dev")[PERSON]["a"]["age"] == 5
 
 
+@pytest.mark.slow_on("s3")
 def test_creating_a_branch_costs_the_same_however_much_there_is(graph):
     """Requests of our own; Lance's are constant, too, since no table is opened."""
     put(graph, {PERSON: people(a=1)})

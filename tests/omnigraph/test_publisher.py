@@ -163,6 +163,7 @@ def test_a_version_that_the_graph_did_not_make_is_refused_and_left_to_repair(fil
 
 
 @pytest.mark.thorough
+@pytest.mark.slow_on("s3")
 def test_the_manifest_compacts_itself(graph):
     put(graph, {PERSON: people(a=0)})
     for number in range(60):

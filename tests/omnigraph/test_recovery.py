@@ -117,6 +117,7 @@ def test_a_writer_killed_at_any_phase_has_done_all_or_nothing_after_the_next_ope
         assert drift(opened) == {}
 
 
+@pytest.mark.slow_on("s3")
 def test_recovery_killed_at_any_of_its_own_steps_ends_the_same(root):
     for number, step in enumerate(("recovery publish", "recovery commit row", "recovery delete sidecar")):
         for phase, table in (("B", PERSON), ("C", "")):

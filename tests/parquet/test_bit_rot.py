@@ -42,6 +42,7 @@ def opened(objects: Objects) -> Iterator[Repository]:
 
 
 @pytest.mark.thorough
+@pytest.mark.slow_on("s3-v1", "s3-v2")
 def test_no_flipped_bit_of_a_commit_gives_other_rows(store: Shop) -> None:
     key = data_file(store.objects)
     size = len(store.objects.get(key).data)

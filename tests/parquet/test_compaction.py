@@ -44,6 +44,7 @@ def compact(shop: Shop, **how: Any) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.slow_on("s3-v1", "file-v1")
 def test_every_window_answers_the_same_before_and_after_twice_and_with_commits_between(store: Shop) -> None:
     more(store, 7)
     expected = store.state()
@@ -76,6 +77,7 @@ def test_history_is_ordered_by_commit_and_identity_before_and_after(store: Shop)
     assert order() == before
 
 
+@pytest.mark.slow_on("s3-v1")
 def test_after_a_migration_only_the_current_version_is_merged_and_all_answers_stay(store: Shop) -> None:
     compact(store)
     store.session(CustomerWithEmail, Product).migrate(dry_run=False, force=True)

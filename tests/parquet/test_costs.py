@@ -28,6 +28,8 @@ from ontologia.objects import open_objects
 from ontologia.query import count
 from support.parquet_shop import Customer, Shop, commit
 
+pytestmark = pytest.mark.xdist_group("deep stores")  # which are made once
+
 FEW, MANY = 10, 1_000
 
 

@@ -301,6 +301,7 @@ def test_a_commit_to_v1_survives_a_fault_at_any_request(tmp_path: Path, fault: F
 
 
 @pytest.mark.parametrize("rival", [False, True], ids=["alone", "with a rival"])
+@pytest.mark.slow_on("alone")
 def test_after_a_delay_past_the_lease_at_any_request_the_state_is_old_or_new_and_the_next_writer_heals(
     scene: Scene, rival: bool
 ) -> None:

@@ -47,6 +47,7 @@ def test_every_window_of_every_type_answers_as_sqlite_does(store: Shop, tmp_path
         assert store.state() == state(sqlite)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow_on("s3-v1")
 def test_after_a_migration_every_window_answers_as_sqlite_does(store: Shop, tmp_path: Path) -> None:
     path = str(tmp_path / "onto.db")
     with open_repository(path, engine_version=store.version) as sqlite:

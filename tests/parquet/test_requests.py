@@ -68,6 +68,7 @@ def costs(shop: Shop, folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.thorough
+@pytest.mark.slow_on("v1")
 def test_open_query_lookup_and_commit_cost_the_same_at_ten_and_at_a_thousand_commits(
     version: str, tmp_path: Path
 ) -> None:

@@ -27,9 +27,10 @@ from ontologia.engines.copies import open_copy
 from ontologia.engines.damage import recover_head
 from ontologia.engines.history import CopyNote
 from ontologia.engines.targets import StorageTarget
+from ontologia.objects import Request
 from ontologia.runtime.transfer import copying
 from support.copied_shop import CASES, Product, everything, place, shop
-from support.cut_off import KINDS, Fault, is_killed
+from support.cut_off import Fault, faults_at, is_killed
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_fault_at_any_request_leaves_a_copy_that_can_be_finished(small, step_b
     wanted = everything(small)
     names = itertools.count()
 
-    def attempt(fault: Fault) -> int:
+    def attempt(fault: Fault) -> list[Request]:
         target = f"memory://copies-{os.getpid()}-{next(names)}/store"
         fault.during(lambda: copy_history(small, target), at=target)
         if survivors(target) is None:
@@ -262,9 +263,8 @@ def test_a_fault_at_any_request_leaves_a_copy_that_can_be_finished(small, step_b
         assert everything(target) == wanted, fault
         return fault.seen
 
-    for number in range(1, attempt(Fault()) + 1):
-        attempt(Fault(number, KINDS[number % 4]))
-        attempt(Fault(number, KINDS[(number + 2) % 4]))
+    for fault in faults_at(attempt(Fault()), kinds=2):
+        attempt(fault)
 
 
 @pytest.mark.thorough
@@ -273,7 +273,7 @@ def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(ste
     wanted = everything(original)
     names = itertools.count()
 
-    def attempt(fault: Fault) -> int:
+    def attempt(fault: Fault) -> list[Request]:
         folder = tmp_path / f"copy-{next(names)}"
         shutil.copytree(tmp_path / "original", folder)
         fault.during(lambda: copy_history(folder.as_uri(), in_place=True), at=folder.as_uri())
@@ -287,8 +287,8 @@ def test_a_fault_at_any_request_in_place_leaves_the_old_store_or_the_new_one(ste
         shutil.rmtree(folder)
         return fault.seen
 
-    for number in range(1, attempt(Fault()) + 1):
-        attempt(Fault(number, KINDS[number % 4]))
+    for fault in faults_at(attempt(Fault())):
+        attempt(fault)
 
 
 # --- killed ---

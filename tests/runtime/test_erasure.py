@@ -26,9 +26,9 @@ from ontologia import (
 )
 from ontologia.cli import main
 from ontologia.engines.sqlite import erasure as sqlite_erasure
-from ontologia.objects import Location
+from ontologia.objects import Location, Request
 from ontologia.runtime import erasure
-from support.cut_off import KINDS, Fault, is_killed
+from support.cut_off import Fault, faults_at, is_killed
 
 ENGINES = ["sqlite/v1", "sqlite/v2", "s3/v1", "s3/v2"]
 ANN = "ann-7f3a9c51e2"
@@ -331,7 +331,7 @@ def test_a_fault_at_any_request_leaves_everybody_else_and_the_erasure_can_be_fin
     original = small("s3/v2", tmp_path / "original")
     wanted = bob(original)
 
-    def attempt(fault: Fault) -> int:
+    def attempt(fault: Fault) -> list[Request]:
         folder = tmp_path / "attempt"
         shutil.copytree(tmp_path / "original", folder)
         where = (folder / "store").as_uri()
@@ -345,8 +345,8 @@ def test_a_fault_at_any_request_leaves_everybody_else_and_the_erasure_can_be_fin
         shutil.rmtree(folder)
         return fault.seen
 
-    for number in range(1, attempt(Fault()) + 1):
-        attempt(Fault(number, KINDS[number % 4]))
+    for fault in faults_at(attempt(Fault())):
+        attempt(fault)
 
 
 @pytest.mark.thorough

@@ -26,8 +26,9 @@ from ontologia import (
     left,
 )
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_BUCKETS, Stamp
+from ontologia.objects import Request
 from ontologia.runtime.transfer.exporting import export_data
-from support.cut_off import KINDS, Fault, is_killed
+from support.cut_off import Fault, faults_at, is_killed
 
 pytestmark = pytest.mark.thorough
 
@@ -412,7 +413,7 @@ def test_a_copy_into_a_bucket_that_is_cut_off_at_any_request_begins_where_its_so
     forget(source, 2)
     names = itertools.count()
 
-    def attempt(fault: Fault) -> int:
+    def attempt(fault: Fault) -> list[Request]:
         target = f"memory://forgotten-{os.getpid()}-{next(names)}/store"
         fault.during(lambda: copy_history(source, target), at=target)
         try:
@@ -427,8 +428,8 @@ def test_a_copy_into_a_bucket_that_is_cut_off_at_any_request_begins_where_its_so
                 onto.query().entities(Page).as_of(1).collect()
         return fault.seen
 
-    for number in range(1, attempt(Fault()) + 1):
-        attempt(Fault(number, KINDS[number % 4]))
+    for fault in faults_at(attempt(Fault())):
+        attempt(fault)
 
 
 def test_the_file_gets_smaller_and_readers_see_one_state(tmp_path):

@@ -30,7 +30,7 @@ from ontologia.testing.differential.checking import told
 from support.spark_conversions import SETTINGS, Every, session_with, sources
 from support.spark_shop import new_store
 
-QUICK, MANY = range(4), range(4, 40)
+QUICK, MANY = range(2), range(2, 40)
 
 
 def plain(rows: pa.Table) -> list[tuple]:

@@ -34,12 +34,14 @@ def ages(spark, uri, **options):
     return frame.agg({"age": "sum"}).collect()[0][0]
 
 
+@pytest.mark.slow_on("s3")
 def test_states_and_branches_of_a_graph_are_read(spark, graph, uri):
     assert ages(spark, uri) == 4950
     assert ages(spark, uri, branch="dev") == 5950
     assert ages(spark, uri, branch="dev", asOf="2") == 4950
 
 
+@pytest.mark.slow_on("s3")
 def test_what_tasks_wrote_is_one_commit_on_the_branch(spark, graph, uri):
     before = len(graph.commits("dev"))
     frame = spark.createDataFrame([("new", 1), ("p001", 77)], ["name", "age"]).repartition(2)
@@ -67,6 +69,7 @@ def test_a_pipeline_commits_the_fragments_that_its_tasks_wrote_to_a_branch(spark
     assert graph.merge("dev").outcome == "fast_forward"
 
 
+@pytest.mark.slow_on("s3")
 def test_a_pipeline_replaces_what_a_graph_has_and_adds_the_rest(spark, graph, uri):
     rows = spark.range(95, 105).selectExpr("concat('p', lpad(id, 3, '0')) AS name", "id + 1000 AS age")
     report = Pipeline(spark, uri).load(rows, into=Person).commit().types["Person"]

@@ -120,6 +120,7 @@ def test_a_compaction_on_spark_can_follow_another_and_new_commits(spark, folder)
 
 
 @pytest.mark.s3
+@pytest.mark.slow_on("by shuffle")
 def test_maintenance_on_spark_works_in_a_bucket(spark, bucket, strategy):
     filled(bucket)
     before = everything(bucket)
@@ -132,6 +133,7 @@ def test_maintenance_on_spark_works_in_a_bucket(spark, bucket, strategy):
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.slow_on("v1")
 def test_a_migration_on_spark_leaves_the_rows_that_the_embedded_one_leaves(spark, tmp_path, version):
     uri = filled(new_store((tmp_path / "store").as_uri(), version))
     twin = copied(uri, tmp_path / "twin")

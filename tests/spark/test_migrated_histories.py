@@ -48,7 +48,7 @@ def ask(spark: Any, case: EngineCase, data: st.DataObject, questions: int) -> No
 
 
 def test_any_question_about_a_migrated_history_is_answered_by_spark_as_by_the_model(spark):
-    @profile(2)
+    @profile(1)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         ask(spark, directory("v2"), data, 2)
@@ -60,7 +60,7 @@ def test_any_question_about_a_migrated_history_is_answered_by_spark_as_by_the_mo
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", [directory("v2"), sqlite("v2"), directory("v1"), sqlite("v1")], ids=str)
 def test_many_questions_about_many_migrated_histories_are_answered_by_spark_as_by_the_model(spark, case):
-    @profile(12)
+    @profile(6)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         ask(spark, case, data, 3)

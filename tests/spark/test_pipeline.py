@@ -89,6 +89,7 @@ def shop_pipeline(spark, uri, files, **settings):
 
 
 @pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
+@pytest.mark.slow_on("sqlite")
 def test_sources_are_mapped_into_several_types_in_one_commit(spark, uri, files):
     report = shop_pipeline(spark, uri, files).commit(meta={"source": "crm"})
     assert (report.commit_id, head(uri)) == (1, 1)
@@ -144,6 +145,7 @@ def test_rows_that_do_not_fit_abort_the_run_or_go_to_quarantine_with_reason_and_
     assert {"id": "c3", "name": "Cy", "age": "many"} in [json.loads(line["source"]) for line in lines]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_text_that_is_not_utf8_is_set_aside_and_the_rest_can_be_read(spark, uri):
     rows = "('c1', cast(unhex('ff41') AS string)), (cast(unhex('ff') AS string), 'Bob'), ('c3', 'Cy')"
     frame = spark.sql(f"SELECT col1 AS id, col2 AS name, 1 AS age FROM VALUES {rows}")
@@ -158,6 +160,7 @@ def test_text_that_is_not_utf8_is_set_aside_and_the_rest_can_be_read(spark, uri)
     ]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_key_that_its_validator_changes_is_one_identity(spark, uri):
     with session_of(uri, Tidy) as opened:
         opened.ensure([Tidy(id=" A ", size=1)])

@@ -91,6 +91,7 @@ def test_every_type_of_value_reads_the_same_both_ways(spark, folder):
 
 
 @pytest.mark.parametrize("pushdown", ["false", "true"])
+@pytest.mark.slow_on("sqlite")
 def test_no_answer_depends_on_what_was_asked_before(spark, history, pushdown):
     before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
@@ -108,6 +109,7 @@ def test_no_answer_depends_on_what_was_asked_before(spark, history, pushdown):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_filter_and_columns_are_arguments_of_a_read(spark, history):
     for window in WINDOWS:
         rows = embedded(history, Customer, **window)
@@ -213,6 +215,7 @@ def test_what_cannot_be_none_is_said_not_to_be(spark, history):
     assert not any(relation.values())
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_dataframe_shows_the_state_it_was_made_at(spark, uri):
     commit(uri, Customer(id="a", name="Ann", age=1))
     frames = [
@@ -230,6 +233,7 @@ def test_a_dataframe_shows_the_state_it_was_made_at(spark, uri):
     assert read(spark, uri, Customer).count() == loaded(spark, uri, "Customer").count() == 3
 
 
+@pytest.mark.slow_on("sqlite")
 def test_what_is_wrong_is_said_without_the_way_of_the_program_to_it(spark, uri):
     commit(uri, Customer(id="a", name="Ann", age=1))
     reader = spark.read.format("ontologia")

@@ -56,6 +56,7 @@ def rows(frame, *names):
     return sorted(tuple(row[name] for name in names) for row in frame.collect())
 
 
+@pytest.mark.slow_on("with a snapshot before")
 def test_spark_reads_removals_as_the_engine_does(spark, removed):
     assert rows(read(spark, removed, Customer), "id", "age") == [("ann", 4)]
     assert rows(read(spark, removed, Customer, as_of=3), "id") == []
@@ -83,6 +84,7 @@ def test_changes_say_remove_and_then_insert(spark, removed):
     ]
 
 
+@pytest.mark.slow_on("as commits", "with a snapshot before")
 def test_typed_queries_on_spark_leave_removals_out_of_states_and_ends(spark, removed):
     with session(removed) as opened:
         dangling = opened.query().relations(Buys).where(left(Buys).is_missing())

@@ -272,6 +272,7 @@ def test_compaction_vacuum_and_retention_take_nothing_from_a_stream_that_is_behi
 
 
 @pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
+@pytest.mark.slow_on("sqlite")
 def test_a_stream_that_forgetting_overtook_says_from_which_commit_it_can_go_on(spark, uri, tmp_path):
     stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
     commit(uri, Customer(id="a", name="Ann", age=1))
@@ -301,6 +302,7 @@ def migrated(uri):
         opened.migrate(dry_run=False, force=True, upgraders=upgrade)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stream_that_a_migration_overtook_says_which_commit_it_cannot_deliver(spark, uri, tmp_path):
     stream = spark.readStream.format("ontologia").option("type", "Customer").option("changes", "true")
     commit(uri, Customer(id="a", name="Ann", age=1))

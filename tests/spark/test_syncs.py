@@ -20,6 +20,7 @@ def filled(uri):
 
 
 @pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
+@pytest.mark.slow_on("sqlite")
 def test_a_sync_inserts_updates_and_removes_in_one_commit(spark, uri):
     filled(uri)
     rows = spark.createDataFrame([ANN, ("b", "Bob", 9), ("d", "Di", 4)], COLUMNS)

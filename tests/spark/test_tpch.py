@@ -114,6 +114,7 @@ def test_all_tables_become_entities_and_relations_in_one_commit(tpch):
 
 
 @pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.slow_on("Q3", "Q4", "Q6", "Q9", "Q14", "Q19")
 def test_a_query_gives_the_reference_answer(spark, tpch, query):
     register(spark, tpch.store)
     found = rows_of(spark.sql(QUERIES[query]))
@@ -136,6 +137,7 @@ def test_the_reference_gives_the_printed_answer(tpch, query):
 
 
 @pytest.mark.parametrize("query", ["Q4", "Q6", "Q14"])
+@pytest.mark.slow_on("Q4", "Q14")
 def test_the_data_source_gives_the_reference_answer(spark, tpch, query):
     for name in ("Order", "Part", "Lineitem"):
         spark.read.format("ontologia").option("type", name).load(tpch.store).createOrReplaceTempView(name)

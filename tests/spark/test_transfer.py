@@ -90,6 +90,7 @@ def copied(uri: str, place: Path) -> str:
     [{}, {"as_of": 2}, {"history_since": 0, "with_metadata": True}, {"history_since": 2}, {"as_of": 99}],
     ids=["latest", "as of", "all history", "since", "as of the future"],
 )
+@pytest.mark.slow_on("as of", "as of the future", "since")
 def test_parts_put_together_are_the_file_that_the_embedded_export_writes(spark, source, options, in_parts, tmp_path):
     with session(source) as opened:
         plain = embedded.export_data(opened, tmp_path / "plain", **options)
@@ -194,6 +195,7 @@ def exported(sources, tmp_path_factory):
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.slow_on("parquet")
 def test_what_goes_in_comes_out_in_one_commit(spark, uri, exported, form, sources, tmp_path, monkeypatch):
     monkeypatch.setattr(importing, "SPLIT_BYTES", 700)
     with session(uri) as opened:
@@ -247,6 +249,7 @@ def jsonl(path: Path, *records) -> Path:
         *(("abort", "if_commit_id:3"), ("upsert", "if_commit_id:3"), ("skip", "if_commit_id:4")),
     ],
 )
+@pytest.mark.slow_on("upsert-None", "abort-None", "skip-must_not_exist", "upsert-must_exist", "skip-if_commit_id:4")
 def test_policies_and_preconditions_are_those_of_the_embedded_import(spark, sources, policy, rule, tmp_path):
     """A changed row, an unchanged one, a new one, and one that is there twice, of which the last counts."""
     unchanged = {"id": "c2", "name": 'n2\n"ü"', "age": 2, "tags": ["x"]}

@@ -81,6 +81,7 @@ def shop(folder):
 
 
 @pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
+@pytest.mark.slow_on("sqlite")
 def test_a_write_inserts_what_is_new_updates_what_differs_and_leaves_the_rest(spark, uri):
     shop = filled(uri)
     rows = [("c1", "Ann", 30, ["a"]), ("c2", "Bob", 41, []), ("c3", "Cy", 50, ["x", "y"])]

@@ -69,9 +69,10 @@ def room_of(name: str) -> str:
 # --- imports ---
 
 
-def imports_of(module: Module) -> set[str]:
+@cache
+def imports_of(module: Module) -> frozenset[str]:
     """Every module of ours that a module imports, in full, however it does."""
-    return imports_in(module.tree, module.package)
+    return frozenset(imports_in(module.tree, module.package))
 
 
 def imports_in(tree: ast.AST, package: list[str]) -> set[str]:

@@ -175,7 +175,7 @@ def renamed(store: StoreUnderTest) -> Session:
 class AcrossConformance:
     """Schema versions."""
 
-    @profile(12)
+    @profile(6)
     @given(data=st.data())
     def test_any_question_about_a_migrated_history_is_answered_as_the_reference_model_does(
         self, engine: EngineCase, data: st.DataObject
