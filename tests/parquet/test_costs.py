@@ -113,6 +113,7 @@ def test_a_question_that_was_asked_before_reads_nothing_but_head_and_index_at_an
     assert set(many.requests) == {"get meta"}
 
 
+@pytest.mark.thorough
 def test_the_first_key_lookup_of_a_process_opens_the_one_file_that_has_the_key_at_any_depth(
     stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_ten_thousand_commits_of_one_row_are_kept_in_memory_by_their_rows_not_by
     assert layers([*entries, *(replace(entry, size=400_000) for entry in entries[:100])]) is None
 
 
+@pytest.mark.thorough
 def test_an_index_that_did_not_change_is_not_read_again(
     stores: tuple[Shop, Shop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,11 +206,13 @@ def test_an_index_that_did_not_change_is_not_read_again(
     assert not parsed
 
 
+@pytest.mark.thorough
 def test_statements_do_not_name_the_files_of_small_commits(stores: tuple[Shop, Shop]) -> None:
     lengths = [len(shop.session(Customer).query().entities(Customer).explain().split("\n\n")[0]) for shop in stores]
     assert lengths[0] == lengths[1]
 
 
+@pytest.mark.thorough
 def test_a_commit_reads_the_one_file_that_has_its_key_not_the_ends_of_all(
     stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
