@@ -26,7 +26,7 @@ from ontologia.spark import Pipeline, read
 from ontologia.spark.sources import opened as opened_by_spark
 from ontologia.spark.types import quoted
 from ontologia.testing.conformance import directory, sqlite
-from ontologia.testing.differential.checking import told
+from ontologia.testing.differential.checking import write_history
 from support.spark_conversions import SETTINGS, Every, session_with, sources
 from support.spark_shop import new_store
 
@@ -109,7 +109,7 @@ def check_reads(spark, seed: int) -> None:
     rng = random.Random(f"reads {seed}")
     case = rng.choice((directory("v2"), sqlite("v2")))
     settings = {name: rng.choice(values) for name, values in SETTINGS.items()}
-    with told(case, seed) as known, session_with(spark, settings):
+    with write_history(case, seed) as known, session_with(spark, settings):
         uri = known.session.engine.location.uri
         stored = known.session.engine.catalog().layouts  # a name means nothing before the first row of its type
         subjects = [one for one in known.world.subjects if one.cls.__declaration__.ref in stored]
