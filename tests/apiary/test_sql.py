@@ -258,3 +258,12 @@ def test_names_with_quotes_in_columns_are_only_names(ap):
     frame.merge([dict.fromkeys(columns, 1)], on=[columns[2]])
     assert frame.read(filter={columns[1]: 1}).num_rows == 1
     assert ap.query('SELECT "select" AS s FROM h.b.odd WHERE "a""b" = 1').to_pydict() == {"s": [1]}
+
+
+def test_columns_without_a_name_are_called_as_written_whatever_version_or_hive_is_meant(ap):
+    ap.create_hive("memory")
+    ap.create_box("memory", "b")
+    ap.create_frame("memory", "b", "t", {"x": "string"}).write([{"x": "FOR VERSION AS OF 1"}])
+    for said in ("", " FOR VERSION AS OF 1", " for version /* the first */ as of 1", " AT (VERSION => 1)"):
+        found = ap.query(f"SELECT len('FOR VERSION AS OF 1'), max(memory.b.t.x) FROM memory.b.t{said} WHERE len(x) > 3")
+        assert found.column_names == ["len('FOR VERSION AS OF 1')", "max(memory.b.t.x)"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary.scan import duck_type
 from ontologia.apiary.sql.planning import Plan, Reference
+from ontologia.apiary.sql.statements import DIALECT
 from ontologia.files.quoting import quote_name
 
 if TYPE_CHECKING:
@@ -15,13 +16,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot.expressions import Expr
 
+OWN_DATABASE = "memory"
+"""What a DuckDB in memory calls itself, which a hive may be called, too."""
+NUMBER = "…"
+_FOR_VERSION = ["FOR", "VERSION", "AS", "OF", NUMBER]
+_AT_VERSION = ["AT", "(", "VERSION", "=>", NUMBER, ")"]
+
 
 def named_as_written(found: pa.Table, text: str, plan: Plan, hive: str | None, box: str | None) -> pa.Table:
-    """An answer with the names that its statement gives. Those of a text that only we understand, as one with FOR
-    VERSION, stay as they are."""
+    """An answer with the names that its statement gives."""
     if all(_has_name(item) for item in _projections(plan.tree)):
         return found
-    names = _names(text, plan, hive, box)
+    names = _names(_without_versions(text), plan, hive, box)
     if len(names) != found.num_columns:
         return found
     times = Counter(name.casefold() for name in names)  # a name that comes twice was told apart already
@@ -45,6 +51,21 @@ def _has_name(item: Any) -> bool:
     return isinstance(item, exp.Alias | exp.Column | exp.Star)
 
 
+def _without_versions(text: str) -> str:
+    """A statement without versions of frames, such as FOR VERSION AS OF 3: the tables that DuckDB is asked about have
+    none."""
+    import sqlglot
+
+    tokens = sqlglot.tokenize(text, read=DIALECT)
+    words = [token.text.upper() for token in tokens]
+    for start in reversed(range(len(tokens))):  # from the end, so that what is before stays where it is
+        for said in (_FOR_VERSION, _AT_VERSION):
+            found = words[start : start + len(said)]
+            if [word if word in said else NUMBER for word in found] == said:
+                text = text[: tokens[start].start] + text[tokens[start + len(said) - 1].end + 1 :]
+    return text
+
+
 def _names(text: str, plan: Plan, hive: str | None, box: str | None) -> list[str]:
     """The names that DuckDB gives, asked over empty tables that are called as the frames are."""
     import duckdb
@@ -64,7 +85,7 @@ def _names(text: str, plan: Plan, hive: str | None, box: str | None) -> list[str
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, references: Any) -> None:
     frames: dict[Any, Reference] = {reference.name: reference for reference in references}
-    for hive in {name.hive for name in frames}:
+    for hive in {name.hive for name in frames} - {OWN_DATABASE}:
         connection.execute(f"ATTACH ':memory:' AS {quote_name(hive)}")
     for name, reference in frames.items():
         schema = f"{quote_name(name.hive)}.{quote_name(name.box)}"
