@@ -87,8 +87,8 @@ class Frame:
         node.admit_query()
         snapshot = self._snapshot(version)
         where = condition(filter, snapshot.schema)
-        task = lambda chamber: scan.read(node, self.name, snapshot, columns, where)  # noqa: E731
-        return node.bees.run(f"reading {self.name}", [task])[0]
+        tasks = [lambda chamber: scan.read(node, self.name, snapshot, columns, where)]
+        return node.bees.run(f"reading {self.name}", tasks)[0]
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """The rows as pandas has them; options as for `read`."""

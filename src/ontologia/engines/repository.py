@@ -388,14 +388,11 @@ class Repository:
     ) -> list[dict[str, Any]]:
         having: tuple[AggregateCondition, ...] = tuple(question.get("having", ()))
         rest = {name: value for name, value in question.items() if name != "having"}
-        plan = replace(
-            self._plan(kind, type_name, **rest),
-            groups=tuple(groups),
-            aggregates=tuple(aggregates.items()),
-            having=having,
-        )
+        terms: dict[str, Any] = {"groups": tuple(groups), "aggregates": tuple(aggregates.items()), "having": having}
+        with self.engine.snapshot():
+            columns = self.engine.fetch(replace(self._plan(kind, type_name, **rest), **terms)).columns
         names = [*(group.name for group in groups), *aggregates]
-        return [dict(zip(names, row, strict=True)) for row in zip(*self.engine.fetch(plan).columns, strict=True)]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _table(layout: TypeLayout, rows: Sequence[Mapping[str, Any]]) -> Any:

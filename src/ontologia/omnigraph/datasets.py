@@ -338,7 +338,7 @@ def lance_transaction(read_version: int, operation: Any) -> Any:
 
 
 def _module() -> Any:
-    import lance  # noqa: F401
+    import lance  # noqa: F401 — which loads its parts
 
     return sys.modules["lance.dataset"]  # `lance.dataset` itself is the function that opens one
 
