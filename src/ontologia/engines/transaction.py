@@ -94,6 +94,10 @@ class Transaction(ABC):
         """The commit point: all of it becomes visible, or none. Returns the commit id."""
 
 
+def dropped_refused(ref: TypeRef) -> ValidationError:
+    return ValidationError(f"{ref} was dropped; it takes no new rows. Declare it under another name")
+
+
 def removals_refused(what: str) -> ValidationError:
     return RemovalsUnsupportedError(
         f"{what} cannot be removed here: engine v1 keeps every row. Move the data to a store of engine v2 with onto "

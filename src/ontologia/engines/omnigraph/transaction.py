@@ -14,8 +14,8 @@ from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
-from ontologia.engines.transaction import Transaction
-from ontologia.errors import OntologiaError, ValidationError
+from ontologia.engines.transaction import Transaction, dropped_refused
+from ontologia.errors import OntologiaError
 from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import TypeRef, TypeSchema
@@ -86,7 +86,7 @@ class GraphEngineTransaction(Transaction):
 
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self.catalog.dropped:
-            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+            raise dropped_refused(schema.ref)
         known = self.recorded(schema.ref)
         same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
         if schema_version_id is None:

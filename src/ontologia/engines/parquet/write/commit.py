@@ -21,14 +21,13 @@ from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
-from ontologia.engines.transaction import Transaction, removals_refused
+from ontologia.engines.transaction import Transaction, dropped_refused, removals_refused
 from ontologia.errors import (
     CommitOutcomeUnknownError,
     HeadMismatchError,
     LeaseExpiredError,
     OntologiaError,
     StorageBackendError,
-    ValidationError,
 )
 from ontologia.files.data_files import DataFile
 from ontologia.files.json_objects import encode, now
@@ -93,7 +92,7 @@ class ParquetTransaction(Transaction):
 
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self._schemas.dropped:
-            raise ValidationError(f"{schema.ref} was dropped; it takes no new rows. Declare it under another name")
+            raise dropped_refused(schema.ref)
         paths.check_name(schema.ref)
         known = self.recorded(schema.ref)
         same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
