@@ -78,11 +78,16 @@ def numbered(count: int) -> pa.Table:
     """`count` customers as a table; beyond the first 50,000 only what is indexed differs from them."""
     few = table_from([Customer(**row) for row in values(min(count, 50_000))])
     rows = few.take(pa.array(np.arange(count) % few.num_rows))
-    keys = pa.array((key(number) for number in range(count)), pa.string(), size=count)
-    codes = pa.array((postcode(number) for number in range(count)), pa.string(), size=count)
+    keys = _names("cust-", np.arange(count), 8)
+    codes = _names("pc-", np.arange(count) // PER_POSTCODE, 7)
+    assert (keys[-1].as_py(), codes[-1].as_py()) == (key(count - 1), postcode(count - 1))
     for name, column in (("entity_key", keys), ("id", keys), ("postcode", codes)):
         rows = rows.set_column(rows.column_names.index(name), name, column)
     return rows
+
+
+def _names(prefix: str, numbers: np.ndarray, digits: int) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, pc.utf8_lpad(pa.array(numbers).cast(pa.string()), digits, "0"), "")
 
 
 def changed(rows: pa.Table, step: int) -> pa.Table:

@@ -31,7 +31,7 @@ SECONDS = {True: 285.0, False: 2_250.0}
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
 
 SUITES = (
-    # Beside peers. Without a share of its own, a suite has that of most.
+    # Name, work, sizes of a whole run and of a quick one, and seconds in each where it needs other than most.
     Suite("ordinary", ordinary.questions, {"rows": 3_000_000}, {"rows": 100_000}, 90, 12),
     Suite("ordinary-commits", ordinary.commits, {"rows": 1_000_000}, {"rows": 50_000}, 80, 10),
     Suite("hops", hops.traversals, {"people": 20_000}, {"people": 4_000}),
@@ -62,7 +62,7 @@ SUITES = (
         "frames-growth", frames.growth, {"versions": 10_000, "cells": 50_000}, {"versions": 2_000, "cells": 2_000}, 60
     ),
     Suite("events", events.queues),
-    # How costs grow.
+    # How costs grow:
     Suite("growth-rows-sqlite", rows.rows_sqlite, {"sizes": ROWS}, {"sizes": ROWS[:2]}, 150, 5),
     Suite("growth-rows-files", rows.rows_files, {"sizes": ROWS}, {"sizes": ROWS[:2]}, 90, 5),
     Suite(
@@ -76,7 +76,7 @@ SUITES = (
     Suite("growth-types", rows.types_files, {"sizes": (1, 10, 100)}, {"sizes": (1, 10, 30)}, 30, 5),
     Suite("growth-commits", depth.never_merged, {"sizes": (10, 100, 1_000, 10_000)}, {"sizes": (10, 100)}, 180, 5),
     Suite("growth-commits-merged", depth.merged_by_itself, {"sizes": (50, 350, 950, 9_950)}, {"sizes": (50, 150)}, 180),
-    # The longest, and one without goals.
+    # The longest, and one without goals:
     Suite("spark", spark.pipeline, {"rows": 3_000_000, "commits": 1_000}, {"rows": 50_000, "commits": 20}, 380, 45),
     Suite("console-transfer", console.transfer, {"rows": 500_000}, {"rows": 20_000}, 60),
 )
