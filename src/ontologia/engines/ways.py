@@ -15,7 +15,7 @@ from ontologia.model import Column, Declaration, TypeSchema, TypeSchemaDiff, enc
 from ontologia.model.carrying import effect_on, name_before
 from ontologia.model.typespec import accepts_none
 from ontologia.model.upgraders import Upgrader, Upgraders
-from ontologia.query.carried_rows import Source
+from ontologia.query.carried_rows import ColumnSource
 
 
 class _NoValue:
@@ -49,14 +49,14 @@ class Way:
         legs = tuple(self._leg(number, before_function=number < last) for number in range(self._steps))
         return Journey(self.versions[0].schema, self.declaration, legs)
 
-    def projection(self) -> tuple[Source, ...]:
+    def projection(self) -> tuple[ColumnSource, ...]:
         """Where each column of today comes from, when no upgrader is on the way. What needs one is an error."""
         for number in range(self._steps):
             if self._change(number).identity:
                 raise self._missing(number, "; ".join(self._change(number).identity))
         return tuple(self._source(column) for column in self.target.columns)
 
-    def _source(self, column: Column) -> Source:
+    def _source(self, column: Column) -> ColumnSource:
         name = column.name
         for number in reversed(range(self._steps)):
             change = self._change(number)
@@ -65,9 +65,9 @@ class Way:
                 case "needs_upgrader":
                     raise self._missing(number, _why(change, name))
                 case "filled":
-                    return Source(column, None, value)
+                    return ColumnSource(column, None, value)
             name = name_before(change, name)
-        return Source(column, self.versions[0].schema.by_name[name])
+        return ColumnSource(column, self.versions[0].schema.by_name[name])
 
     def _leg(self, number: int, *, before_function: bool) -> Leg:
         """One step. Where an upgrader follows, it must find the fields that this step brings."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ColumnSource:
     """Where the value of a column comes from: a column of the stored row, or one value for all of them.
 
     The value is as storage has it: of a field that is JSON, its text.
@@ -38,7 +38,7 @@ class Projection:
     """How the stored columns of one version become those of another. `name` tells its parameters from others'."""
 
     ref: TypeRef
-    sources: tuple[Source, ...]
+    sources: tuple[ColumnSource, ...]
     name: str
     dialect: Dialect
 
@@ -47,10 +47,10 @@ class Projection:
         """Equal for projections that are the same statement; the values that are filled in are parameters of it."""
         return (self.name, self.sources)
 
-    def of(self, column: Column) -> Source:
+    def of(self, column: Column) -> ColumnSource:
         return next(source for source in self.sources if source.column.physical == column.physical)
 
-    def parameter_of(self, source: Source) -> str:
+    def parameter_of(self, source: ColumnSource) -> str:
         return f"{self.name}_{self.sources.index(source)}"
 
 
@@ -86,7 +86,7 @@ class CarriedRows(StoredRows):
         marks = [exp.column(SUPERSEDED_BY, table="v", quoted=True)] if removals and self.has_removals else []
         return exp.select(*plain, *fields, *marks).from_(stored)
 
-    def _value(self, source: Source) -> exp.Expression:
+    def _value(self, source: ColumnSource) -> exp.Expression:
         from sqlglot import exp
 
         dialect = self.projection.dialect

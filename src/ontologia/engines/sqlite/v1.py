@@ -22,7 +22,7 @@ from ontologia.engines.sqlite.functions import has_path
 from ontologia.engines.sqlite.history import DocumentHistory
 from ontologia.engines.sqlite.windows import SqliteRows, Versions, windowed
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, encode_json, identity_of
-from ontologia.query.carried_rows import Projection, Source
+from ontologia.query.carried_rows import ColumnSource, Projection
 from ontologia.query.compiler import Statement
 from ontologia.query.dialects import COMPARISONS, SQLITE, Place, call, case, equal
 from ontologia.query.plan import Window
@@ -280,7 +280,7 @@ class HeldDocuments(DocumentRows):
         return Versions(self.table, self.fields(columns))
 
 
-def _plain(source: Source) -> Any:
+def _plain(source: ColumnSource) -> Any:
     """The value of a field that was filled in, as a document has it."""
     return json.loads(source.value) if source.column.scalar is None and source.value is not None else source.value
 

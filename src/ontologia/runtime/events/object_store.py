@@ -36,7 +36,7 @@ from ontologia.runtime.events import object_paths as paths
 from ontologia.runtime.events.object_events import AT_ONCE, REMEMBERED, ObjectEvents, as_bytes, as_text, is_malformed
 from ontologia.runtime.events.object_paths import Marker
 from ontologia.runtime.events.records import Claim, DeadLetter, SessionRecord, StoredEvent, instant, seconds_of
-from ontologia.runtime.events.store import Held, Removal, Subscription
+from ontologia.runtime.events.store import Held, RemovedEvents, Subscription
 from ontologia.runtime.events.types import dead_letter_notice
 
 _log = logging.getLogger(__name__)
@@ -397,7 +397,7 @@ class ObjectEventStore(ObjectEvents):
 
     # --- care ---
 
-    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> Removal:
+    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> RemovedEvents:
         self.flush()
         now = self.clock.wall()
         age = self.config.event_retention_ms / 1000 if older_than_s is None else older_than_s
@@ -415,7 +415,7 @@ class ObjectEventStore(ObjectEvents):
         if apply:
             self.objects.delete_many([key for _, keys in gone for key in keys])
             self.objects.delete_many([paths.session(self.namespace, id) for id in sessions])
-        return Removal([event.id for event, _ in gone], sessions, apply)
+        return RemovedEvents([event.id for event, _ in gone], sessions, apply)
 
     def _removable(
         self, key: str, before: str, handlers: Mapping[str, Sequence[str]]

@@ -27,7 +27,7 @@ from ontologia.runtime.events.sqlite_tables import (
     marks,
     session_of,
 )
-from ontologia.runtime.events.store import EventStatus, EventStore, Held, Removal, Subscription
+from ontologia.runtime.events.store import EventStatus, EventStore, Held, RemovedEvents, Subscription
 from ontologia.runtime.events.types import dead_letter_notice
 
 DUE_AT_ONCE = 10  # times the limit: how many claims that are due are looked at to find the most urgent
@@ -298,13 +298,13 @@ class SqliteEventStore(EventStore):
 
     # --- care ---
 
-    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> Removal:
+    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> RemovedEvents:
         age = self.config.event_retention_ms / 1000 if older_than_s is None else older_than_s
         before = instant(self.clock.wall() - age)
         gone = instant(self.clock.wall() - max(age, self.config.session_ttl_ms / 1000))
         with self._writing() if apply else self._reading(OURS_LAST) as connection:
             if connection is None:
-                return Removal([], [], apply)
+                return RemovedEvents([], [], apply)
             if apply:
                 self._forget_handlers(connection, before)
             # An index on the time alone is not in the layout of 0.3: rowids come in the order of queueing.
@@ -328,7 +328,7 @@ class SqliteEventStore(EventStore):
                     connection.executemany(f"DELETE FROM {table} WHERE event_id = ?", [(id,) for id in events])
                 connection.executemany("DELETE FROM events WHERE id = ?", [(id,) for id in events])
                 connection.executemany("DELETE FROM sessions WHERE session_id = ?", [(id,) for id in sessions])
-        return Removal(events, sessions, apply)
+        return RemovedEvents(events, sessions, apply)
 
     def _forget_handlers(self, connection: sqlite3.Connection, before: str) -> None:
         """Handlers that nobody has run for so long no longer wait for anything."""

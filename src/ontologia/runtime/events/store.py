@@ -68,7 +68,7 @@ class EventStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovedEvents:
     """What a cleanup removed, or would remove."""
 
     events: list[str]
@@ -205,7 +205,7 @@ class EventStore(ABC):
     # --- care ---
 
     @abstractmethod
-    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> Removal:
+    def cleanup(self, older_than_s: float | None = None, *, apply: bool = False, limit: int = 1000) -> RemovedEvents:
         """Remove events that were handled long ago, and sessions that are gone. Nothing that somebody waits for."""
 
     @abstractmethod
