@@ -66,6 +66,18 @@ class RemovalLimitError(ValidationError):
     code = "removal_limit"
 
 
+class SumOverflowError(ValidationError):
+    """A sum of integers is more than 64 bits hold."""
+
+    code = "sum_overflow"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a sum of integers is more than 64 bits hold: filter or group the rows so that no sum is, "
+            "or take avg() and count()"
+        )
+
+
 class MetadataUnavailableError(OntologiaError):
     """`obj.meta()` was called on an object that did not come out of a store."""
 

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.errors import StorageBackendError
+from ontologia.errors import OntologiaError, StorageBackendError, SumOverflowError
 from ontologia.files.quoting import exact_path, literal_path, quote_name, quote_text, quote_value
 from ontologia.files.scratch import Scratch
 
@@ -58,7 +58,7 @@ class Duck:
                     self._give(cursor, name, table)
             yield cursor
         except duckdb.Error as problem:
-            raise StorageBackendError(_explained(problem), context={"operation": "query"}) from problem
+            raise _explained(problem) from problem
         finally:
             self._active.discard(cursor)
             cursor.close()
@@ -247,11 +247,14 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
     return [None if value is None else value.replace(tzinfo=UTC) for value in bare]
 
 
-def _explained(problem: Exception) -> str:
+def _explained(problem: Exception) -> OntologiaError:
     first = str(problem).partition("\n")[0]
+    if "INT128" in first and "out of range" in first:
+        return SumOverflowError()
+    said = f"DuckDB says: {first}"
     if "Out of Memory" in first:
-        return f"DuckDB needs more memory than it may use ({first}): raise OntologiaConfig.s3_duckdb_memory_limit"
-    return f"DuckDB says: {first}"
+        said = f"DuckDB needs more memory than it may use ({first}): raise OntologiaConfig.s3_duckdb_memory_limit"
+    return StorageBackendError(said, context={"operation": "query"})
 
 
 def _threads(connection: duckdb.DuckDBPyConnection) -> int:

@@ -53,8 +53,10 @@ def apply(repository: Repository, plan: DropPreview, token: str | None) -> int:
 def _closed(catalog: Catalog, entities: Sequence[str], relations: Sequence[str], *, cascade: bool) -> list[TypeRef]:
     wanted = [TypeRef("entity", name) for name in entities] + [TypeRef("relation", name) for name in relations]
     for ref in wanted:
+        other = TypeRef("relation" if ref.kind == "entity" else "entity", ref.name)
         if ref not in catalog.layouts:
-            raise ValidationError(f"{ref} is not in this store, so it cannot be dropped")
+            hint = f"; there is the {other}: name it among the {other.kind} types" if other in catalog.layouts else ""
+            raise ValidationError(f"{ref} is not in this store, so it cannot be dropped{hint}")
     touching = [
         ref
         for ref, layout in catalog.layouts.items()

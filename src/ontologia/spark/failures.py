@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ontologia.errors import OntologiaError, StorageBackendError
+from ontologia.errors import OntologiaError, StorageBackendError, SumOverflowError
 from ontologia.spark.sentences import put_sentences_first
 
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
@@ -34,6 +34,8 @@ def explained(operation: str) -> Iterator[None]:
     except OntologiaError:
         raise
     except (Py4JError, PySparkException) as problem:
+        if str(overflow := SumOverflowError()) in str(problem):
+            raise overflow from problem
         raise StorageBackendError(
             f"the Spark job failed while {operation}: {_root(str(problem)) or type(problem).__name__}",
             context={"operation": operation},

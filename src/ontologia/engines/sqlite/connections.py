@@ -16,7 +16,7 @@ from typing import Literal, Protocol, TypeVar
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.sqlite import functions
 from ontologia.engines.turns import calling
-from ontologia.errors import LockContentionError, StorageBackendError
+from ontologia.errors import LockContentionError, StorageBackendError, SumOverflowError
 
 T = TypeVar("T")
 
@@ -235,6 +235,8 @@ class Connections:
                 return StorageBackendError(f"{self.path}: the file cannot be opened ({problem})", context=context)
             case sqlite3.SQLITE_CORRUPT:
                 return StorageBackendError(f"{self.path}: the file is damaged ({problem})", context=context)
+            case sqlite3.SQLITE_ERROR if str(problem) == "integer overflow":
+                return SumOverflowError()
         return StorageBackendError(f"{self.path}: SQLite says: {problem}", context=context)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import PART_ROWS, Engine
@@ -32,11 +32,11 @@ from ontologia.engines.sqlite.locks import SqliteLocks, lock_holder
 from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.engines.transaction import Transaction, removals_refused
-from ontologia.errors import EngineVersionError, LockContentionError, ValidationError
+from ontologia.errors import EngineVersionError, LockContentionError, SumOverflowError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.query.compiler import Statement
-from ontologia.query.dialects import DIALECTS
+from ontologia.query.dialects import SQLITE
 from ontologia.query.plan import Plan
 from ontologia.query.stored_rows import StoredRows
 
@@ -45,12 +45,14 @@ if TYPE_CHECKING:
 
     from ontologia.engines.history import Declared
 
+T = TypeVar("T")
+
 
 class SqliteEngine(Engine):
     """An ontology in one SQLite file, in WAL mode: many readers beside one writer, in many threads and processes."""
 
     backend = "sqlite"
-    dialect = DIALECTS["sqlite"]
+    dialect = SQLITE
     data_tables: ClassVar[str]
     past_of: ClassVar[type[SqliteHistory]]
     """How its past is read."""
@@ -271,9 +273,19 @@ class SqliteEngine(Engine):
                     connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
-        with self.asking(statement, parameters, keys) as (connection, sql, values):
-            rows = connection.execute(sql, values).fetchall()
-        return self.columns_of(statement, rows)
+        def ask(statement: Statement) -> list[Sequence[Any]]:
+            with self.asking(statement, parameters, keys) as (connection, sql, values):
+                rows = connection.execute(sql, values).fetchall()
+            return self.columns_of(statement, rows)
+
+        return self._adding_up(statement, ask)
+
+    def _adding_up(self, statement: Statement, ask: Callable[[Statement], T]) -> T:
+        """An answer; where a sum left 64 bits on its way, it is asked for again in halves that do not."""
+        try:
+            return ask(statement)
+        except SumOverflowError:
+            return ask(replace(statement, sql=SQLITE.render(SQLITE.in_halves(statement.tree))))
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
         with self.asking(statement, parameters, None) as (connection, sql, values):
@@ -291,10 +303,13 @@ class SqliteEngine(Engine):
         ]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        with self.asking(statement, parameters, keys) as (connection, sql, values):
-            if keys is not None and keys.num_rows <= FEW_KEYS:
-                return select_rows(connection.execute(sql, values), statement)
-            return select_arrow(connection, replace(statement, sql=sql), values)
+        def ask(statement: Statement) -> pa.Table:
+            with self.asking(statement, parameters, keys) as (connection, sql, values):
+                if keys is not None and keys.num_rows <= FEW_KEYS:
+                    return select_rows(connection.execute(sql, values), statement)
+                return select_arrow(connection, replace(statement, sql=sql), values)
+
+        return self._adding_up(statement, ask)
 
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
         sql = statement.sql

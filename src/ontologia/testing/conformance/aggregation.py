@@ -7,6 +7,7 @@ from math import isnan, nan
 
 import pytest
 
+from ontologia.errors import SumOverflowError
 from ontologia.model import Entity, Field
 from ontologia.query.aggregates import avg, count, max, min, sum
 from ontologia.runtime.session import Session
@@ -52,6 +53,25 @@ class AggregationConformance(ConformanceSuite):
 
     def test_a_sum_of_ints_is_an_int(self, sales: Session) -> None:
         assert repr(sales.query().entities(Sale).sum(Sale.pieces)) == "10"
+
+    def test_a_sum_that_leaves_64_bits_on_its_way_is_exact(self, store: StoreUnderTest) -> None:
+        session = store.session(Sale)
+        most = 2**63 - 1
+        pieces = {1: most, 2: 1, 3: -5, 4: most, 5: -most, 6: -most + 1, 7: None}
+        commit(session, *(Sale(id=key, shop="north", pieces=number) for key, number in pieces.items()))
+        query, groups = session.query().entities(Sale), session.query().entities(Sale).group_by(Sale.shop)
+        assert query.sum(Sale.pieces) == -3
+        assert query.where(Sale.id < 4).sum(Sale.pieces) == most - 4
+        assert groups.agg(total=sum(Sale.pieces)) == [{"shop": "north", "total": -3}]
+        assert groups.to_arrow(total=sum(Sale.pieces)).to_pylist() == [{"shop": "north", "total": -3}]
+        assert groups.having(sum(Sale.pieces) < 0).agg(rows=count()) == [{"shop": "north", "rows": 7}]
+
+    def test_a_sum_of_more_than_64_bits_is_an_error_of_its_own(self, store: StoreUnderTest) -> None:
+        session = store.session(Sale)
+        commit(session, Sale(id=1, pieces=2**63 - 1), Sale(id=2, pieces=1))
+        with pytest.raises(SumOverflowError, match="more than 64 bits"):
+            session.query().entities(Sale).sum(Sale.pieces)
+        assert session.query().entities(Sale).avg(Sale.pieces) == 2.0**62
 
     def test_a_sum_of_floats_is_a_float(self, sales: Session) -> None:
         assert sales.query().entities(Sale).sum(Sale.amount) == 9.0
