@@ -30,6 +30,9 @@ def main(arguments: list[str]) -> int:
         print(f"{said}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     if update:
+        if not page.DATA.exists():
+            print(f"{page.DATA} is not there: a run of all suites makes it", file=sys.stderr)
+            return 2
         about, before = load(page.DATA)
         if about["quick"] is not quick:
             print("a quick run and a whole one do not belong on one page", file=sys.stderr)
