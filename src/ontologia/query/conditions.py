@@ -12,7 +12,7 @@ from ontologia.model import Combination, Condition, FieldExpr, Negation, Predica
 from ontologia.query import numbers
 from ontologia.query.dialects import COMPARISONS, Node, Place, case, parameter
 from ontologia.query.numbers import value_kind
-from ontologia.query.plan import padded
+from ontologia.query.plan import is_long_list, padded
 from ontologia.query.sources import SELECTIVE, Sources
 
 MATCHES = ("startswith", "endswith", "contains")
@@ -135,6 +135,8 @@ class Conditions:
     def among(
         self, condition: Condition, subject: Node, scalar: str | None, encode: Callable[[Any], Any]
     ) -> tuple[Node, list[exp.Placeholder]]:
+        if is_long_list(condition.value) and (found := self.in_list(condition, subject, scalar, encode)) is not None:
+            return found, []
         comparisons = [self.comparison("eq", value, scalar, encode) for value in padded(condition.value)]
         if not comparisons:
             return exp.false(), []
@@ -144,6 +146,20 @@ class Conditions:
             return subject.isin(*bound), bound
         each = zip(comparisons, tests, strict=True)
         return exp.paren(exp.or_(*(comparison.test(subject.copy(), names) for comparison, names in each))), bound
+
+    def in_list(
+        self, condition: Condition, subject: Node, scalar: str | None, encode: Callable[[Any], Any]
+    ) -> Node | None:
+        """Many values as one parameter, where the engine takes lists and compares these values as they are."""
+        dialect, encoded = self.dialect, encode(condition.value[0])
+        if len(self.comparison("eq", condition.value[0], scalar, encode).suffixes) > 1 or type(encoded) not in (
+            str,
+            int,
+        ):
+            return None
+        (bound,) = self.bind(("",), lambda values: (dialect.encode_list([encode(value) for value in values]),))
+        items = dialect.list_items(bound)
+        return None if items is None else exp.In(this=subject.copy(), query=items.subquery())
 
     def comparison(self, op: str, value: Any, scalar: str | None, encode: Callable[[Any], Any]) -> Comparison:
         """A value compared with a scalar: of a number of another type, the range of those that pass (`numbers`)."""

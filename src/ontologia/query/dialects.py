@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -111,6 +112,14 @@ class Dialect(ABC):
     def as_json(self, scalar: str, value: Node) -> Node:
         """The canonical JSON text of a stored scalar."""
         raise ValidationError(f"{self.name} carries no {scalar} of an earlier schema version over into JSON")
+
+    def list_items(self, values: Node) -> exp.Select | None:
+        """The items of a list that is one parameter; None where lists cannot be."""
+        return None
+
+    def encode_list(self, values: list[Any]) -> Any:
+        """Texts or integers as the parameter that `list_items` expects."""
+        return values
 
     @abstractmethod
     def encode_match(self, text: str) -> Any:
@@ -233,6 +242,12 @@ class SQLite(Dialect):
 
     def as_json(self, scalar: str, value: Node) -> Node:
         return exp.cast(value, "TEXT") if scalar == "int" else call("ontologia_json", value, scalar)
+
+    def list_items(self, values: Node) -> exp.Select | None:
+        return exp.select("value").from_(call("json_each", values))
+
+    def encode_list(self, values: list[Any]) -> Any:
+        return json.dumps(values)
 
     def encode_match(self, text: str) -> Any:
         return text.encode()
@@ -363,6 +378,9 @@ class DuckDB(Dialect):
             case "date":
                 text = _in_quotes(call("strftime", value, "%Y-%m-%d"))
         return case((exp.not_(value.copy().is_(exp.null())), text))
+
+    def list_items(self, values: Node) -> exp.Select | None:
+        return exp.select(call("unnest", values))
 
     def encode_match(self, text: str) -> Any:
         return text

@@ -15,6 +15,9 @@ from ontologia.model.upgraders import Upgraders
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.numbers import value_kind
 
+MOST_PARAMETERS = 256
+"""How many values of a list are parameters of their own."""
+
 Mode = Literal["latest", "as_of", "history", "since"]
 
 
@@ -207,6 +210,15 @@ def padded(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values + values[-1:] * (size - len(values))
 
 
+def is_long_list(values: tuple[Any, ...]) -> bool:
+    """Whether values are better one parameter than one each: many, all texts or all integers of 64 bits. A text with a
+    zero byte is not among them: SQLite cuts it off there when it takes a list apart."""
+    if len(values) <= MOST_PARAMETERS:
+        return False
+    kinds = set(map(value_kind, values))
+    return kinds == {int} or (kinds == {str} and not any("\0" in value for value in values))
+
+
 def place_of(operand: FieldExpr[Any]) -> Hashable:
     """Where a question looks, for the shape of its statement."""
     return (operand.owner, operand.name, operand.steps, operand.item_path, operand.side)
@@ -217,6 +229,8 @@ def shape_of(predicate: Predicate) -> Hashable:
     if isinstance(predicate, Condition):
         key = place_of(predicate.operand)
         if predicate.op == "in":
+            if is_long_list(predicate.value):
+                return (key, "in", "long", value_kind(predicate.value[0]))
             return (key, "in", tuple(map(value_kind, padded(predicate.value))))
         return (key, predicate.op, value_kind(predicate.value), predicate.value == "")
     if isinstance(predicate, Combination):

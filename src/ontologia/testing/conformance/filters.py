@@ -92,6 +92,20 @@ class FilterConformance(ConformanceSuite):
     def test_unknown_or_true_is_true(self, people: Session) -> None:
         assert ids(people, (Customer.age == 1) | Customer.age.is_null()) == ["a", "b"]
 
+    def test_a_list_of_many_values_finds_what_a_short_one_finds(self, people: Session) -> None:
+        texts, numbers = [f"'{n}\u00e9😀\"\\" for n in range(400)], list(range(-(2**63), -(2**63) + 400))
+        assert ids(people, Customer.id.in_([*texts, "c", "a"])) == ["a", "c"]
+        assert ids(people, Customer.name.in_([*texts, "50_"])) == ["b"]
+        assert ids(people, Customer.name.in_([*texts, "a\x00b"])) == ["c"]
+        assert ids(people, ~Customer.tier.in_([*texts, "x"])) == ["c"]
+        assert ids(people, Customer.age.in_([*numbers, 3])) == ["c"]
+        assert ids(people, Customer.age.in_([*numbers, 3.0])) == ["c"]
+        assert ids(people, Customer.age.in_([*numbers, 2**70, 1])) == ["a"]
+        assert ids(people, Customer.balance.in_(numbers)) == []
+        assert ids(people, Customer.address["city"].in_([*texts, "Oslo"])) == ["b"]
+        commit(people, Customer(id=texts[7], name=texts[7]))
+        assert ids(people, Customer.id.in_(texts)) == ids(people, Customer.name.in_(texts)) == [texts[7]]
+
     def test_a_text_match_of_null_is_unknown_even_for_the_empty_text(self, people: Session) -> None:
         assert ids(people, ~Customer.tier.startswith("")) == []
 
