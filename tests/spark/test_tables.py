@@ -143,12 +143,19 @@ def test_types_whose_names_no_catalog_has_are_told_apart(spark, folder):
         spark.sql("DROP SCHEMA `odd_shop` CASCADE")
 
 
-def test_a_table_of_somebody_else_is_not_dropped(spark, folder):
-    commit(folder, Customer(id="a", name="Ann", age=1))
+def test_a_table_of_somebody_else_is_not_dropped(spark, shop):
+    uri, _ = shop
     spark.sql("CREATE SCHEMA theirs")
     try:
-        spark.sql("CREATE VIEW theirs.Customer AS SELECT 1 AS x")
-        with pytest.raises(ValidationError, match="is there already, and no table of ontologia"):
-            attach(spark, folder, "theirs")
+        for kind, made in (
+            ("VIEW", "AS SELECT 1 AS x"),
+            ("VIEW", "AS SELECT * FROM shop.Customer"),
+            ("TABLE", "USING parquet AS SELECT * FROM shop.Customer"),
+        ):
+            spark.sql(f"CREATE {kind} theirs.Customer {made}")
+            with pytest.raises(ValidationError, match="is there already, and no table of ontologia"):
+                attach(spark, uri, "theirs")
+            assert spark.table("theirs.Customer").count(), made
+            spark.sql(f"DROP {kind} theirs.Customer")
     finally:
         spark.sql("DROP SCHEMA theirs CASCADE")

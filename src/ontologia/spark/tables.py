@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ADDRESS, COMMENTS = "ontologia", "comments"
 EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
+DETAILS = "# Detailed Table Information"
 VIEWS: dict[str, dict[str, str]] = {"": {}, "_history": {"history": "true"}, "_changes": {"changes": "true"}}
 """What there is of each type, by the end of the table's name."""
 HOW = (
@@ -107,9 +108,23 @@ def _make_way(spark: SparkSession, table: str) -> None:
     """Drop the table of an earlier time; one of somebody else is not ours to drop."""
     if not spark.catalog.tableExists(table):
         return
-    if not address_of(spark.table(table).schema):
+    if not _is_ours(spark, table):
         raise ValidationError(f"{table} is there already, and no table of ontologia: attach under another name")
     spark.sql(f"DROP TABLE {table}")
+
+
+def _is_ours(spark: SparkSession, table: str) -> bool:
+    """Whether a table has an address, and is not a view or a copy of one that has: what is noted at columns goes along.
+
+    Spark tells who provides the rows of its own tables and of most others, and not of those of Python.
+    """
+    from ontologia.spark.reading.rows import FORMAT
+
+    rows = [(row.col_name, row.data_type) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()]
+    names = [name for name, _ in rows]
+    said = dict(rows[names.index(DETAILS) :] if DETAILS in names else [])  # behind the columns, which have any name
+    is_table = said.get("Type") != "VIEW" and said.get("Provider", FORMAT) == FORMAT
+    return is_table and bool(address_of(spark.table(table).schema))
 
 
 def _place(uri: str) -> str:
