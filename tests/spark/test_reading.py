@@ -40,6 +40,15 @@ from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
 
 
+class Cased(Entity):
+    """Spark takes two of its fields for one, unless the session says otherwise."""
+
+    id: Field[str] = Field(primary_key=True)
+    a: Field[int]
+    """Small."""
+    A: Field[list[int]]
+
+
 @pytest.fixture(scope="module", params=["sqlite", "file"])
 def history(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reading")
@@ -137,6 +146,19 @@ def test_a_filter_and_columns_are_arguments_of_a_read(spark, history):
         read(spark, history, Customer, columns=["wrong"])
 
 
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("age > 2", "where takes a filter, such as Customer.age > 30, not 'age > 2'"),
+        (Cased.id == "x", "Cased.id is a field of another type; this read is about Knows"),
+        (left(Knows).age > 2, "is a field of an endpoint: filter in a query, and take its to_spark"),
+    ],
+)
+def test_a_read_takes_only_filters_on_its_own_fields(spark, history, where, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        read(spark, history, Knows, where=where)
+
+
 def test_tasks_filter_where_the_rows_lie_and_read_only_what_is_wanted(spark, tmp_path):
     uri = fill(str(tmp_path / "onto.db"))
     found = read(spark, uri, Customer, where=Customer.age > 50, columns=["id"])
@@ -217,6 +239,25 @@ def test_a_field_may_be_called_anything(spark, folder):
         opened.commit()
     for found in (read(spark, folder, odd), loaded(spark, folder, "Odd"), read(spark, folder, odd, nested="struct")):
         assert (found.columns, [tuple(row) for row in found.collect()]) == (["id", name], [("a", 1)])
+
+
+@pytest.mark.parametrize("sensitive", ["false", "true"])
+def test_fields_that_differ_in_case_alone_are_told_apart(spark, folder, sensitive):
+    spark.conf.set("spark.sql.caseSensitive", sensitive)
+    with Session(folder, entity_types=[Cased]) as opened:
+        opened.ensure(Cased(id="x", a=1, A=[2]))
+        opened.commit()
+        frames = [
+            read(spark, folder, Cased),
+            read(spark, folder, Cased, where=Cased.a == 1),
+            read(spark, folder, Cased, nested="struct"),
+            opened.query().entities(Cased).to_spark(spark),
+            loaded(spark, folder, "Cased"),
+        ]
+    try:
+        assert [tuple(frame.first()) for frame in frames] == [("x", 1, [2] if n == 2 else "[2]") for n in range(5)]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_what_cannot_be_none_is_said_not_to_be(spark, history):

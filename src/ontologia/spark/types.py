@@ -10,7 +10,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema, commit_column,
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
 
@@ -69,6 +69,17 @@ def nullable(struct: StructType) -> StructType:
 def quoted(name: str) -> str:
     """A name as one part of an expression, whatever is in it."""
     return f"`{name.replace('`', '``')}`"
+
+
+def by_place(rows: DataFrame) -> tuple[DataFrame, dict[str, Column]]:
+    """Rows whose columns have other names, and these columns by the names they had.
+
+    Spark takes names that differ in case alone for one, unless the session says otherwise.
+    """
+    from pyspark.sql import functions as sql
+
+    places = [f"c{place}" for place in range(len(rows.columns))]
+    return rows.toDF(*places), dict(zip(rows.columns, map(sql.col, places), strict=True))
 
 
 def narrowed(struct: StructType, names: Container[str]) -> StructType:

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Any
 
 from ontologia.errors import ValidationError
-from ontologia.model import Combination, Condition, FieldExpr, Negation, Predicate, TypeSchema
+from ontologia.model import Combination, Condition, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
 
 
 def to_text(where: Iterable[Predicate]) -> str:
@@ -28,6 +28,18 @@ def from_text(text: str, schema: TypeSchema) -> tuple[Predicate, ...]:
             "the option where is written by ontologia.spark.read(…, where=…), and is not meant to be written by hand: "
             f"filter the DataFrame ({problem})"
         ) from problem
+
+
+def check_filter(where: Any, ref: TypeRef) -> None:
+    """Refuse what is no filter on the fields of this type: another may have a field of the same name."""
+    if not isinstance(where, Predicate):
+        raise TypeError(f"where takes a filter, such as Customer.age > 30, not {where!r}: filter the DataFrame by text")
+    for condition in where.conditions():
+        operand = condition.operand
+        if operand.side is not None:
+            raise ValueError(f"{operand} is a field of an endpoint: filter in a query, and take its to_spark()")
+        if operand.owner != ref:
+            raise ValueError(f"{operand} is a field of another type; this read is about {ref.name}")
 
 
 def is_of_one_type(where: Iterable[Predicate]) -> bool:

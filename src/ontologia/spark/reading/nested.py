@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from ontologia.errors import ValidationError
 from ontologia.model import TypeSchema
 from ontologia.model.typespec import NONE, TypeSpec
-from ontologia.spark.types import quoted, spark_type
+from ontologia.spark.types import by_place, spark_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,8 +98,8 @@ def structured(rows: DataFrame, schema: TypeSchema, nested: Nested) -> DataFrame
     if not kinds.keys() & set(rows.columns):
         return rows
     columns: list[Any] = []
-    for name in rows.columns:
-        value = sql.col(quoted(name))
+    rows, by_name = by_place(rows)
+    for name, value in by_name.items():
         if name in kinds:
             value = sql.parse_json(value) if nested == "variant" else sql.from_json(value, kinds[name], READ)
         columns.append(value.alias(name))

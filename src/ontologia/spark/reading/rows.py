@@ -37,10 +37,10 @@ from ontologia.spark import s3a
 from ontologia.spark.comments import field_comments
 from ontologia.spark.failures import explained
 from ontologia.spark.reading.across import across_options
-from ontologia.spark.reading.filters import is_of_one_type, to_text
+from ontologia.spark.reading.filters import check_filter, is_of_one_type, to_text
 from ontologia.spark.reading.nested import Nested, check_nested, structured
 from ontologia.spark.sentences import put_sentences_first
-from ontologia.spark.types import narrowed, nullable, quoted, result_struct, stored_struct, with_nullability
+from ontologia.spark.types import by_place, narrowed, nullable, quoted, result_struct, stored_struct, with_nullability
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -111,25 +111,26 @@ def read(
         names = _wanted_names(schema, window, columns)
         across = across_of(type_, upgraders) if across_versions else None
         if where is not None:
+            check_filter(where, schema.ref)
             plan = Plan(schema.ref, {schema.ref: schema}, window, (where,), unordered=True, across=across)
-            found = to_spark(spark, engine, plan)
+            found, by_name = by_place(to_spark(spark, engine, plan))
+            found = found.select(*(by_name[name].alias(name) for name in names))
         else:
             stored = _stored_names(schema, window)
             only = frozenset(stored[name] for name in names)
             rows = stored_rows(spark, engine, engine.catalog(), schema, window, only=only, across=across)
             found = _rename(rows, stored, names)
-    return _commented(structured(found.select(*_quoted(names)), schema, nested), type_)
+    return _commented(structured(found, schema, nested), type_)
 
 
 def _commented(rows: DataFrame, type_: type[Any] | str) -> DataFrame:
     """Rows with what their class says of its fields."""
-    from pyspark.sql import functions as sql
-
     said = {} if isinstance(type_, str) else field_comments(type_)
     if not said.keys() & set(rows.columns):
         return rows
     noted = {name: {"metadata": {"comment": said[name]}} if name in said else {} for name in rows.columns}
-    return rows.select(*(sql.col(quoted(name)).alias(name, **noted[name]) for name in rows.columns))
+    rows, by_name = by_place(rows)
+    return rows.select(*(column.alias(name, **noted[name]) for name, column in by_name.items()))
 
 
 def _wanted_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
