@@ -267,6 +267,14 @@ def test_a_write_that_cannot_work_says_why_before_any_task_starts(spark, shop, c
     assert message in str(caught.value)
 
 
+def test_a_write_to_a_file_that_is_not_there_makes_none(tmp_path):
+    missing = tmp_path / "mistyped.db"
+    source = OntologiaSource(CaseInsensitiveDict({"path": str(missing), "type": "Customer"}))
+    with pytest.raises(ValidationError, match="there is no such file"):
+        source.writer(_parse_datatype_string(COLUMNS), overwrite=False)
+    assert not missing.exists()
+
+
 def test_what_the_plan_refuses_reaches_the_caller_of_a_write(spark, shop):
     frame = spark.createDataFrame([("c5", "Eve", 1, [])], COLUMNS)
     assert "Nobody is not in this store" in refused(frame, shop, "Nobody")

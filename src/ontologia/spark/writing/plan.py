@@ -20,7 +20,7 @@ from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import Intake, fit_columns
 from ontologia.spark.options import number
 from ontologia.spark.reading.across import declaration_named
-from ontologia.spark.reading.rows import resolve
+from ontologia.spark.reading.rows import existing, resolve
 from ontologia.spark.types import arrow_schema_of
 
 WRITE_OPTIONS = (
@@ -83,7 +83,8 @@ def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool
     if not uri:
         raise ValidationError('say where the store is: .save("s3://bucket/prefix")')
     declaration = _declared(options)
-    with open_engine(Location.from_text(uri, options.get("settings"), options.get("branch"))) as engine:
+    location = Location.from_text(uri, options.get("settings"), options.get("branch"))
+    with open_engine(existing(location) if declaration is None else location) as engine:
         schema = _schema(engine, options, declaration)
         if overwrite and not engine.capabilities.removals:
             raise ValidationError('a store keeps its history: write with .mode("append"), which updates what differs')
