@@ -36,6 +36,21 @@ def test_there_are_as_many_threads_as_memory_feeds(memory, threads, monkeypatch)
     duck.close()
 
 
+def test_every_cursor_has_the_settings_of_the_database():
+    """Of which some would be those of one connection, and its cursors have their own."""
+    code = """
+from ontologia.files.duck import Duck
+duck = Duck("256MB")
+names = ("TimeZone", "parquet_metadata_cache")
+print([duck.table(f"SELECT current_setting('{name}') AS n", {}).column("n").to_pylist()[0] for name in names])
+duck.close()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TZ": "America/New_York"}, capture_output=True, text=True
+    )
+    assert said.stdout.strip() == "['UTC', True]", said.stderr
+
+
 VALUES = [0, -7, 2**31, -(2**63), 2**63 - 1, 2**70, 0.1, -0.0, 1e300, math.nan, math.inf, -math.inf, True, False, None]
 VALUES += ["", "it's", 'a "b" $c; --', "€ 😀 \n\t\\", "a\0b", b"bytes", datetime(2020, 1, 2, 3, 4, 5, 6, UTC), [1, 2]]
 

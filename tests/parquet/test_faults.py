@@ -211,7 +211,7 @@ class Scene:
     def attempt(self, shop: Shop, faulty: Objects, **how: Any) -> BaseException | None:
         """Run the operation; what it raised, if it did."""
         if self.operation.filled:
-            _proven.add(faulty.identity)  # five requests that the first commit of a process makes, and is tested for
+            _proven.add(faulty.identity)  # the first commit of a process does it, which has its own tests
         how = {"keep_alive": False, "s3_request_timeout_s": 0.2} | how
         try:
             with shop.using(faulty, **how) as repository:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ontologia import Entity, Field, Ontology, initialize_storage
 from ontologia.engines.parquet.read import layers, tails
 from ontologia.files.duck import Duck
 from ontologia.objects import open_objects
@@ -53,10 +54,18 @@ def test_loads_small_commits_and_snapshots_in_any_order_read_as_committed(
         assert query.where(Customer.age == number).count() == len(keys)
         ages = query.group_by(Customer.age).agg(rows=count())
         assert sum(group["rows"] for group in ages) == len(state)
+        youngest = query.order_by(Customer.age, descending=True).limit(3)
+        by_age = sorted(state, key=lambda key: (-state[key], key))
+        assert [row.id for row in youngest.collect()] == by_age[:3]
+        assert youngest.offset(2).to_arrow().column("id").to_pylist() == by_age[2:5]
+        last = session.query().relations(Bought).order_by(Bought.amount, descending=True).limit(2).to_arrow()
+        assert last.column("left_key").to_pylist() == by_age[:2]
         bought = session.query().relations(Bought).to_arrow().to_pydict()
         assert dict(zip(bought["left_key"], bought["amount"], strict=True)) == state
         earlier = chance.randrange(1, number + 1)
         assert {row.id: row.age for row in query.as_of(earlier).collect()} == past[earlier]
+        then = sorted(past[earlier], key=lambda key: (-past[earlier][key], key))
+        assert [row.id for row in youngest.as_of(earlier).collect()] == then[:3]
         for key in chance.sample(KEYS, 5):
             for then, expected in ((query, state), (query.as_of(earlier), past[earlier])):
                 one = then.where(Customer.id == key).first()
@@ -78,6 +87,83 @@ def test_what_is_superseded_in_a_large_file_is_left_out_by_its_place(version: st
     assert "ROW_NUMBER()" not in statement
     assert session.query().entities(Customer).count() == len(KEYS) + 1
     shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+def test_a_few_rows_of_many_are_found_by_the_columns_that_decide_it(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
+    shop.commit([Customer(id=key, name="load", age=number) for number, key in enumerate(KEYS)])
+    shop.commit([Customer(id=KEYS[-1], name="later", age=0), Customer(id=KEYS[0], name="later", age=22)])
+    query = shop.session(Customer).query().entities(Customer).order_by(Customer.age, descending=True).limit(3)
+    asked: list[str] = []
+    original = Duck.table
+    monkeypatch.setattr(
+        Duck, "table", lambda self, sql, *more, **named: asked.append(sql) or original(self, sql, *more, **named)
+    )
+
+    found = query.to_arrow().to_pydict()
+
+    assert found["id"] == [KEYS[0], KEYS[22], KEYS[21]]
+    assert found["name"] == ["later", "load", "load"]
+    assert len(asked) == 1
+    assert '"age"' in asked[0]
+    assert '"name"' not in asked[0]
+    assert '"name"' in query.explain()  # which says what is asked, and then how it is found
+    shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+def test_rows_before_or_behind_all_that_is_superseded_are_read_without_a_comparison(
+    version: str, tmp_path: Path
+) -> None:
+    for superseded, has_some_apart in ((KEYS[:3], True), (KEYS[-3:], True), (KEYS[::12], False)):
+        shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
+        shop.commit([Customer(id=key, name="load") for key in KEYS])
+        shop.commit([Customer(id=key, name="later") for key in superseded])
+        query = shop.session(Customer).query().entities(Customer).where(Customer.age == 0)
+
+        assert (query.explain().partition("\n\n")[0].upper().count("READ_PARQUET") == 2) == has_some_apart
+        names = {row.id: row.name for row in query.collect()}
+        assert names == {key: "later" if key in superseded else "load" for key in KEYS}
+        shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+def test_a_snapshot_is_read_without_the_column_that_tells_what_was_superseded(version: str, tmp_path: Path) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
+    shop.commit([Customer(id=key, name="load", age=1) for key in KEYS])
+    shop.commit([Customer(id=key, name="again", age=1) for key in KEYS[4:16]])
+    with shop.using() as repository:
+        repository.compact(apply=True)
+    query = shop.session(Customer).query().entities(Customer).where(Customer.age == 1)
+
+    assert "superseded_by" not in query.explain().partition("\n\n")[0]
+    assert sorted(row.name for row in query.collect()) == ["again"] * 12 + ["load"] * 12
+    assert query.as_of(1).count() == 24
+    assert {row.name for row in query.as_of(1).collect()} == {"load"}
+    shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+def test_a_field_may_be_called_as_duckdb_calls_the_number_of_a_row(version: str, tmp_path: Path) -> None:
+    class Line(Entity):
+        id: Field[str] = Field(primary_key=True)
+        File_Row_Number: Field[int] = 0
+
+    uri = (tmp_path / "store").as_uri()
+    initialize_storage(storage_uri=uri, engine_version=version)
+    with Ontology(storage_uri=uri, entity_types=[Line]) as onto:
+        for number, keys in enumerate((KEYS, KEYS[3:5])):
+            with onto.session() as session:
+                session.ensure(Line(id=key, File_Row_Number=number) for key in keys)
+        lines = onto.query().entities(Line)
+        top = lines.order_by(Line.File_Row_Number, descending=True).limit(2)
+        for _ in range(2):
+            assert lines.where(Line.File_Row_Number == 1).count() == 2
+            assert [line.id for line in top.collect()] == KEYS[3:5]
+            onto.repository.compact(apply=True)
 
 
 @pytest.mark.usefixtures("small_is_tiny")

@@ -10,8 +10,11 @@ import pytest
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.repository import Repository
+from ontologia.errors import StorageBackendError
 from ontologia.objects import Objects, RequestCount, open_objects
+from ontologia.objects.proof import _proven
 from ontologia.query.plan import LATEST
+from ontologia.testing.stores import FaultyObjects
 from support.parquet_shop import Bought, Customer, Product, Rated, Shop, commit
 
 
@@ -98,6 +101,37 @@ def test_a_commit_costs_at_most_eight_requests_and_two_per_touched_and_one_per_k
     commit(repository, rows(10))  # type: ignore[arg-type]
     count = counted(memory.objects, lambda: commit(repository, rows(11)))  # type: ignore[arg-type]
     assert count.total <= 8 + 2 * touched + 4, count.log
+
+
+def test_a_process_that_has_not_proven_the_store_does_so_on_the_lock_with_two_requests_more(memory: Shop) -> None:
+    costs = []
+    for is_proven in (True, False):
+        memory.commit([Customer(id="c1", name="before")])
+        if not is_proven:
+            _proven.discard(memory.objects.identity)
+        repository = memory.repository()
+        count = counted(memory.objects, lambda r=repository: commit(r, [Customer(id="c1", name="x")]))  # type: ignore[misc]
+        costs.append([request.key for request in count.log])
+
+    proven, unproven = costs
+    assert unproven[2:4] == [paths.lock()] * 2
+    assert len(unproven) == len(proven) + 2
+    assert not any(key.startswith("_probe/") for key in unproven)
+
+
+@pytest.mark.parametrize("ignored", ["put_if_absent", "put_if_match"])
+def test_a_gateway_that_ignores_a_condition_takes_no_commit(memory: Shop, ignored: str) -> None:
+    memory.commit([Customer(id="c1", name="before")])
+    _proven.discard(memory.objects.identity)
+    gateway = FaultyObjects(memory.objects)
+    gateway.inject(lambda request, call: memory.objects.put(request.key, b"{}"), operation=ignored, times=None)
+    before = {info.key: info.etag for info in memory.objects.list() if info.key != paths.lock()}
+
+    with memory.using(gateway) as repository, pytest.raises(StorageBackendError, match=r"ignores the If-.*Match cond"):
+        commit(repository, [Customer(id="c1", name="lost")])
+
+    assert {info.key: info.etag for info in memory.objects.list() if info.key != paths.lock()} == before
+    assert memory.objects.identity not in _proven
 
 
 def test_a_commit_that_changes_nothing_writes_nothing_but_the_lock(memory: Shop) -> None:

@@ -105,8 +105,9 @@ class Duck:
                     "temp_directory": self._spill.name,
                 }
                 self._connection = duckdb.connect(":memory:", config=settings)
-                self._connection.execute("SET TimeZone = 'UTC'")
-                self._connection.execute("SET parquet_metadata_cache = true")  # the end of a large file is read once
+                # Without GLOBAL, a setting is of this connection, and no cursor has it.
+                self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+                self._connection.execute("SET GLOBAL parquet_metadata_cache = true")  # a file's end is read once
                 self._connection.execute(f"SET threads = {_threads(self._connection)}")
             return self._connection
 

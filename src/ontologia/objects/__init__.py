@@ -13,7 +13,7 @@ from ontologia.objects.lease import Lease
 from ontologia.objects.lease_record import LeaseRecord
 from ontologia.objects.location import Location
 from ontologia.objects.opening import checked_uri, open_objects
-from ontologia.objects.proof import prove_conditions
+from ontologia.objects.proof import prove_conditions, prove_conditions_on
 from ontologia.objects.requests import Request, RequestCount
 from ontologia.objects.store import Objects
 
@@ -43,4 +43,5 @@ __all__ = [
     "open_objects",
     "pauses",
     "prove_conditions",
+    "prove_conditions_on",
 ]

@@ -85,6 +85,8 @@ class Lease:
         self._unsafe: str | None = None
         self._seen: tuple[str, float] | None = None  # another's etag, and since when it has not changed
         self._stop: threading.Event | None = None
+        self.replaced: str | None = None
+        """The version that was replaced when the lease was taken; None where it was created."""
         self.likely_there = False
         """Whether somebody has written here before: then reading (step 2) comes before the create that would fail."""
         self.wanted: Callable[[], bool] | None = None
@@ -135,6 +137,7 @@ class Lease:
             return outcome
         with self._lock:
             self._hold(record, outcome, steady)
+            self.replaced = expected
         return None
 
     def _write(self, record: LeaseRecord, etag: str | None, budget_s: float) -> Committed | Rejected:

@@ -28,7 +28,8 @@ from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, Manifest
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read import shares
-from ontologia.engines.parquet.read.file_rows import CountedRows, FileRows, LayeredRows
+from ontologia.engines.parquet.read.few import FewRows, FewStatement, which_rows
+from ontologia.engines.parquet.read.file_rows import CountedRows, FileRows, LayeredRows, can_number
 from ontologia.engines.parquet.read.in_order import InOrderStatement, rows_in_order
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 ATTEMPTS = 8
+WITHOUT_STATEMENT = (FewStatement, InOrderStatement, SoughtStatement)
+"""Questions that need not run as the one statement they are."""
 
 
 class ParquetEngine(DuckEngine):
@@ -163,7 +166,7 @@ class ParquetEngine(DuckEngine):
             return
         if split is None or found.tail is None:
             with self.reader.places(files.files) as places:
-                yield FileRows(layout.ref, files, places)
+                yield FileRows(layout.ref, files, places, numbered=can_number(layout.schema))
             return
         large = [file for entry in split.large for file in entry.files]
         with self.tails.loaded(layout, split, found.tail) as tail, self.reader.places(large) as places:
@@ -186,22 +189,24 @@ class ParquetEngine(DuckEngine):
             return SoughtStatement.of(statement, plan, source, plan.sought_key)
         if plan.counts_all and isinstance(source, (CountedRows, FileRows)) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
-        sql = statement.sql
-        for relation in relations.values():
-            sql = relation.fill_in(sql)
-        statement = replace(statement, sql=sql)
+        statement = _filled_in(statement, relations)
+        narrow = which_rows(plan, source)
+        if narrow is not None and isinstance(source, FileRows):
+            which = _filled_in(super()._statement(narrow, relations), relations)
+            few = FewRows(self.duck, self.lookup, source.scan, which, which.parameters(narrow))
+            return FewStatement.of(statement, plan, few)
         in_order = rows_in_order(self.reader, self.duck, source) if plan.takes_all else None
         return statement if in_order is None else InOrderStatement.of(statement, plan, in_order)
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
-        if not isinstance(statement, (InOrderStatement, SoughtStatement)):
+        if not isinstance(statement, WITHOUT_STATEMENT):
             yield from super().run_in_parts(statement, parameters)
             return
         for part in self.run_arrow(statement, parameters, None).to_batches(PART_ROWS):
             yield [python_values(column) for column in part.columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        if isinstance(statement, (InOrderStatement, SoughtStatement)):
+        if isinstance(statement, WITHOUT_STATEMENT):
             found = statement.table()
             if found is not None:
                 return found.rename_columns([output.name for output in statement.outputs]).cast(
@@ -212,6 +217,9 @@ class ParquetEngine(DuckEngine):
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
         if isinstance(statement, SoughtStatement):
             return "\n".join(("looked up, newest first, in", *statement.found.files_with(statement.key)))
+        if isinstance(statement, FewStatement):
+            which = super().explain_statement(statement.rows.which, statement.rows.parameters)
+            return f"looked up by the identities that this finds: {statement.rows.which.sql}\n{which}"
         return super().explain_statement(statement, parameters)
 
     # --- reading in bulk ---
@@ -238,7 +246,8 @@ class ParquetEngine(DuckEngine):
         import pyarrow as pa
 
         with self.reader.places(files.files) as places:
-            statement = self._statement(plan, {plan.source: FileRows(plan.source, files, places)})
+            rows = FileRows(plan.source, files, places, numbered=can_number(plan.schema))
+            statement = self._statement(plan, {plan.source: rows})
             schema = output_schema(statement)
             for batch in self.duck.batches(statement.sql, statement.parameters(plan), BATCH_ROWS):
                 yield pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
@@ -469,3 +478,11 @@ class ParquetEngine(DuckEngine):
 
 def _commit(manifest: Manifest) -> Commit:
     return Commit(manifest.commit_id, manifest.created_at, manifest.runtime_id, manifest.metadata)
+
+
+def _filled_in(statement: Statement, relations: Mapping[TypeRef, StoredRows]) -> Statement:
+    """A statement with the names that tables have now."""
+    sql = statement.sql
+    for relation in relations.values():
+        sql = relation.fill_in(sql)
+    return replace(statement, sql=sql)

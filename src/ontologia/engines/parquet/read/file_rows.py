@@ -2,39 +2,61 @@
 
 Rows that need no care are selected as they are: those of a commit, which has each identity once, and those of a
 snapshot, which know the commit that superseded them. What later commits superseded is left out by its place in the
-file where the later ones are in memory, and by its identity where they are not.
+file where the later ones are in memory, and by its identity where they are not. In a snapshot's file the rows in force
+come first: where it is known how many they are, the number of a row tells, and no column is read for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlglot import exp
 
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.layers import Layers
 from ontologia.engines.parquet.read.scan import Scan, in_force
-from ontologia.engines.parquet.read.tails import Tail
+from ontologia.engines.parquet.read.tails import Places, Tail
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import READ_OPTIONS
 from ontologia.files.names import encode_name
-from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
+from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef, TypeSchema
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows, is_removal, keep_newest
 
 ROW_NUMBER = "file_row_number"
+MOST_NUMBERED = 8
+"""A snapshot of more files, as executors write it, is read as one list."""
+
+
+def can_number(schema: TypeSchema) -> bool:
+    """Whether DuckDB can say the number of a row in its file: not beside a field that is called so."""
+    return ROW_NUMBER not in (column.physical.casefold() for column in schema.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How the rows of a file that are in force are told from others: they are the first ones, or they have no
+    `superseded_by`, or there are no others."""
+
+    first: int | None = None
+    by_column: bool = False
 
 
 class FileRows(StoredRows):
-    """The rows of a type in its files. `places` says where each file can be read, by path."""
+    """The rows of a type in its files. `places` says where each file can be read, by path; `numbered`, whether rows can
+    be told by their number in it."""
 
-    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str]) -> None:
+    def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str], *, numbered: bool) -> None:
         self.ref = ref
         self.scan = scan
         self.places = places
+        self.numbered = numbered
         self.has_removals = scan.has_removals
-        entries = tuple((entry.is_settled, *self._places(entry.files)) for entry in scan.entries)
+        entries = tuple(
+            tuple((self.places[file.path], self._told(entry, file)) for file in entry.files) for entry in scan.entries
+        )
         self.key: Hashable = (ref, scan.upper, len(scan.apart), self.has_removals, entries)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
@@ -65,17 +87,39 @@ class FileRows(StoredRows):
 
     def _apart(self, names: Sequence[str]) -> list[exp.Select]:
         """The rows that need no care, as they were at the end of the window."""
-        parts = []
-        plain = [file for entry in self.scan.apart if not entry.is_settled for file in entry.files]
-        settled = [file for entry in self.scan.apart if entry.is_settled for file in entry.files]
-        if plain:
-            parts.append(self.select(names, plain).where(*self._upper()))
-        if settled:
-            current: exp.Expr = _column(SUPERSEDED_BY).is_(exp.null())
-            if self.scan.inside_snapshot:
-                current = exp.or_(current, exp.GT(this=_column(SUPERSEDED_BY), expression=self._end()))
-            parts.append(self.select(names, settled).where(current, *self._upper()))
-        return parts
+        alike: dict[_Told, list[DataFile]] = {}
+        for entry in self.scan.apart:
+            for file in entry.files:
+                alike.setdefault(self._told(entry, file), []).append(file)
+        return [
+            self._in_force(names, some, told).where(*self._upper())
+            for told, files in alike.items()
+            for some in ([files] if told.first is None else [[file] for file in files])
+        ]
+
+    def _told(self, entry: IndexEntry, file: DataFile) -> _Told:
+        if not entry.is_settled:
+            return _Told()
+        if not entry.is_snapshot or file.rows_in_force is None or self.scan.inside_snapshot:
+            return _Told(by_column=True)
+        if file.rows_in_force == file.row_count:
+            return _Told()
+        is_few = self.numbered and len(entry.files) <= MOST_NUMBERED
+        return _Told(first=file.rows_in_force) if is_few else _Told(by_column=True)
+
+    def _in_force(
+        self, names: Sequence[str], files: Sequence[DataFile], told: _Told, *, numbered: bool = False
+    ) -> exp.Select:
+        """Rows of files without those that were superseded when the file was written."""
+        select = self.select(names, files, numbered=numbered or told.first is not None)
+        if told.first is not None:
+            return select.where(exp.LT(this=_row_number(), expression=exp.Literal.number(told.first)))
+        if not told.by_column:
+            return select
+        current: exp.Expr = _column(SUPERSEDED_BY).is_(exp.null())
+        if self.scan.inside_snapshot:
+            current = exp.or_(current, exp.GT(this=_column(SUPERSEDED_BY), expression=self._end()))
+        return select.where(current)
 
     def _newest(self, names: Sequence[str]) -> exp.Select:
         """The last row of each identity in the tail, unless that says that it was removed."""
@@ -119,12 +163,13 @@ class CountedRows(EmptyRows):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Files that one SELECT reads: those with rows that were superseded are read one by one."""
+    """Files that one SELECT reads: those with rows that were superseded later are read one by one."""
 
     files: tuple[DataFile, ...]
-    is_settled: bool
+    told: _Told
     later: tuple[IndexEntry, ...]
-    superseded: bool
+    care: Literal["none", "whole", "beginning", "end"] = "none"
+    """Where rows are that were superseded later: nowhere, anywhere, or only up to one row, or from one row on."""
 
 
 class LayeredRows(FileRows):
@@ -137,13 +182,14 @@ class LayeredRows(FileRows):
         self.ref = ref
         self.scan = scan
         self.places = places
+        self.numbered = True
         self.layers = layers
         self.tail = tail
         self._parts = self._divided()
         parts = tuple(
             (
-                part.is_settled,
-                part.superseded,
+                part.told,
+                part.care,
                 tuple(self._places(part.files)),
                 *(tuple(self._places(entry.files)) for entry in part.later),
             )
@@ -155,13 +201,15 @@ class LayeredRows(FileRows):
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
         small = exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
-        return together(names, [*(self._large(names, part) for part in self._parts), small])
+        return together(names, [*(select for part in self._parts for select in self._large(names, part)), small])
 
     def fill_in(self, sql: str) -> str:
         for part in self._parts:
-            if part.superseded:
-                table, _ = self.tail.superseded[part.files[0].path]
-                sql = sql.replace(f'"{self._place_of(part)}"', table)
+            if part.care != "none":
+                gone = self.tail.superseded[part.files[0].path]
+                bound = gone.last if part.care == "beginning" else gone.first
+                sql = sql.replace(f'"{self._bound_of(part)}"', str(bound))
+                sql = sql.replace(f'"{self._place_of(part)}"', gone.table)
         return sql.replace(f'"{self._tail_place}"', self.tail.table)
 
     @property
@@ -169,37 +217,48 @@ class LayeredRows(FileRows):
         large = in_force(self.layers.large)
         if large is None or any(self.layers.later):
             return None
-        return large + self.tail.rows - sum(count for _, count in self.tail.superseded.values())
+        return large + self.tail.rows - sum(gone.rows for gone in self.tail.superseded.values())
 
     def _divided(self) -> list[_Part]:
         """Files that are read alike, together."""
         found: list[_Part] = []
-        alike: dict[tuple[bool, tuple[IndexEntry, ...]], list[DataFile]] = {}
+        alike: dict[tuple[_Told, tuple[IndexEntry, ...]], list[DataFile]] = {}
         for entry, later in zip(self.layers.large, self.layers.later, strict=True):
             for file in entry.files:
-                if file.path in self.tail.superseded:
-                    found.append(_Part((file,), entry.is_settled, later, True))
+                told, gone = self._told(entry, file), self.tail.superseded.get(file.path)
+                if gone is not None:
+                    found.append(_Part((file,), told, later, _needs_care(file, gone)))
+                elif told.first is not None:
+                    found.append(_Part((file,), told, later))
                 else:
-                    alike.setdefault((entry.is_settled, later), []).append(file)
-        whole = [_Part(tuple(files), is_settled, later, False) for (is_settled, later), files in alike.items()]
+                    alike.setdefault((told, later), []).append(file)
+        whole = [_Part(tuple(files), told, later) for (told, later), files in alike.items()]
         return [*whole, *found]
 
-    def _large(self, names: Sequence[str], part: _Part) -> exp.Select:
-        select = self.select(names, part.files, numbered=part.superseded)
-        if part.is_settled:
-            select = select.where(_column(SUPERSEDED_BY).is_(exp.null()))
-        if part.superseded:
-            table = exp.to_table("x", alias="gone")
-            table.set("this", exp.to_identifier(self._place_of(part), quoted=True))
-            same = exp.EQ(
-                this=exp.column("n", table="gone", quoted=True),
-                expression=exp.column(ROW_NUMBER, table="t", quoted=True),
-            )
-            select = select.join(table, on=same, join_type="anti")
-        if part.later:
-            files = [file for entry in part.later for file in entry.files]
-            select = without(select, self.select(self.ref.identity, files), self.ref.identity)
-        return select
+    def _large(self, names: Sequence[str], part: _Part) -> list[exp.Select]:
+        """The rows of large files, without those that were superseded later. To compare numbers of rows costs as much
+        as a third of a sum: it is left out for the rows before the first, or behind the last one, where they are many.
+        """
+        if part.care == "none":
+            return [self._without_later(names, part)]
+        table = exp.to_table("x", alias="gone")
+        table.set("this", exp.to_identifier(self._place_of(part), quoted=True))
+        same = exp.EQ(this=exp.column("n", table="gone", quoted=True), expression=_row_number())
+        cared_for = self._without_later(names, part).join(table, on=same, join_type="anti")
+        if part.care == "whole":
+            return [cared_for]
+        bound = _column(self._bound_of(part))
+        near, far = (exp.LTE, exp.GT) if part.care == "beginning" else (exp.GTE, exp.LT)
+        others = self._without_later(names, part).where(far(this=_row_number(), expression=bound))
+        return [cared_for.where(near(this=_row_number(), expression=bound.copy())), others]
+
+    def _without_later(self, names: Sequence[str], part: _Part) -> exp.Select:
+        """The rows that no later large file has."""
+        select = self._in_force(names, part.files, part.told, numbered=part.care != "none")
+        if not part.later:
+            return select
+        files = [file for entry in part.later for file in entry.files]
+        return without(select, self.select(self.ref.identity, files), self.ref.identity)
 
     @property
     def _tail_place(self) -> str:
@@ -207,6 +266,17 @@ class LayeredRows(FileRows):
 
     def _place_of(self, part: _Part) -> str:
         return f"{self._tail_place} in {self.places[part.files[0].path]}".replace('"', "'")
+
+    def _bound_of(self, part: _Part) -> str:
+        return f"the end of {self._place_of(part)}"
+
+
+def _needs_care(file: DataFile, gone: Places) -> Literal["whole", "beginning", "end"]:
+    """Where in a file rows have to be compared: in all of it, unless half of it or more lies on one side of them."""
+    behind = (file.row_count or 0) - gone.last - 1
+    if 2 * max(gone.first, behind) < (file.row_count or 0) or file.row_count is None:
+        return "whole"
+    return "beginning" if behind >= gone.first else "end"
 
 
 def together(names: Sequence[str], parts: Sequence[exp.Select]) -> exp.Select:
@@ -232,6 +302,10 @@ def _is_no_removal(table: str) -> exp.Expression:
 
 def _column(name: str) -> exp.Column:
     return exp.column(name, quoted=True)
+
+
+def _row_number() -> exp.Column:
+    return exp.column(ROW_NUMBER, table="t", quoted=True)
 
 
 def _bound() -> exp.Placeholder:

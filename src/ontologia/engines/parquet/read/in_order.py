@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
+from ontologia.engines.parquet.read.shapes import output_names
 from ontologia.files.arrays import numbers_of, numpy_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import Duck
@@ -27,7 +28,7 @@ from ontologia.files.footers import Footer
 from ontologia.files.identity import is_ordered
 from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
-from ontologia.model import COMMIT_ID, SUPERSEDED_BY
+from ontologia.model import SUPERSEDED_BY
 from ontologia.query.carried_rows import CarriedRows, Projection, RowsTogether
 from ontologia.query.compiler import Statement
 from ontologia.query.plan import Plan
@@ -109,7 +110,7 @@ class InOrder:
     def _superseded(self, file: DataFile) -> npt.NDArray[np.int64] | None:
         if not isinstance(self.rows, LayeredRows) or file.path not in self.rows.tail.superseded:
             return None
-        table, _ = self.rows.tail.superseded[file.path]
+        table = self.rows.tail.superseded[file.path].table
         return numpy_of(self.duck.table(f"SELECT n FROM {table} ORDER BY n", {}).column(0))
 
     def _with_tail(self, rows: pa.Table, table: str, names: Sequence[str]) -> pa.Table:
@@ -175,10 +176,8 @@ class InOrderStatement(Statement):
 
     @classmethod
     def of(cls, statement: Statement, plan: Plan, rows: InOrder | CarriedInOrder) -> InOrderStatement:
-        identity = plan.source.identity if plan.stored or plan.source.kind == "relation" else ()
-        names = (COMMIT_ID, *identity, *(column.physical for column in plan.schema.columns))
         given = {field.name: getattr(statement, field.name) for field in fields(statement)}
-        return cls(**given, rows=rows, names=names)
+        return cls(**given, rows=rows, names=output_names(plan))
 
     def table(self) -> pa.Table | None:
         """All rows; None where files do not have them in order, and it has to run."""

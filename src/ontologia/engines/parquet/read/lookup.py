@@ -4,8 +4,8 @@ A commit touches few rows of a large type, and a scan would decode all columns o
 Here the index tells which files may have a wanted key, and the footers of large ones which of their row groups (and of
 files whose keys nobody wrote down, whether they have any). The newest files come first, and the search ends when every
 identity was found. Small files, most of the commits after a snapshot, stay in memory once read. Of a row group of a
-large one the key is read, and the other columns where a wanted key was there. Files never change, so neither does what
-is kept of them.
+large one the key is read, and the other columns where a wanted key was there; where a question is about few of them,
+they stay in memory, too. Files never change, so neither does what is kept of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from ontologia.model import SUPERSEDED_BY, TypeSchema
 SMALL_FILE_BYTES = 1 << 20
 FIRST_FILES = 8
 HELD_BYTES = 64 << 20
-"""What the rows of small files may take of memory, decoded."""
+"""What the rows of small files, and row groups of large ones, may take of memory, decoded."""
+MOST_GROUPS_HELD = 16
+"""Whoever looks into more row groups of a file will hardly come back to one of them."""
 FOOTER_BYTES = 8 << 20
 
 
@@ -37,7 +39,8 @@ class Lookup:
     def __init__(self, reader: FileReader) -> None:
         self._reader = reader
         self._footers: Kept[str, Footer] = Kept(FOOTER_BYTES)
-        self._held: Kept[tuple[str, str, bool], pa.Table] = Kept(HELD_BYTES)
+        self._held: Kept[tuple[str, str, bool, int | None], pa.Table] = Kept(HELD_BYTES)
+        """By file, schema, whether removals are among the rows, and row group, if it is not of the whole file."""
 
     def rows(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> pa.Table:
         """The last row of each of these identities in the scan, unless it was removed: commit, identity and fields."""
@@ -86,11 +89,11 @@ class Lookup:
 
     def _small(self, schema: TypeSchema, files: Sequence[DataFile], *, removals: bool) -> list[pa.Table]:
         """All rows of small files. What is not in memory is read side by side."""
-        known = {file.path: self._held.get((file.path, schema.fingerprint, removals)) for file in files}
+        known = {file.path: self._held.get((file.path, schema.fingerprint, removals, None)) for file in files}
         missing = [file for file in files if known[file.path] is None]
         read = self._reader.objects.map(lambda file: self._whole(schema, file, removals=removals), missing)
         for file, rows in zip(missing, read, strict=True):
-            known[file.path] = self._held.put((file.path, schema.fingerprint, removals), rows, rows.nbytes)
+            known[file.path] = self._held.put((file.path, schema.fingerprint, removals, None), rows, rows.nbytes)
         return [rows for rows in known.values() if rows is not None]
 
     def _whole(self, schema: TypeSchema, file: DataFile, *, removals: bool) -> pa.Table:
@@ -103,21 +106,36 @@ class Lookup:
         """The rows of a large file that are likely wanted, by row group."""
 
         footer = self._footers.get(file.path) or self._footer(schema, file)
-        first = schema.ref.identity[0]
-        removals = scan.has_removals
+        removals, first = scan.has_removals, schema.ref.identity[0]
+        touched = touched_groups(footer, wanted, scan.upper, removals=file.removals > 0)
+        missing = []
+        for number, likely in touched:
+            held = self._held.get((file.path, schema.fingerprint, removals, number))
+            if held is None:
+                missing.append((number, likely))
+            else:
+                yield held.take(likely.places_in(held.column(first)))
+        if not missing:
+            return
         others = [name for name in stored_names(schema, footer.metadata, removals=removals) if name != first]
         with (
             self._reader.opened(file) as source,
             pq.ParquetFile(
-                source, metadata=footer.metadata, pre_buffer=True, page_checksum_verification=True
+                source,
+                metadata=footer.metadata,
+                pre_buffer=not isinstance(source, str),  # which only delays what is on this machine
+                page_checksum_verification=True,
             ) as parquet,
         ):
-            for number, likely in touched_groups(footer, wanted, scan.upper, removals=file.removals > 0):
-                column = parquet.read_row_group(number, [first]).column(0)
+            for number, likely in missing:
+                column = parquet.read_row_group(number, [first], use_threads=False).column(0)
                 places = likely.places_in(column)
                 if len(places):
-                    rows = parquet.read_row_group(number, others).append_column(first, column)
-                    yield shaped(schema, rows.take(places), removals=removals)
+                    rows = parquet.read_row_group(number, others, use_threads=False).append_column(first, column)
+                    rows = shaped(schema, rows, removals=removals)
+                    if len(touched) <= MOST_GROUPS_HELD:
+                        self._held.put((file.path, schema.fingerprint, removals, number), rows, rows.nbytes)
+                    yield rows.take(places)
 
 
 def _is_small(file: DataFile) -> bool:

@@ -80,7 +80,7 @@ class Scan:
         """How many rows are in force, where entries tell."""
         return None if self.tail or self.upper is not None else in_force(self.apart)
 
-    @property
+    @cached_property
     def inside_snapshot(self) -> bool:
         """Whether the window ends within a snapshot, so that later rows of it are not superseding yet."""
         upper = self.upper

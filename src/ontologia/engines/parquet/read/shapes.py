@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from ontologia.files.arrays import scalar_of
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
+from ontologia.query.plan import Plan
 
 
 def row_shape(schema: TypeSchema, *, removals: bool = False) -> pa.Schema:
@@ -18,6 +19,12 @@ def row_shape(schema: TypeSchema, *, removals: bool = False) -> pa.Schema:
     fields = [(COMMIT_ID, pa.int64()), *((name, pa.string()) for name in schema.ref.identity)]
     fields += [(column.physical, column.arrow_type) for column in schema.columns]
     return pa.schema([*fields, (SUPERSEDED_BY, pa.int64())] if removals else fields)
+
+
+def output_names(plan: Plan) -> tuple[str, ...]:
+    """The columns of the answer to a plan that asks for rows, as files have them."""
+    identity = plan.source.identity if plan.stored or plan.source.kind == "relation" else ()
+    return (COMMIT_ID, *identity, *(column.physical for column in plan.schema.columns))
 
 
 def stored_names(schema: TypeSchema, metadata: pq.FileMetaData, *, removals: bool = False) -> list[str]:

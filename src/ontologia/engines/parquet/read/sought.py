@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan
+from ontologia.engines.parquet.read.shapes import output_names
 from ontologia.files.arrays import array_of
 from ontologia.files.names import encode_name
 from ontologia.model import COMMIT_ID, Column, TypeSchema
@@ -65,9 +66,8 @@ class SoughtStatement(Statement):
 
     @classmethod
     def of(cls, statement: Statement, plan: Plan, rows: SoughtRows, key: str) -> SoughtStatement:
-        names = (COMMIT_ID, *(column.physical for column in plan.schema.columns))
         given = {field.name: getattr(statement, field.name) for field in fields(statement)}
-        return cls(**given, found=rows, key=key, names=names)
+        return cls(**given, found=rows, key=key, names=output_names(plan))
 
     def table(self) -> pa.Table:
         return self.found.with_key(self.key).select(list(self.names))

@@ -37,18 +37,28 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 
 TABLES_KEPT = 12
 
-Places = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64]
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """The rows in force of small commits: their table, and by the path of a large file the table that has, as `n`, the
-    numbers of its rows that they supersede, and how many these are."""
+class Places:
+    """Rows of a large file that small commits supersede: the table that has, as `n`, their numbers in the file, how
+    many they are, and the first and the last of them."""
 
     table: str
     rows: int
-    superseded: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The rows in force of small commits: their table, and what they supersede, by the path of each large file."""
+
+    table: str
+    rows: int
+    superseded: Mapping[str, Places] = field(default_factory=dict)
 
 
 class TailKey:
@@ -87,7 +97,8 @@ class _Kept:
     """A tail in the making or made, and how many questions read it now."""
 
     number: int
-    places: dict[str, Places] = field(default_factory=dict)
+    places: dict[str, Numbers] = field(default_factory=dict)
+    """The numbers of superseded rows, in order, by the path of their file."""
     users: int = 0
     tail: Tail | None = None
 
@@ -227,7 +238,7 @@ class Tails:
             table = _table_of_places(kept, number)
             with self._duck.cursor(fresh=pa.table({"n": numbers_of(places)})) as cursor:
                 cursor.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT n FROM fresh")
-            superseded[path] = (table, len(places))
+            superseded[path] = Places(table, len(places), int(places[0]), int(places[-1]))
         kept.tail = Tail(kept.table, count, superseded)
 
 

@@ -14,6 +14,7 @@ from ontologia.engines.catalog import Catalog, TypeLayout
 from ontologia.engines.parquet.log.coverage import Coverage, cover, current_entries
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import Head, IndexEntry, TypeIndex
+from ontologia.engines.parquet.read.file_rows import can_number
 from ontologia.engines.parquet.read.layers import Layers, layers
 from ontologia.engines.parquet.read.scan import Scan, scan
 from ontologia.engines.parquet.read.tails import TailKey
@@ -74,6 +75,7 @@ class TypeFiles:
     def _found(self, window: Window) -> WindowFiles:
         files = scan(self.entries, window, self.head)
         in_memory = window.deduplicated and files.upper is None and len(files.entries) > 1
+        in_memory = in_memory and can_number(self.layout.schema)
         split = layers(files.entries) if in_memory else None
         if split is None or not split.small:
             return WindowFiles(files, None, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ontologia.config import OntologiaConfig
 from ontologia.engines.parquet import paths
 from ontologia.errors import LockContentionError, StorageBackendError, UninitializedStorageError
-from ontologia.objects import Lease, Objects, prove_conditions
+from ontologia.objects import Lease, Objects, prove_conditions, prove_conditions_on
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -31,7 +31,8 @@ def write_lease(objects: Objects, settings: OntologiaConfig, owner_id: str) -> L
 def hold_lease(engine: ParquetEngine) -> Iterator[Lease]:
     """Wait for the turn of this thread, then for the lease."""
     engine.check_open()
-    prove_conditions(engine.objects, engine.reader.cache.directory)
+    if not engine.lease.likely_there:
+        _prove_conditions(engine)
     engine.tidying.wait()  # which ends soon, and is no other writer to give up on
     timeout_s = engine.config.s3_lock_timeout_ms / 1000
     if not engine.turn.take(timeout_s):
@@ -43,9 +44,19 @@ def hold_lease(engine: ParquetEngine) -> Iterator[Lease]:
         if engine.lease.held:
             engine.lease.release()  # a call that was interrupted left it behind
         with engine.lease, _leaving_no_lock_alone(engine):
+            _prove_conditions(engine)
             yield engine.lease
     finally:
         engine.turn.give_back()
+
+
+def _prove_conditions(engine: ParquetEngine) -> None:
+    """See that the store honours conditions: on the lock, where that was just replaced on condition."""
+    lease, remembered = engine.lease, engine.reader.cache.directory
+    if lease.held and lease.replaced is not None:
+        prove_conditions_on(engine.objects, lease.key, lease.replaced, remembered)
+    else:
+        prove_conditions(engine.objects, remembered)
 
 
 @contextmanager
