@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from ontologia import (
     Entity,
     Field,
+    HistoryForgottenError,
     OntologiaError,
     Session,
     StorageBackendError,
@@ -258,6 +259,19 @@ def test_fields_that_differ_in_case_alone_are_told_apart(spark, folder, sensitiv
         assert [tuple(frame.first()) for frame in frames] == [("x", 1, [2] if n == 2 else "[2]") for n in range(5)]
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+@pytest.mark.parametrize("place", ["onto.db", "store"])
+def test_a_state_that_was_given_up_is_refused_as_the_embedded_path_refuses_it(spark, tmp_path, place):
+    uri = new_store(str(tmp_path / place) if place.endswith(".db") else (tmp_path / place).as_uri())
+    for age in range(3):
+        commit(uri, Customer(id="a", name="Ann", age=age))
+    with session(uri) as opened:
+        opened.forget(2, dry_run=False, token=opened.forget(2).token)
+        query = opened.query().entities(Customer).as_of(1)
+        for asked in (query.collect, lambda: query.to_spark(spark), lambda: read(spark, uri, Customer, as_of=1)):
+            with pytest.raises(HistoryForgottenError, match="the state at commit 1 was given up"):
+                asked()
 
 
 def test_what_cannot_be_none_is_said_not_to_be(spark, history):

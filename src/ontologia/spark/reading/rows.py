@@ -240,6 +240,7 @@ def stored_rows(
     `where` may leave out rows, and `only` columns; Spark's own reader is told neither, it sees them in the plan.
     """
     ref = schema.ref
+    catalog.check_remembers(window)
     layout = catalog.layouts.get(ref)
     struct = stored_struct(schema, settled=not window.deduplicated)
     if engine.capabilities.read_only:
