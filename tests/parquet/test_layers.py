@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ontologia import Entity, Field, Ontology, initialize_storage
-from ontologia.engines.parquet.read import layers, tails
+from ontologia.engines.parquet.read import file_rows, layers, tails
 from ontologia.files.duck import Duck
 from ontologia.objects import open_objects
 from ontologia.query import count
@@ -22,6 +22,7 @@ def small_is_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits of more than four rows are large, so that a few dozen rows have all the shapes of millions."""
     monkeypatch.setattr(layers, "LARGE_ROWS", 4)
     monkeypatch.setattr(layers, "MOST_ROWS", 14)
+    monkeypatch.setattr(file_rows, "MANY_ROWS", 4)
 
 
 @pytest.mark.usefixtures("small_is_tiny")

@@ -28,6 +28,8 @@ from ontologia.query.stored_rows import EmptyRows, StoredRows, is_removal, keep_
 ROW_NUMBER = "file_row_number"
 MOST_NUMBERED = 8
 """A snapshot of more files, as executors write it, is read as one list."""
+MANY_ROWS = 500_000
+"""To compare these with what was superseded takes longer than to open the file again."""
 
 
 def can_number(schema: TypeSchema) -> bool:
@@ -272,9 +274,12 @@ class LayeredRows(FileRows):
 
 
 def _needs_care(file: DataFile, gone: Places) -> Literal["whole", "beginning", "end"]:
-    """Where in a file rows have to be compared: in all of it, unless half of it or more lies on one side of them."""
-    behind = (file.row_count or 0) - gone.last - 1
-    if 2 * max(gone.first, behind) < (file.row_count or 0) or file.row_count is None:
+    """Where in a file rows have to be compared: in all of it, unless half of it or more lies on one side of them, and
+    that is so much that it pays to read the file twice."""
+    if file.row_count is None:
+        return "whole"
+    behind = file.row_count - gone.last - 1
+    if max(gone.first, behind) < max(file.row_count / 2, MANY_ROWS):
         return "whole"
     return "beginning" if behind >= gone.first else "end"
 
