@@ -202,8 +202,12 @@ class ParquetEngine(DuckEngine):
         if not isinstance(statement, WITHOUT_STATEMENT):
             yield from super().run_in_parts(statement, parameters)
             return
-        for part in self.run_arrow(statement, parameters, None).to_batches(PART_ROWS):
-            yield [python_values(column) for column in part.columns]
+        import pyarrow as pa
+
+        parts = self.run_arrow(statement, parameters, None).to_batches(PART_ROWS)[::-1]
+        pa.default_memory_pool().release_unused()  # decoding took more than the rows, and Arrow would keep it
+        while parts:  # rows that were given go, while the objects that are made of them come
+            yield [python_values(column) for column in parts.pop().columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         if isinstance(statement, WITHOUT_STATEMENT):
