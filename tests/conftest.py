@@ -62,11 +62,13 @@ def conformance_class(item: pytest.Item) -> str | None:
 
 
 def repeats_another_engine(item: pytest.Item, claim: str | None) -> bool:
-    """Whether the same statements run over the same files elsewhere: on a bucket what a directory shows of answers,
-    and random questions to the older version of an engine. Random lives of stores are lived by both versions."""
+    """Whether the same statements run over the same files elsewhere: on a bucket, and on files with JSON beside the
+    columns, what a directory shows of answers; and random questions to the older version of an engine. Random lives of
+    stores are lived by both versions."""
     if item.name.startswith("test_any_") or claim == "PropertyConformance":
         return "in a bucket" in item.name or ("/v1" in item.name and "life" not in item.name)
-    return "in a bucket" in item.name and claim in ANSWERS
+    is_answer = claim in ANSWERS or item.name.startswith("test_questions_")
+    return is_answer and ("in a bucket" in item.name or "s3/v1" in item.name)
 
 
 def repeats_itself(item: pytest.Item) -> bool:

@@ -88,6 +88,7 @@ def test_a_commit_interrupted_at_any_step_leaves_a_store_that_takes_the_next_one
 
 
 @pytest.mark.thorough
+@pytest.mark.slow_on("v1")
 def test_a_query_interrupted_at_any_step_leaves_reads_that_see_new_commits(onto, path):
     values = iter(range(1, 100_000))
     with Ontology(path, entity_types=[Thing], relation_types=[Link]) as other:

@@ -131,6 +131,7 @@ def test_a_killed_workers_events_come_back_after_the_lease(workers):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 @pytest.mark.thorough
+@pytest.mark.slow_on("s3-ctrl-c")
 def test_a_signal_lets_the_handler_finish_and_releases_the_rest(workers, number):
     skus = send(workers, 12)
     (first,) = workers.start(mode="slow", event_claim_limit=10, event_claim_lease_ms=3_600_000)

@@ -5,6 +5,7 @@ import pytest
 from support.graph_shop import new_graph
 
 REPEATED = (
+    "test_branches",
     "test_documents",
     "test_loads",
     "test_merges",

@@ -63,14 +63,12 @@ def test_the_log_of_a_branch_has_its_own_commits_and_those_before_the_fork(fille
     assert (log[0], len(log)) == (own.graph_commit_id, 3)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "  ", "main", "__schema_apply_lock__", "a b", "/a", "a/", "a//b", "a..b", "a\\b", "x.lock", "ä", "a~1", "dev"],
-)
-def test_names_that_a_branch_cannot_have(graph, name):
+def test_names_that_a_branch_cannot_have(graph):
     branches.create_branch(graph, "dev")
-    with pytest.raises(BranchError):
-        branches.create_branch(graph, name)
+    odd = ("", "  ", "a b", "/a", "a/", "a//b", "a..b", "a\\b", "x.lock", "ä", "a~1")
+    for name in (*odd, "main", "__schema_apply_lock__", "dev"):
+        with pytest.raises(BranchError):
+            branches.create_branch(graph, name)
     assert graph.branches() == ["main", "dev"]
 
 

@@ -264,7 +264,12 @@ def with_rival(before: Latest) -> Latest:
     return with_rows("Product", rival=row(Product(sku="rival")))(before)
 
 
-QUICK = [o if o.name != "a drop" else pytest.param(o, marks=pytest.mark.slow) for o in OPERATIONS]
+REPEATS = (
+    "a commit of three types",
+    "a drop",
+    "vacuum",
+)  # a later commit, the drop with its history and the vacuum with more
+QUICK = [pytest.param(o, marks=pytest.mark.slow) if o.name in REPEATS else o for o in OPERATIONS]
 
 
 @pytest.fixture(params=QUICK, ids=str)

@@ -27,6 +27,8 @@ def small_is_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_is_tiny")
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.slow_on("v1")
+@pytest.mark.thorough
 def test_loads_small_commits_and_snapshots_in_any_order_read_as_committed(
     version: str, seed: int, tmp_path: Path
 ) -> None:

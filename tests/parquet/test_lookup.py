@@ -69,6 +69,7 @@ def check(repository: Repository, catalog: Catalog, chance: random.Random) -> No
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.thorough
+@pytest.mark.slow_on("v1")
 def test_a_lookup_finds_what_a_query_finds_in_commits_snapshots_and_both(memory: Shop, way: str, seed: int) -> None:
     chance = random.Random(seed)
     with memory.using() as writer, memory.using() as reader:
@@ -81,6 +82,7 @@ def test_a_lookup_finds_what_a_query_finds_in_commits_snapshots_and_both(memory:
 
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.thorough
+@pytest.mark.slow_on("v1")
 def test_a_lookup_at_a_head_that_others_have_moved_since_sees_the_state_of_its_head(
     memory: Shop, way: str, compacted: bool
 ) -> None:

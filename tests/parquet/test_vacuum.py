@@ -290,6 +290,7 @@ class Life:
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=9))
 @pytest.mark.thorough
+@pytest.mark.slow_on("v1")
 def test_whatever_a_store_lived_through_every_window_answers_as_if_it_had_only_committed(
     version: str, actions: list[tuple[str, Any]]
 ) -> None:
