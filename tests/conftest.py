@@ -28,7 +28,7 @@ keep_files_in_memory()
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell; some tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ANSWERS = {f"{part}Conformance" for part in ("Filter", "Exactness", "Aggregation", "Relation", "Frame")}
+ANSWERS = {f"{part}Conformance" for part in ("Across", "Aggregation", "Exactness", "Filter", "Frame", "Relation")}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups, and before tests are selected by marker

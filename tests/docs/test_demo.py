@@ -24,7 +24,9 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def environment():
     """Nothing of the caller's but a path on which the package is found, whether it is installed or not."""
-    return {**os.environ, "PYTHONPATH": str(Path(ontologia.__file__).parents[1]), "PYTHONIOENCODING": "utf-8"}
+    path = str(Path(ontologia.__file__).parents[1])
+    quick = "-XX:TieredStopAtLevel=1"  # what its JVM would compile for speed is never worth it
+    return {**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "SPARK_SUBMIT_OPTS": quick}
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def check_depth(graph, detour, depth):
 
 
 def test_a_commit_costs_the_same_after_many_others(graph, detour):
-    check_depth(graph, detour, 3 * _COMPACT_AFTER)
+    check_depth(graph, detour, 2 * _COMPACT_AFTER)
 
 
 @pytest.mark.slow

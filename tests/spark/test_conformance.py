@@ -172,7 +172,7 @@ def test_a_history_that_pipelines_wrote_gives_every_answer(spark, empty):
     assert unlike_the_reference(empty) == []
 
 
-@pytest.mark.parametrize("engine", engines("s3/v2 in a directory"))
+@pytest.mark.parametrize("engine", engines())
 def test_a_history_that_writes_wrote_ends_in_the_same_state(spark, empty):
     """A write is a commit of one type, so that the numbers of commits differ and the states do not."""
     for state in history():

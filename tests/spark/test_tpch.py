@@ -114,7 +114,7 @@ def test_all_tables_become_entities_and_relations_in_one_commit(tpch):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.slow_on("Q3", "Q4", "Q6", "Q9", "Q14", "Q19")
+@pytest.mark.slow_on("Q3", "Q4", "Q6", "Q9", "Q10", "Q14", "Q19")
 def test_a_query_gives_the_reference_answer(spark, tpch, query):
     register(spark, tpch.store)
     found = rows_of(spark.sql(QUERIES[query]))
