@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 import uuid
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
-from ontologia import Entity, Field, Ontology, initialize_storage
-from ontologia.engines.parquet.read import file_rows, layers, tails
+from ontologia import Entity, Field, Ontology, StorageBackendError, initialize_storage
+from ontologia.engines.parquet.read import file_rows, in_order, layers, tails
+from ontologia.files import duck
 from ontologia.files.duck import Duck
+from ontologia.files.reading import FileReader
 from ontologia.objects import open_objects
 from ontologia.query import count
 from ontologia.runtime.rows import WantedRows
@@ -222,12 +226,37 @@ def test_all_rows_come_in_order_without_a_sort(
         Duck, "table", lambda self, sql, *more, **named: asked.append(sql) or original(self, sql, *more, **named)
     )
 
-    found = session.query().entities(Customer).to_arrow().to_pydict()
+    for most in (1, 100):  # more rows than these are not put between the others one by one
+        monkeypatch.setattr(in_order, "MOST_BETWEEN", most)
+        found = session.query().entities(Customer).to_arrow().to_pydict()
 
-    assert found["id"] == sorted([*KEYS, "a", "z", f"{KEYS[9]}x"])
-    assert [name for name in found["name"] if name == "later"] == ["later"] * 2
-    assert found["name"].count("again") == (11 if compacted else 0)
-    assert not [sql for sql in asked if "read_parquet" in sql]
+        assert found["id"] == sorted([*KEYS, "a", "z", f"{KEYS[9]}x"])
+        assert [name for name in found["name"] if name == "later"] == ["later"] * 2
+        assert found["name"].count("again") == (11 if compacted else 0)
+    assert not [sql for sql in asked if "READ_PARQUET" in sql]
+    shop.close()
+
+
+@pytest.mark.usefixtures("small_is_tiny")
+def test_all_rows_of_a_file_far_away_come_also_where_duckdb_has_no_memory_to_sort_them(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(open_objects(f"memory://{uuid.uuid4().hex}/s"), version, tmp_path / "cache", filled=False)
+    shop.commit([Customer(id=key, name="load") for key in KEYS])
+    shop.commit([Customer(id=KEYS[3], name="later")])
+    monkeypatch.setattr(FileReader, "comes_whole", lambda self, file: False)
+    original = duck.execute
+
+    def execute(cursor: Any, sql: str, parameters: Any) -> Any:
+        if "ORDER BY" in sql and "READ_PARQUET" in sql:
+            raise duckdb.OutOfMemoryException("Out of Memory Error: no more")
+        return original(cursor, sql, parameters)
+
+    monkeypatch.setattr(duck, "execute", execute)
+    query = shop.session(Customer).query().entities(Customer)
+    assert query.to_arrow().column("id").to_pylist() == [row.id for row in query.collect()] == sorted(KEYS)
+    with pytest.raises(StorageBackendError, match="raise OntologiaConfig"):
+        query.where(Customer.name == "load").to_arrow()
     shop.close()
 
 

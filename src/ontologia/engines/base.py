@@ -414,6 +414,11 @@ def output_schema(statement: Statement) -> pa.Schema:
     return pa.schema(fields)
 
 
+def as_outputs(rows: pa.Table, statement: Statement) -> pa.Table:
+    """Rows under the names and with the types that a statement gives its outputs."""
+    return rows.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+
+
 def past_versions_refused(backend: str) -> ValidationError:
     return ValidationError(
         "across_versions() and as_stored() are for SQLite files and object storage in engine versions v1 and v2; "

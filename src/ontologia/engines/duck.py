@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.base import PART_ROWS, Engine, output_schema
+from ontologia.engines.base import PART_ROWS, Engine, as_outputs
 from ontologia.errors import StorageBackendError
 from ontologia.files.duck import Duck, python_values
 from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
@@ -61,14 +61,13 @@ class DuckEngine(Engine):
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
         import pyarrow as pa
 
-        names, schema = [output.name for output in statement.outputs], output_schema(statement)
         for batch in self.duck.batches(statement.sql, parameters, PART_ROWS, **self.tables_in_memory()):
-            rows = pa.Table.from_batches([batch]).rename_columns(names).cast(schema)
+            rows = as_outputs(pa.Table.from_batches([batch]), statement)
             yield [python_values(column) for column in rows.columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
         found = self.duck.table(statement.sql, parameters, **{KEYS: keys, **self.tables_in_memory()})
-        return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
+        return as_outputs(found, statement)
 
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
         with self.duck.cursor(**self.tables_in_memory()) as cursor:

@@ -180,9 +180,8 @@ class Duck:
     def _may_need_less(self, problem: StorageBackendError, tables: Iterable[Any]) -> bool:
         """Whether a statement may succeed with one thread: each sorts rows of its own, and not every plan can spill.
         Rows that streamed in are gone, and cannot be asked again."""
-        is_memory = isinstance(problem.__cause__, duckdb.OutOfMemoryException)
         stay = all(table is None or isinstance(table, pa.Table) for table in tables)
-        return is_memory and stay and not self._is_sealed and _threads(self._connected()) > 1
+        return is_out_of_memory(problem) and stay and not self._is_sealed and _threads(self._connected()) > 1
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
@@ -246,6 +245,11 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
         return column.to_pylist()  # type: ignore[no-any-return]
     bare = column.cast(pa.timestamp("us")).to_pylist()
     return [None if value is None else value.replace(tzinfo=UTC) for value in bare]
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether a statement failed because it may not use more memory."""
+    return isinstance(problem.__cause__, duckdb.OutOfMemoryException)
 
 
 def _explained(problem: Exception) -> OntologiaError:

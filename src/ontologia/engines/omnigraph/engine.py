@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import output_schema, past_versions_refused
+from ontologia.engines.base import as_outputs, past_versions_refused
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
@@ -120,8 +120,7 @@ class GraphEngine(DuckEngine):
                 row = row_by_key(plan, self.tables_in_memory())
                 if row is None:
                     return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
-                row = row.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
-                return Fetched([python_values(column) for column in row.columns], diagnostics)
+                return Fetched([python_values(column) for column in as_outputs(row, statement).columns], diagnostics)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
         with self._looking_for(keys), self.snapshot():

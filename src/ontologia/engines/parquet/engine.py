@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ontologia.config import OntologiaConfig
-from ontologia.engines.base import PART_ROWS, output_schema
+from ontologia.engines.base import PART_ROWS, as_outputs, output_schema
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.care import CompactionReport, IndexReport, RepairReport, VacuumReport, Workers
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
@@ -45,7 +45,7 @@ from ontologia.engines.shares import Share
 from ontologia.engines.transaction import Transaction
 from ontologia.engines.turns import Turn
 from ontologia.errors import HeadMismatchError, StorageBackendError
-from ontologia.files.duck import BATCH_ROWS, python_values
+from ontologia.files.duck import BATCH_ROWS, is_out_of_memory, python_values
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.reading import FileReader
 from ontologia.files.spools import Spool
@@ -213,10 +213,16 @@ class ParquetEngine(DuckEngine):
         if isinstance(statement, WITHOUT_STATEMENT):
             found = statement.table()
             if found is not None:
-                return found.rename_columns([output.name for output in statement.outputs]).cast(
-                    output_schema(statement)
-                )
-        return super().run_arrow(statement, parameters, keys)
+                return as_outputs(found, statement)
+        try:
+            return super().run_arrow(statement, parameters, keys)
+        except StorageBackendError as problem:  # more rows than DuckDB may sort
+            if not (isinstance(statement, InOrderStatement) and is_out_of_memory(problem)):
+                raise
+            found = statement.table(from_afar=True)
+            if found is None:
+                raise
+            return as_outputs(found, statement)
 
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
         if isinstance(statement, SoughtStatement):

@@ -47,9 +47,10 @@ class InOrder:
     duck: Duck
     rows: FileRows
 
-    def table(self, names: Sequence[str]) -> pa.Table | None:
-        """These columns of all rows; None where the files do not give them in order."""
-        entries = self._entries()
+    def table(self, names: Sequence[str], *, from_afar: bool = False) -> pa.Table | None:
+        """These columns of all rows; None where the files do not give them in order. Large files that lie far away are
+        read only if asked for: DuckDB reads them side by side."""
+        entries = self._entries(from_afar)
         if entries is None:
             return None
         identity = self.rows.ref.identity
@@ -67,22 +68,19 @@ class InOrder:
             together = self._with_tail(together, self.rows.tail.table, wanted)
         return together.select(list(names))
 
-    def _entries(self) -> list[tuple[IndexEntry, DataFile]] | None:
+    def _entries(self, from_afar: bool) -> list[tuple[IndexEntry, DataFile]] | None:
         """The large files, where each row of theirs is right or known by its place."""
         rows = self.rows
         if rows.scan.upper is not None:
             return None
         if isinstance(rows, LayeredRows):
-            is_fit = not any(rows.layers.later) and rows.tail.rows <= MOST_BETWEEN
-            entries: Sequence[IndexEntry] = rows.layers.large if is_fit else ()
+            entries: Sequence[IndexEntry] = () if any(rows.layers.later) else rows.layers.large
         else:
             entries = () if rows.scan.tail else rows.scan.apart
         found = [(entry, file) for entry in entries for file in entry.files]
         if not found or (len(found) > 1 and any(file.keys is None for _, file in found)):
             return None
-        if not all(self.reader.comes_whole(file) for _, file in found):  # DuckDB reads what lies far away side by side
-            return None
-        return found
+        return found if from_afar or all(self.reader.comes_whole(file) for _, file in found) else None
 
     def _piece(self, entry: IndexEntry, file: DataFile, names: Sequence[str]) -> pa.Table | None:
         """The rows in force of one file, in the order it has them; None where it lacks a column."""
@@ -119,6 +117,9 @@ class InOrder:
         between = self.duck.table(
             f"SELECT {quote_names(names)} FROM {table} ORDER BY {quote_names(identity)}", {}
         ).cast(rows.schema)
+        if between.num_rows > MOST_BETWEEN:
+            together = pa.concat_tables([rows, between])
+            return together.take(pc.sort_indices(together, [(name, "ascending") for name in identity]))
         keys = [rows.column(name) for name in identity]
         places, start = [], 0
         for number in range(between.num_rows):
@@ -137,13 +138,15 @@ class CarriedInOrder:
     stored: InOrder
     projection: Projection
 
-    def table(self, names: Sequence[str]) -> pa.Table | None:
+    def table(self, names: Sequence[str], *, from_afar: bool = False) -> pa.Table | None:
+        """As of the stored rows."""
         sources = {source.column.physical: source for source in self.projection.sources}
         if any(source.becomes_json for source in sources.values()):  # which DuckDB writes
             return None
         before = {name: sources[name].before if name in sources else None for name in names}
         kept = [name for name in names if name not in sources]
-        rows = self.stored.table(list(dict.fromkeys([*kept, *(old.physical for old in before.values() if old)])))
+        wanted = list(dict.fromkeys([*kept, *(old.physical for old in before.values() if old)]))
+        rows = self.stored.table(wanted, from_afar=from_afar)
         if rows is None:
             return None
         columns = []
@@ -179,9 +182,9 @@ class InOrderStatement(Statement):
         given = {field.name: getattr(statement, field.name) for field in fields(statement)}
         return cls(**given, rows=rows, names=output_names(plan))
 
-    def table(self) -> pa.Table | None:
+    def table(self, *, from_afar: bool = False) -> pa.Table | None:
         """All rows; None where files do not have them in order, and it has to run."""
-        return self.rows.table(self.names)
+        return self.rows.table(self.names, from_afar=from_afar)
 
 
 def _neighbours(pieces: Sequence[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:
