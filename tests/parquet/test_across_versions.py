@@ -93,13 +93,13 @@ def test_a_state_of_an_earlier_version_read_in_the_order_of_its_file_is_what_a_s
     read: list[bool] = []
     table = CarriedInOrder.table
 
-    def noted(self, names):
-        found = table(self, names)
+    def noted(self, names, **how):
+        found = table(self, names, **how)
         read.append(found is not None)
         return found
 
     monkeypatch.setattr(CarriedInOrder, "table", noted)
     in_order = query.to_arrow()
-    monkeypatch.setattr(CarriedInOrder, "table", lambda self, names: None)
+    monkeypatch.setattr(CarriedInOrder, "table", lambda self, names, **how: None)
     assert (read, in_order.num_rows) == ([True], 50)
     assert in_order.equals(query.to_arrow())
