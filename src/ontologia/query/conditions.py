@@ -145,7 +145,7 @@ class Conditions:
         if len(bound) == len(comparisons):
             return subject.isin(*bound), bound
         each = zip(comparisons, tests, strict=True)
-        return exp.paren(exp.or_(*(comparison.test(subject.copy(), names) for comparison, names in each))), bound
+        return _any_of([comparison.test(subject.copy(), names) for comparison, names in each]), bound
 
     def in_list(
         self, condition: Condition, subject: Node, scalar: str | None, encode: Callable[[Any], Any]
@@ -186,11 +186,18 @@ class Conditions:
             case "is_true" | "is_false":
                 return exp.EQ(this=self.dialect.json_truth(place), expression=exp.Boolean(this=op == "is_true"))
             case "in":
+                text = self.dialect.json_scalar(place, "text")
+                if is_long_list(value) and isinstance(value[0], str):
+                    found = self.in_list(condition, text, "str", lambda item: self.dialect.encode(None, item))
+                    if found is not None:
+                        return self.dialect.json_cases(
+                            place, (self.dialect.is_kind(place, "text"), found), otherwise=False
+                        )
                 comparisons = [self.json_comparison("eq", item) for item in padded(value)]
                 if not comparisons:
                     return exp.false()
                 each = zip(comparisons, self.bind_each(comparisons), strict=True)
-                return exp.paren(exp.or_(*(comparison.test(place, bound) for comparison, bound in each)))
+                return _any_of([comparison.test(place, bound) for comparison, bound in each])
             case "contains":
                 return self.json_contains(condition, place)
         if op in MATCHES:
@@ -293,6 +300,14 @@ class Conditions:
 
 def _nothing(value: Any) -> Iterable[Any]:
     return ()
+
+
+def _any_of(tests: Sequence[Node]) -> Node:
+    """Whether one of them is true, in halves of halves: engines follow a chain of many only so far."""
+    if len(tests) == 1:
+        return exp.paren(tests[0])
+    half = len(tests) // 2
+    return exp.paren(exp.Or(this=_any_of(tests[:half]), expression=_any_of(tests[half:])))
 
 
 def _any_text(subject: Node) -> Node:

@@ -229,8 +229,8 @@ def shape_of(predicate: Predicate) -> Hashable:
     if isinstance(predicate, Condition):
         key = place_of(predicate.operand)
         if predicate.op == "in":
-            if is_long_list(predicate.value):
-                return (key, "in", "long", value_kind(predicate.value[0]))
+            if is_long_list(predicate.value):  # of some operands each value is a parameter all the same: length counts
+                return (key, "in", "long", value_kind(predicate.value[0]), len(padded(predicate.value)))
             return (key, "in", tuple(map(value_kind, padded(predicate.value))))
         return (key, predicate.op, value_kind(predicate.value), predicate.value == "")
     if isinstance(predicate, Combination):

@@ -103,6 +103,9 @@ class FilterConformance(ConformanceSuite):
         assert ids(people, Customer.age.in_([*numbers, 2**70, 1])) == ["a"]
         assert ids(people, Customer.balance.in_(numbers)) == []
         assert ids(people, Customer.address["city"].in_([*texts, "Oslo"])) == ["b"]
+        for size in (300, 700):  # of one kind and any length, also where each value is a parameter of its own
+            assert ids(people, Customer.balance.in_(range(1, size))) == []
+            assert ids(people, Customer.extra.in_(["1", *texts[: size // 2], *texts[: size // 2]])) == ["b"]
         commit(people, Customer(id=texts[7], name=texts[7]))
         assert ids(people, Customer.id.in_(texts)) == ids(people, Customer.name.in_(texts)) == [texts[7]]
 
