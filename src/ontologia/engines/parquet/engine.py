@@ -33,6 +33,7 @@ from ontologia.engines.parquet.read.file_rows import CountedRows, FileRows, Laye
 from ontologia.engines.parquet.read.in_order import InOrderStatement, rows_in_order
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan, rows_in_force
+from ontologia.engines.parquet.read.shapes import AnsweredStatement
 from ontologia.engines.parquet.read.sought import SoughtRows, SoughtStatement
 from ontologia.engines.parquet.read.tails import Tails
 from ontologia.engines.parquet.read.type_files import FilesOfTypes, WindowFiles
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 ATTEMPTS = 8
-WITHOUT_STATEMENT = (FewStatement, InOrderStatement, SoughtStatement)
-"""Questions that need not run as the one statement they are."""
 
 
 class ParquetEngine(DuckEngine):
@@ -186,7 +185,7 @@ class ParquetEngine(DuckEngine):
         statement = super()._statement(plan, relations)
         source = relations[plan.source]
         if isinstance(source, SoughtRows) and plan.sought_key is not None:
-            return SoughtStatement.of(statement, plan, source, plan.sought_key)
+            return SoughtStatement.of(statement, plan, found=source, key=plan.sought_key)
         if plan.counts_all and isinstance(source, (CountedRows, FileRows)) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
         statement = _filled_in(statement, relations)
@@ -194,12 +193,12 @@ class ParquetEngine(DuckEngine):
         if narrow is not None and isinstance(source, FileRows):
             which = _filled_in(super()._statement(narrow, relations), relations)
             few = FewRows(self.duck, self.lookup, source.scan, which, which.parameters(narrow))
-            return FewStatement.of(statement, plan, few)
+            return FewStatement.of(statement, plan, rows=few, schema=plan.schema)
         in_order = rows_in_order(self.reader, self.duck, source) if plan.takes_all else None
-        return statement if in_order is None else InOrderStatement.of(statement, plan, in_order)
+        return statement if in_order is None else InOrderStatement.of(statement, plan, rows=in_order)
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
-        if not isinstance(statement, WITHOUT_STATEMENT):
+        if not isinstance(statement, AnsweredStatement):
             yield from super().run_in_parts(statement, parameters)
             return
         import pyarrow as pa
@@ -210,23 +209,21 @@ class ParquetEngine(DuckEngine):
             yield [python_values(column) for column in parts.pop().columns]
 
     def run_arrow(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> pa.Table:
-        if isinstance(statement, WITHOUT_STATEMENT):
-            found = statement.table()
-            if found is not None:
-                return as_outputs(found, statement)
-        try:
+        if not isinstance(statement, AnsweredStatement):
             return super().run_arrow(statement, parameters, keys)
-        except StorageBackendError as problem:  # more rows than DuckDB may sort
-            if not (isinstance(statement, InOrderStatement) and is_out_of_memory(problem)):
-                raise
-            found = statement.table(from_afar=True)
-            if found is None:
-                raise
-            return as_outputs(found, statement)
+        found = statement.table()
+        if found is None:
+            try:
+                return super().run_arrow(statement, parameters, keys)
+            except StorageBackendError as problem:
+                found = statement.last_resort() if is_out_of_memory(problem) else None
+                if found is None:
+                    raise
+        return as_outputs(found, statement)
 
     def explain_statement(self, statement: Statement, parameters: Mapping[str, Any]) -> str:
-        if isinstance(statement, SoughtStatement):
-            return "\n".join(("looked up, newest first, in", *statement.found.files_with(statement.key)))
+        if isinstance(statement, AnsweredStatement) and (found := statement.explained()) is not None:
+            return found
         if isinstance(statement, FewStatement):
             which = super().explain_statement(statement.rows.which, statement.rows.parameters)
             return f"looked up by the identities that this finds: {statement.rows.which.sql}\n{which}"

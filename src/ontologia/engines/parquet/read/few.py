@@ -8,7 +8,7 @@ commit superseded, it reads every column of every row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
 from ontologia.engines.parquet.read.layers import is_large
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan
-from ontologia.engines.parquet.read.shapes import output_names
+from ontologia.engines.parquet.read.shapes import AnsweredStatement
 from ontologia.files.duck import Duck
 from ontologia.files.identity import identity_key
 from ontologia.model import TypeSchema
@@ -66,18 +66,11 @@ class FewRows:
 
 
 @dataclass(frozen=True, slots=True)
-class FewStatement(Statement):
-    """A statement for a few rows, which need not run."""
+class FewStatement(AnsweredStatement):
+    """A statement for a few rows."""
 
     rows: FewRows
     schema: TypeSchema
-    names: tuple[str, ...]
-    """The columns of its outputs, as files have them."""
-
-    @classmethod
-    def of(cls, statement: Statement, plan: Plan, rows: FewRows) -> FewStatement:
-        given = {field.name: getattr(statement, field.name) for field in fields(statement)}
-        return cls(**given, rows=rows, schema=plan.schema, names=output_names(plan))
 
     def table(self) -> pa.Table:
         return self.rows.table(self.schema).select(list(self.names))

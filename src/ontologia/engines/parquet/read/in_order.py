@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.file_rows import FileRows, LayeredRows
-from ontologia.engines.parquet.read.shapes import output_names
+from ontologia.engines.parquet.read.shapes import AnsweredStatement
 from ontologia.files.arrays import numbers_of, numpy_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import Duck
@@ -30,8 +30,6 @@ from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import SUPERSEDED_BY
 from ontologia.query.carried_rows import CarriedRows, Projection, RowsTogether
-from ontologia.query.compiler import Statement
-from ontologia.query.plan import Plan
 from ontologia.query.stored_rows import StoredRows
 
 MOST_BETWEEN = 20_000
@@ -170,21 +168,16 @@ def rows_in_order(reader: FileReader, duck: Duck, rows: StoredRows) -> InOrder |
 
 
 @dataclass(frozen=True, slots=True)
-class InOrderStatement(Statement):
-    """A statement for all rows, which need not run where files have them in order."""
+class InOrderStatement(AnsweredStatement):
+    """A statement for all rows, which has to run where files do not have them in order."""
 
     rows: InOrder | CarriedInOrder
-    names: tuple[str, ...]
-    """The columns of its outputs, as files have them."""
 
-    @classmethod
-    def of(cls, statement: Statement, plan: Plan, rows: InOrder | CarriedInOrder) -> InOrderStatement:
-        given = {field.name: getattr(statement, field.name) for field in fields(statement)}
-        return cls(**given, rows=rows, names=output_names(plan))
+    def table(self) -> pa.Table | None:
+        return self.rows.table(self.names)
 
-    def table(self, *, from_afar: bool = False) -> pa.Table | None:
-        """All rows; None where files do not have them in order, and it has to run."""
-        return self.rows.table(self.names, from_afar=from_afar)
+    def last_resort(self) -> pa.Table | None:
+        return self.rows.table(self.names, from_afar=True)
 
 
 def _neighbours(pieces: Sequence[pa.Table]) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -5,12 +5,17 @@ Where removals are among the rows, `superseded_by` stands behind the fields, so 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ontologia.files.arrays import scalar_of
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
+from ontologia.query.compiler import Statement
 from ontologia.query.plan import Plan
 
 
@@ -25,6 +30,31 @@ def output_names(plan: Plan) -> tuple[str, ...]:
     """The columns of the answer to a plan that asks for rows, as files have them."""
     identity = plan.source.identity if plan.stored or plan.source.kind == "relation" else ()
     return (COMMIT_ID, *identity, *(column.physical for column in plan.schema.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredStatement(Statement):
+    """A statement that need not run, because its rows are found another way."""
+
+    names: tuple[str, ...]
+    """The columns of its outputs, as files have them."""
+
+    @classmethod
+    def of(cls, statement: Statement, plan: Plan, **more: Any) -> Self:
+        given = {field.name: getattr(statement, field.name) for field in fields(statement)}
+        return cls(**given, names=output_names(plan), **more)
+
+    @abstractmethod
+    def table(self) -> pa.Table | None:
+        """Its rows; None where it has to run after all."""
+
+    def last_resort(self) -> pa.Table | None:
+        """Its rows where it ran, and DuckDB had no memory for it."""
+        return None
+
+    def explained(self) -> str | None:
+        """How the rows are found; None where the statement says it."""
+        return None
 
 
 def stored_names(schema: TypeSchema, metadata: pq.FileMetaData, *, removals: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ question about one row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,15 +15,14 @@ from sqlglot import exp
 
 from ontologia.engines.parquet.read.lookup import Lookup
 from ontologia.engines.parquet.read.scan import Scan
-from ontologia.engines.parquet.read.shapes import output_names
+from ontologia.engines.parquet.read.shapes import AnsweredStatement
 from ontologia.files.arrays import array_of
 from ontologia.files.names import encode_name
 from ontologia.model import COMMIT_ID, Column, TypeSchema
-from ontologia.query.compiler import Statement
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
-    from ontologia.query.plan import Plan, Window
+    from ontologia.query.plan import Window
 
 
 class SoughtRows(StoredRows):
@@ -56,18 +55,14 @@ class SoughtRows(StoredRows):
 
 
 @dataclass(frozen=True, slots=True)
-class SoughtStatement(Statement):
-    """A statement for the one row with a key, which need not run."""
+class SoughtStatement(AnsweredStatement):
+    """A statement for the one row with a key."""
 
     found: SoughtRows
     key: str
-    names: tuple[str, ...]
-    """The columns of its outputs, as files have them."""
 
-    @classmethod
-    def of(cls, statement: Statement, plan: Plan, rows: SoughtRows, key: str) -> SoughtStatement:
-        given = {field.name: getattr(statement, field.name) for field in fields(statement)}
-        return cls(**given, found=rows, key=key, names=output_names(plan))
+    def explained(self) -> str:
+        return "\n".join(("looked up, newest first, in", *self.found.files_with(self.key)))
 
     def table(self) -> pa.Table:
         return self.found.with_key(self.key).select(list(self.names))
