@@ -20,7 +20,6 @@ from ontologia import (
     OntologiaError,
     Session,
     StorageBackendError,
-    SumOverflowError,
     ValidationError,
     left,
 )
@@ -29,14 +28,11 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.engines.parquet.read import shares as file_shares
 from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import Location
-from ontologia.query.builder import QueryRoot
 from ontologia.query.plan import LATEST, Window
 from ontologia.spark import attach, explain, read
-from ontologia.spark.reading.queries import SparkSource
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan, SharePartition
 from ontologia.spark.reading.rows import stored_rows
 from ontologia.spark.types import result_struct
-from support.spark_conversions import session_with
 from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
 
@@ -469,22 +465,6 @@ class Documented(Entity):
     size: Field[int] = 0
     """How large it is,
     in metres."""
-
-
-def test_a_sum_is_exact_or_an_error_whether_spark_minds_overflow_or_not(spark, folder):
-    class Account(Entity):
-        id: Field[int] = Field(primary_key=True)
-
-    most = 2**63 - 1
-    with Session(folder, entity_types=[Account]) as opened:
-        opened.ensure(Account(id=number) for number in (most, 1, -5))
-        opened.commit()
-        accounts = QueryRoot(SparkSource(spark, opened.engine)).entities(Account)
-        for ansi in ("true", "false"):
-            with session_with(spark, {"spark.sql.ansi.enabled": ansi}):
-                assert accounts.sum(Account.id) == most - 4
-                with pytest.raises(SumOverflowError):
-                    accounts.where(Account.id > 0).sum(Account.id)
 
 
 def test_docstrings_become_comments_of_columns_and_tables(spark, folder):

@@ -19,13 +19,6 @@ from ontologia.query.stored_rows import SQL_TYPES
 Node = exp.Expression
 ZERO_BYTE = "\\u0000"  # as JSON text has it
 HALF = 2**32
-# The upper half, with what the lower one carries. Beyond 64 bits there is an error: the least integer has no abs().
-UPPER = "(sum(n >> 32) + (sum(n & 4294967295) >> 32))"
-SUM_IN_HALVES = f"""CASE
-    WHEN {UPPER} IS NULL OR {UPPER} BETWEEN -2147483648 AND 2147483647
-    THEN {UPPER} * 4294967296 + (sum(n & 4294967295) & 4294967295)
-    ELSE abs({UPPER} & 0 | (1 << 63))
-END"""
 COMPARISONS: dict[str, Callable[..., Node]] = {
     "eq": exp.EQ,
     "ne": exp.NEQ,
@@ -268,22 +261,8 @@ class SQLite(Dialect):
 
     def total(self, subject: Node, scalar: str | None) -> Node:
         total = exp.Sum(this=subject)
-        total.meta["whole"] = scalar == "int"  # see `in_halves`
+        total.meta["whole"] = scalar == "int"  # it overflows on its way, and the engine may have to ask again
         return self._nan_aware(total, subject, scalar)
-
-    def in_halves(self, tree: Node) -> Node:
-        """A statement whose sums of integers overflow only if their totals do.
-
-        SQLite's own also overflow on their way, by the order of the rows. These take twice the time.
-        """
-
-        def halve(node: Node) -> Node:
-            if not (isinstance(node, exp.Sum) and node.meta.get("whole")):
-                return node
-            whole: Node = exp.maybe_parse(SUM_IN_HALVES, dialect="sqlite")
-            return whole.transform(lambda one: exp.paren(node.this.copy()) if isinstance(one, exp.Column) else one)
-
-        return tree.transform(halve)
 
     def mean(self, subject: Node, scalar: str | None) -> Node:
         if scalar == "int":  # its own adds doubles

@@ -29,6 +29,7 @@ from ontologia.engines.sqlite.control import BASE
 from ontologia.engines.sqlite.erasure import SqliteEraser
 from ontologia.engines.sqlite.history import SqliteHistory
 from ontologia.engines.sqlite.locks import SqliteLocks, lock_holder
+from ontologia.engines.sqlite.sums import in_halves
 from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.engines.transaction import Transaction, removals_refused
@@ -285,7 +286,7 @@ class SqliteEngine(Engine):
         try:
             return ask(statement)
         except SumOverflowError:
-            return ask(replace(statement, sql=SQLITE.render(SQLITE.in_halves(statement.tree))))
+            return ask(replace(statement, sql=SQLITE.render(in_halves(statement.tree))))
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
         with self.asking(statement, parameters, None) as (connection, sql, values):
