@@ -10,6 +10,7 @@ import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -18,11 +19,14 @@ import pyarrow.parquet as pq
 
 from benchmarks.customers import Customer, append, changed, key, numbered
 from benchmarks.embedded import bare, filled
+from benchmarks.formats import upserts
 from benchmarks.report import Case
 from ontologia import OntologiaConfig, Ontology
 from ontologia.engines.initializing import initialize_storage
 from ontologia.query import count
 from ontologia.query import sum as sum_of
+from ontologia.runtime.commit import WantedState, commit_state
+from ontologia.testing.s3server import s3_server
 
 COMMITS, ROWS_EACH = 20, 50
 STEPS = itertools.count(1_000)
@@ -44,10 +48,11 @@ def questions(folder: Path, rows: int) -> Iterator[Case]:
 
 def loaded(folder: Path, table: pa.Table) -> Ontology:
     """A store in a directory: one load, and some commits that change a few rows each."""
-    uri = folder.as_uri()
-    config = OntologiaConfig(
-        max_batch_size=10**9, s3_duckdb_memory_limit=MEMORY, cache_directory=str(folder.parent / "cache")
-    )
+    return loaded_at(folder.as_uri(), table, folder.parent / "cache")
+
+
+def loaded_at(uri: str, table: pa.Table, cache: Path) -> Ontology:
+    config = OntologiaConfig(max_batch_size=10**9, s3_duckdb_memory_limit=MEMORY, cache_directory=str(cache))
     initialize_storage(storage_uri=uri, config=config)
     onto = Ontology(storage_uri=uri, config=config, entity_types=[Customer])
     append(onto, table)
@@ -108,7 +113,7 @@ def asked(onto: Ontology, connection: duckdb.DuckDBPyConnection, place: str, whe
 
 
 def commits(folder: Path, rows: int) -> Iterator[Case]:
-    """One changed row, and a thousand, into a large type, beside sqlite3, delta-rs and PyIceberg."""
+    """One changed row, and a thousand, into a large type on disk and in a bucket, beside sqlite3, delta-rs, PyIceberg."""
     with ExitStack() as stack:
         table = numbered(rows)
         small = stack.enter_context(filled(folder / "x.db", table))
@@ -116,13 +121,16 @@ def commits(folder: Path, rows: int) -> Iterator[Case]:
             f"one row into {rows:,}, SQLite", "session.commit()", "sqlite3: look, compare, insert, commit", None,
             one_by_one(small), one_by_hand(folder, table), repeat=20, runs=9,
         )  # fmt: skip
-        onto = stack.enter_context(loaded(folder / "store", table))
-        for name, ours_rows in (("one row", 1), ("1,000 rows", 1_000)):
-            for peer, merge in peers(folder / name.replace(",", ""), table):
-                yield Case(
-                    f"{name} into {rows:,}, files", "session.commit()", peer, 1,
-                    some(onto, table, ours_rows), merge(ours_rows), runs=3,
-                )  # fmt: skip
+        server = stack.enter_context(s3_server())
+        for where, root in (("files", folder.as_uri()), ("bucket", server.uri("ontologia-ordinary/bench"))):
+            onto = stack.enter_context(loaded_at(f"{root}/store", table, folder / f"cache-{where}"))
+            for peer, upsert in upserts(root, folder / f"{where}.db", table):
+                for name, number in (("one row", 1), ("1,000 rows", 1_000)):
+                    rows_of = partial(some_rows, table, number)
+                    yield Case(
+                        f"{name} into {rows:,}, {where}", "session.commit()", peer, 1,
+                        partial(commit_rows, onto), upsert, rows_of, rows_of, runs=3,
+                    )  # fmt: skip
 
 
 def one_by_one(onto: Ontology) -> Callable[[], object]:
@@ -163,71 +171,13 @@ def one_by_hand(folder: Path, table: pa.Table) -> Callable[[], object]:
     return commit
 
 
-def some(onto: Ontology, table: pa.Table, rows: int) -> Callable[[], object]:
-    from ontologia.runtime.commit import WantedState, commit_state
+def some_rows(table: pa.Table, number: int) -> list[object]:
+    """Rows from another part of the table each time, changed to what no commit has made of them."""
+    step = next(STEPS)
+    return [changed(table.slice(step * 1_009 % (table.num_rows - number), number), step)]
 
+
+def commit_rows(onto: Ontology, rows: pa.Table) -> None:
     schema = Customer.__declaration__.schema
-
-    def commit() -> None:
-        step = next(STEPS)
-        part = changed(table.slice(step * 1_009 % (table.num_rows - rows), rows), step)
-        if commit_state(onto.engine, {schema.ref: WantedState(schema, part)}, {}) is None:
-            raise RuntimeError("nothing was committed")
-
-    return commit
-
-
-Merge = Callable[[int], Callable[[], object]]
-
-
-def peers(folder: Path, table: pa.Table) -> Iterator[tuple[str, Merge]]:
-    """The table formats that do the same: find the rows by their key, replace those that differ, commit."""
-    folder.mkdir()
-
-    def part(rows: int) -> pa.Table:
-        step = next(STEPS)
-        return changed(table.slice(step * 1_009 % (table.num_rows - rows), rows), step)
-
-    yield "delta-rs: merge", _delta(folder / "delta", table, part)
-    yield "PyIceberg: upsert", _iceberg(folder / "iceberg", table, part)
-
-
-def _delta(folder: Path, table: pa.Table, part: Callable[[int], pa.Table]) -> Merge:
-    from deltalake import DeltaTable, write_deltalake
-
-    write_deltalake(str(folder), table)
-
-    def merge(rows: int) -> Callable[[], object]:
-        def run() -> None:
-            merger = DeltaTable(str(folder)).merge(
-                part(rows), "s.entity_key = t.entity_key", source_alias="s", target_alias="t"
-            )
-            merger.when_matched_update_all().when_not_matched_insert_all().execute()
-
-        return run
-
-    return merge
-
-
-def _iceberg(folder: Path, table: pa.Table, part: Callable[[int], pa.Table]) -> Merge:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    folder.mkdir()
-    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
-    catalog.create_namespace("bench")
-    stored = catalog.create_table("bench.customer", schema=_plain(table).schema)
-    stored.append(_plain(table))
-
-    def merge(rows: int) -> Callable[[], object]:
-        def run() -> None:
-            stored.upsert(_plain(part(rows)), join_cols=["entity_key"])
-
-        return run
-
-    return merge
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The columns that every format has."""
-    keep = [field.name for field in table.schema if not pa.types.is_timestamp(field.type)]
-    return table.select(keep)
+    if commit_state(onto.engine, {schema.ref: WantedState(schema, rows)}, {}) is None:
+        raise RuntimeError("nothing was committed")

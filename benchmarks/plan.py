@@ -33,7 +33,7 @@ ROWS = (10_000, 100_000, 1_000_000, 10_000_000)
 SUITES = (
     # Name, work, sizes of a whole run and of a quick one, and seconds in each where it needs other than most.
     Suite("ordinary", ordinary.questions, {"rows": 3_000_000}, {"rows": 100_000}, 90, 12),
-    Suite("ordinary-commits", ordinary.commits, {"rows": 1_000_000}, {"rows": 50_000}, 80, 10),
+    Suite("ordinary-commits", ordinary.commits, {"rows": 1_000_000}, {"rows": 50_000}, 100, 15),
     Suite("hops", hops.traversals, {"people": 20_000}, {"people": 4_000}),
     Suite("first-commit", first_commit.beside_the_next, {"processes": 5}, {"processes": 2}),
     Suite("objects", objects.log, {"rows": 1_000_000}, {"rows": 100_000}, 50),
@@ -41,13 +41,13 @@ SUITES = (
     Suite("memory-objects", memory.of_objects, {"rows": 200_000, "runs": 3}, {"rows": 20_000, "runs": 1}),
     Suite("commit", embedded.commit, {"rows": 100_000}, {"rows": 10_000}, 50),
     Suite("collect", embedded.collect, {"rows": 100_000}, {"rows": 10_000}),
-    Suite("lookup", embedded.lookup, {"rows": 1_000_000}, {"rows": 20_000}, 50),
+    Suite("lookup", embedded.lookup, {"rows": 1_000_000}, {"rows": 20_000}),
     Suite("latest", embedded.latest, {"rows": 1_000_000}, {"rows": 50_000}, 50),
     Suite("across-versions", across.across, {"rows": 200_000}, {"rows": 20_000}),
     Suite("removals", removals.questions, {"rows": 300_000}, {"rows": 30_000}),
     Suite("erase-and-forget", removals.given_up, {"rows": 300_000}, {"rows": 10_000}),
     Suite("copies", moving.copies, {"commits": 500}, {"commits": 20}, 60),
-    Suite("graphs", graphs.million, {"rows": 1_000_000}, {"rows": 50_000}, 60),
+    Suite("graphs", graphs.million, {"rows": 1_000_000}, {"rows": 50_000}, 40),
     Suite("graph-depth", graphs.depth, {"commits": 1_000}, {"commits": 50}, 60),
     Suite("frames", frames.commits),
     Suite(
