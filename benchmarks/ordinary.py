@@ -113,7 +113,7 @@ def asked(onto: Ontology, connection: duckdb.DuckDBPyConnection, place: str, whe
 
 
 def commits(folder: Path, rows: int) -> Iterator[Case]:
-    """One changed row, and a thousand, into a large type on disk and in a bucket, beside sqlite3, delta-rs, PyIceberg."""
+    """One changed row and 1,000 into a large type, on disk and in a bucket, beside sqlite3, delta-rs, PyIceberg."""
     with ExitStack() as stack:
         table = numbered(rows)
         small = stack.enter_context(filled(folder / "x.db", table))
