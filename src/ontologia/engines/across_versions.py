@@ -25,6 +25,7 @@ from ontologia.model import (
 )
 from ontologia.query.carried_rows import Projection, RowsTogether
 from ontologia.query.compiler import REMOVED
+from ontologia.query.in_force import mark_removals
 from ontologia.query.plan import Across, Plan
 from ontologia.query.stored_rows import StoredRows
 
@@ -137,7 +138,7 @@ def _upgraded(asked: _Question, ref: TypeRef, version: Version, journey: Journey
     found = pa.concat_tables(arrived).append_column(COMMIT_ID, commits)
     if REMOVED not in rows.column_names or not pc.any(rows.column(REMOVED)).as_py():
         return found
-    return found.append_column(SUPERSEDED_BY, pc.if_else(rows.column(REMOVED), commits, pa.scalar(None, pa.int64())))
+    return found.append_column(SUPERSEDED_BY, mark_removals(rows.column(REMOVED), commits))
 
 
 def _of_identity(plan: Plan, stored: TypeSchema) -> tuple[Predicate, ...]:

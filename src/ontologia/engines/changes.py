@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ontologia.files.quoting import quote_name
-from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
+from ontologia.model import COMMIT_ID, TypeRef
+from ontologia.query.in_force import removal_sql
 
 INSERT, UPDATE, REMOVE = "insert", "update_version", "remove"
 
@@ -32,7 +33,7 @@ def changed_rows_sql(identity: Sequence[str], own: VersionRows, earlier: Sequenc
     columns = list(map(quote_name, identity))
     same = " AND ".join(f"o.{column} = t.{column}" for column in columns)
     names = ", ".join(f"t.{column}" for column in columns)
-    removed = f"WHEN t.{SUPERSEDED_BY} = t.{COMMIT_ID} THEN '{REMOVE}' " if own.has_removals else ""
+    removed = f"WHEN {removal_sql('t')} THEN '{REMOVE}' " if own.has_removals else ""
     existed = _existed(earlier, same, commit)
     operation = f"CASE {removed}WHEN {existed} THEN '{UPDATE}' ELSE '{INSERT}' END"
     return f"SELECT {names}, {operation} FROM {own.source} t WHERE t.{COMMIT_ID} = {commit} ORDER BY {names}"
@@ -41,8 +42,7 @@ def changed_rows_sql(identity: Sequence[str], own: VersionRows, earlier: Sequenc
 def _existed(earlier: Sequence[VersionRows], same: str, commit: str) -> str:
     """Whether an identity was there: it has an earlier row, and one after its last removal."""
     before = f"{same} AND o.{COMMIT_ID} < {commit}"
-    is_removal = f"o.{SUPERSEDED_BY} = o.{COMMIT_ID}"
-    gone = [_newest(rows, f"{before} AND {is_removal}") for rows in earlier if rows.has_removals]
+    gone = [_newest(rows, f"{before} AND {removal_sql('o')}") for rows in earlier if rows.has_removals]
     if not gone:
         tests = [f"EXISTS (SELECT 1 FROM {rows.source} o WHERE {before})" for rows in earlier]
     else:

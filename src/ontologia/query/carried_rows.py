@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
+from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Window
-from ontologia.query.stored_rows import StoredRows, is_removal
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     from sqlglot import exp

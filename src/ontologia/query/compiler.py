@@ -17,9 +17,10 @@ from ontologia.model import COMMIT_ID, Column, FieldExpr, TypeRef
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.conditions import Binding, Conditions
 from ontologia.query.dialects import Dialect, Node, parameter
+from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, group_names
 from ontologia.query.sources import Sources
-from ontologia.query.stored_rows import StoredRows, is_removal
+from ontologia.query.stored_rows import StoredRows
 
 REMOVED = "removed?"  # the last column where rows are versions: whether one says that something was removed
 

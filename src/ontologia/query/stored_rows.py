@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
+from ontologia.model import Column, TypeRef
 from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
@@ -75,28 +75,6 @@ class StoredRows(ABC):
     def encode(self, column: Column, value: Any) -> Any:
         """A value of a field as this storage compares it."""
         return value
-
-
-def is_removal(table: str) -> exp.Expression:
-    """Whether a row, which has `superseded_by`, says that something was removed."""
-    from sqlglot import exp
-
-    superseded, commit = (exp.column(name, table=table, quoted=True) for name in (SUPERSEDED_BY, COMMIT_ID))
-    return exp.NullSafeEQ(this=superseded, expression=commit)
-
-
-def keep_newest(rows: exp.Select, identity: Sequence[str]) -> exp.Select:
-    """Of each identity the row of the last commit, in dialects that know QUALIFY."""
-    from sqlglot import exp
-
-    newest_first = exp.Ordered(this=exp.column(COMMIT_ID, quoted=True), desc=True, nulls_first=False)
-    rank = exp.Window(
-        this=exp.Anonymous(this="row_number"),
-        partition_by=[exp.column(name, quoted=True) for name in identity],
-        order=exp.Order(expressions=[newest_first]),
-    )
-    rows.set("qualify", exp.Qualify(this=exp.EQ(this=rank, expression=exp.Literal.number(1))))
-    return rows
 
 
 # What a value or a NULL is of: some engines make an integer of a NULL that says nothing.

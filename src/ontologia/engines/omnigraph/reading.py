@@ -17,8 +17,9 @@ from ontologia.omnigraph.comparing import deleted_between
 from ontologia.omnigraph.datasets import is_in, quoted
 from ontologia.omnigraph.lookups import MANY
 from ontologia.omnigraph.manifest import Manifest, Pin
+from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, Window
-from ontologia.query.stored_rows import StoredRows, is_removal
+from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,8 +28,9 @@ from ontologia.engines.transaction import Transaction
 from ontologia.errors import ReadOnlyStoreError
 from ontologia.model import COMMIT_ID, Column, TypeRef
 from ontologia.objects import Location
+from ontologia.query.in_force import keep_newest
 from ontologia.query.plan import Plan, Window
-from ontologia.query.stored_rows import EmptyRows, StoredRows, keep_newest
+from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 RELEASE = "Ontologia 0.3"
 

@@ -24,6 +24,7 @@ from ontologia.files.sorting import Sorter
 from ontologia.files.writing import LOOKUP_GROUP_ROWS
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, TypeRef
 from ontologia.objects import Location
+from ontologia.query.in_force import are_removals, mark_removals, removal_sql
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -95,10 +96,10 @@ class ParquetHistory(History):
         with self._engine.reader.places(entry.files) as places, self._engine.duck.cursor() as cursor:
             wanted = _schema(version).append(pa.field(SUPERSEDED_BY, pa.int64()))
             names = ", ".join(map(quote_name, wanted.names[:-1]))
-            removed = f"CASE WHEN {SUPERSEDED_BY} = {COMMIT_ID} THEN {COMMIT_ID} END"  # others were superseded later
+            removed = f"CASE WHEN {removal_sql('t')} THEN {COMMIT_ID} END"  # others were superseded later
             order = ", ".join(map(quote_name, (COMMIT_ID, *version.ref.identity)))
             sql = (
-                f"SELECT {names}, {removed} AS {SUPERSEDED_BY} FROM read_parquet($files, {AS_STORED}) "
+                f"SELECT {names}, {removed} AS {SUPERSEDED_BY} FROM read_parquet($files, {AS_STORED}) t "
                 f"WHERE {SCHEMA_VERSION_ID} = $version AND {COMMIT_ID} > $after AND {COMMIT_ID} <= $up_to "
                 f"ORDER BY {order}"
             )
@@ -164,8 +165,7 @@ class FileShare(PastShare):
         rows = rows.filter(is_own)
         if SUPERSEDED_BY not in rows.column_names:
             return rows
-        by = rows.column(SUPERSEDED_BY)
-        removed = pc.if_else(pc.equal(by, self.commit_id), by, pa.scalar(None, pa.int64()))
+        removed = mark_removals(are_removals(rows), rows.column(COMMIT_ID))
         return rows.set_column(rows.column_names.index(SUPERSEDED_BY), SUPERSEDED_BY, removed)
 
 

@@ -17,7 +17,10 @@ from ontologia.engines.features import FORGOTTEN
 from ontologia.engines.forgetting import Forgotten, Superseded, head_moved
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import BASE, quoted
+from ontologia.engines.sqlite.windows import Versions, has_newer
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, instant_text
+from ontologia.query.in_force import removal_sql
+from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
     from ontologia.engines.sqlite.v2 import SqliteEngineV2
@@ -44,7 +47,7 @@ def find(engine: SqliteEngineV2, base: int) -> list[Superseded]:
         for part in _parts(connection, base):
             where = " OR ".join(f"({condition})" for condition in part.conditions)
             (rows,) = connection.execute(
-                f"SELECT count(*) FROM {part.table} t WHERE {where}", {"base": base}
+                f"SELECT count(*) FROM {part.table} t WHERE {where}", {"window": base}
             ).fetchone()
             counts[part.ref] += rows
     return [Superseded(ref, rows) for ref, rows in sorted(counts.items())]
@@ -58,7 +61,7 @@ def forget(engine: SqliteEngineV2, base: int, head: int, metadata: Mapping[str, 
             raise head_moved(found, head)
         for part in list(_parts(connection, base)):
             for condition in part.conditions:
-                connection.execute(f"DELETE FROM {part.table} AS t WHERE {condition}", {"base": base})
+                connection.execute(f"DELETE FROM {part.table} AS t WHERE {condition}", {"window": base})
         begin_history_at(connection, base)
         made = Commit(head + 1, instant_text(control.now()), engine.runtime_id, metadata)
         control.add_commit(connection, made)
@@ -90,8 +93,6 @@ def _parts(connection: sqlite3.Connection, base: int) -> Iterator[_Part]:
 
 def _superseded(connection: sqlite3.Connection, ref: TypeRef, table: str) -> Iterator[str]:
     """What is true of rows that a later row of the same table supersedes, and of removals, which nothing needs then."""
-    same = " AND ".join(f"n.{name} = t.{name}" for name in ref.identity)
-    later = f"n.{COMMIT_ID} > t.{COMMIT_ID} AND n.{COMMIT_ID} <= :base"
-    yield f"EXISTS (SELECT 1 FROM {quoted(table)} n WHERE {same} AND {later})"
+    yield has_newer(Versions(table, {}), ref.identity, Window("as_of")).sql("sqlite")
     if any(row[1] == SUPERSEDED_BY for row in connection.execute(f"PRAGMA table_info({quoted(table)})")):
-        yield f"t.{COMMIT_ID} <= :base AND t.{SUPERSEDED_BY} = t.{COMMIT_ID}"
+        yield f"t.{COMMIT_ID} <= :window AND {removal_sql('t')}"

@@ -1,4 +1,8 @@
-"""The rows of a window of time in SQLite (RFC 0004 §4.3), for a table keyed by identity and commit."""
+"""The rows of a window of time in SQLite (RFC 0004 §4.3), for a table keyed by identity and commit.
+
+The rule is that of `query.in_force`. Its rank would sort the table, which has the rows in that order already: so here
+the newest row is the one of the largest commit, or the one that no newer one follows.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from sqlglot import exp
 
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column
 from ontologia.query.dialects import equal
+from ontologia.query.in_force import is_current
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
@@ -37,7 +42,7 @@ class SqliteRows(StoredRows):
         if removals:
             return select.select(_column(SUPERSEDED_BY, "t"), copy=False)
         # Of a group, SQLite looks at the row of the largest commit, as for the other columns.
-        in_force = _column(SUPERSEDED_BY, "t").is_(exp.null())
+        in_force = is_current("t")
         return select.having(in_force, copy=False) if select.args.get("group") else select.where(in_force, copy=False)
 
     def rows_of_keys(
@@ -53,7 +58,7 @@ class SqliteRows(StoredRows):
         newest = newest.where(*same, *_tests(versions, window, "n"))
         rows = _selected(versions, self.ref.identity, window)
         if self.has_removals:
-            rows = rows.where(_column(SUPERSEDED_BY, "t").is_(exp.null()), copy=False)
+            rows = rows.where(is_current("t"), copy=False)
         return rows, equal(_column(COMMIT_ID, "s"), newest.subquery())
 
     def name_of(self, column: Column) -> str:
@@ -84,7 +89,7 @@ def windowed(versions: Versions, identity: Sequence[str], window: Window, *, pro
         return _selected(versions, identity, window)
     if probe:
         return _selected(versions, identity, window).where(
-            exp.not_(exp.Exists(this=_newer(versions, identity, window))), copy=False
+            exp.not_(has_newer(versions, identity, window)), copy=False
         )
     newest = exp.alias_(exp.Max(this=_column(COMMIT_ID, "t")), COMMIT_ID, quoted=True)
     select = _selected(versions, identity, window, commit=newest)
@@ -111,10 +116,12 @@ def _tests(versions: Versions, window: Window, alias: str) -> list[exp.Expr]:
     return tests
 
 
-def _newer(versions: Versions, identity: Sequence[str], window: Window) -> exp.Select:
+def has_newer(versions: Versions, identity: Sequence[str], window: Window) -> exp.Exists:
+    """Whether a row, under the alias `t`, is not the newest of its identity in a window."""
     same = [equal(_column(name, "n"), _column(name, "t")) for name in identity]
     later = exp.GT(this=_column(COMMIT_ID, "n"), expression=_column(COMMIT_ID, "t"))
-    return exp.select("1").from_(_table(versions.table, "n")).where(*same, later, *_tests(versions, window, "n"))
+    newer = exp.select("1").from_(_table(versions.table, "n")).where(*same, later, *_tests(versions, window, "n"))
+    return exp.Exists(this=newer)
 
 
 def _column(name: str, alias: str) -> exp.Column:

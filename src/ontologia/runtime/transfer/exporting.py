@@ -23,6 +23,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.aggregates import count
 from ontologia.query.compiler import REMOVED
+from ontologia.query.in_force import mark_removals
 from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.pages import pages
 from ontologia.runtime.store import Store
@@ -281,10 +282,7 @@ class _InProcess:
 
 def _marked(versions: pa.Table) -> pa.Table:
     """Versions whose removals are superseded by their own commit, as stored ones are."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    own = pc.if_else(versions.column(REMOVED), versions.column(COMMIT_ID), pa.scalar(None, pa.int64()))
+    own = mark_removals(versions.column(REMOVED), versions.column(COMMIT_ID))
     return versions.drop_columns([REMOVED]).append_column(SUPERSEDED_BY, own)
 
 

@@ -17,11 +17,12 @@ from ontologia.files.duck import python_values
 from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, TypeRef, commit_column, removed_column
 from ontologia.query.compiler import Output, Statement, compile
 from ontologia.query.dialects import DIALECTS
+from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, Window
 from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.results import StoredTable
 from ontologia.query.sources import KEYS
-from ontologia.query.stored_rows import StoredRows, is_removal
+from ontologia.query.stored_rows import StoredRows
 from ontologia.spark.failures import explained
 from ontologia.spark.reading.rows import stored_rows
 from ontologia.spark.types import spark_type

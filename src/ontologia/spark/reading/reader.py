@@ -17,6 +17,7 @@ from ontologia.engines.shares import Share
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Predicate, TypeSchema, commit_column, removed_column
 from ontologia.objects import Location
 from ontologia.query.compiler import REMOVED
+from ontologia.query.in_force import mark_removals
 from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark.reading.changes import (
@@ -136,20 +137,12 @@ class OntologiaReader(DataSourceReader):
         return plan.changed(across=self.wanted.across)
 
 
-def _superseded(versions: pa.Table) -> pa.ChunkedArray:
-    """What superseded versions, as far as a reader of them asks: removals have their own commit."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.if_else(versions.column(REMOVED), versions.column(COMMIT_ID), pa.scalar(None, pa.int64()))
-
-
 def to_batches(wanted: ReadPlan, table: pa.Table, nullable: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:
     """Stored rows under the names and in the order that Spark was promised, and with None where it was told of it."""
     import pyarrow as pa
 
     if REMOVED in table.column_names:
-        table = table.append_column(SUPERSEDED_BY, _superseded(table))
+        table = table.append_column(SUPERSEDED_BY, mark_removals(table.column(REMOVED), table.column(COMMIT_ID)))
     columns = {name: table.column(wanted.physical(name)) for name in nullable}
     for name, kind in wanted.nested_types.items():
         if name in columns:

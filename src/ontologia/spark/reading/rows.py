@@ -32,6 +32,7 @@ from ontologia.model import (
 )
 from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.objects import Location
+from ontologia.query.in_force import is_current, is_removal, rank
 from ontologia.query.plan import LATEST, Across, Plan, Window
 from ontologia.spark import s3a
 from ontologia.spark.comments import field_comments
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 FORMAT = "ontologia"
 PATTERN = frozenset("*?[]{}\\")
 """What Spark takes for a pattern in a path."""
+RANK = "rank?"
+"""Beside the columns of a type while it is needed; no field can be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +314,8 @@ def _native(
         assert tail is not None
         return tail
     base = rows(files.base, settled=True)
-    in_force = sql.col(SUPERSEDED_BY).isNull()
-    if files.inside_snapshot:
-        in_force = in_force | (sql.col(SUPERSEDED_BY) > (files.upper or 0))
-    base = base.where(in_force).select(*_quoted(names))
+    in_force = is_current(at=files.upper if files.inside_snapshot else None)
+    base = base.where(in_force.sql("spark")).select(*_quoted(names))
     if tail is None or files.inside_snapshot:
         return base
     # The tail is short: its keys go to every task, and the snapshot is not shuffled.
@@ -324,21 +325,19 @@ def _native(
 
 def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
     """The last row of each identity; nothing to do where each has one."""
-    from pyspark.sql import Window as SparkWindow
     from pyspark.sql import functions as sql
 
     if not mixed:
         return rows
-    newest_first = SparkWindow.partitionBy(*identity).orderBy(sql.col(COMMIT_ID).desc())
-    ranked = rows.withColumn("__rank", sql.row_number().over(newest_first))
-    return ranked.where("__rank = 1").drop("__rank")
+    ranked = rows.withColumn(RANK, sql.expr(rank(identity).sql("spark")))
+    return ranked.where(sql.col(RANK) == 1).drop(RANK)
 
 
 def _is_removal() -> Column:
     """Whether a row, which knows what superseded it, says that something was removed."""
     from pyspark.sql import functions as sql
 
-    return sql.col(SUPERSEDED_BY).eqNullSafe(sql.col(COMMIT_ID))
+    return sql.expr(is_removal().sql("spark"))
 
 
 def _rename(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> DataFrame:

@@ -12,6 +12,7 @@ from ontologia.engines.base import Engine
 from ontologia.engines.catalog import TypeLayout
 from ontologia.errors import StorageBackendError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
+from ontologia.query.in_force import are_removals, mark_removals
 from ontologia.runtime import transfer
 from ontologia.runtime.pages import column_of
 from ontologia.runtime.store import Store
@@ -102,11 +103,7 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
 
 def _removed_by(versions: pa.Table) -> pa.ChunkedArray:
     """Of what superseded versions, what is their own commit."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    by, commit = versions.column(SUPERSEDED_BY), versions.column(COMMIT_ID)
-    return pc.if_else(pc.equal(by, commit), commit, pa.scalar(None, pa.int64()))
+    return mark_removals(are_removals(versions), versions.column(COMMIT_ID))
 
 
 def _write_part(task: ExportTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -31,7 +31,6 @@ from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, 
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest
 from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head
-from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError
 from ontologia.files.data_files import DataFile, KeySpan
@@ -39,6 +38,7 @@ from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
+from ontologia.query.in_force import are_removals
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine

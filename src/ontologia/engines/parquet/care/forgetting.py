@@ -35,8 +35,9 @@ from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.files.duck import AS_STORED
 from ontologia.files.json_objects import now
 from ontologia.files.quoting import quote_name
-from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
+from ontologia.model import COMMIT_ID, TypeRef
 from ontologia.objects import Info
+from ontologia.query.in_force import is_removal
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -153,12 +154,12 @@ def _counted(engine: ParquetEngine, part: _Part, base: int) -> _Count:
     """Of each identity the last row up to a commit stays, unless it says that it was removed."""
     files = [file for entry in part.entries for file in entry.files]
     is_settled = any(entry.is_settled for entry in part.entries)
-    is_removal = f"coalesce({SUPERSEDED_BY} = {COMMIT_ID}, false)" if is_settled else "false"
+    removed = is_removal().sql("duckdb") if is_settled else "false"
     identity = ", ".join(map(quote_name, part.version.ref.identity))
     sql = (
         "SELECT coalesce(sum(rows), 0), coalesce(sum(early), 0) - count(*) FILTER (NOT removed AND early > 0) FROM ("
         f"SELECT count(*) AS rows, count(*) FILTER ({COMMIT_ID} <= $base) AS early, "
-        f"max_by({is_removal}, {COMMIT_ID}) FILTER ({COMMIT_ID} <= $base) AS removed "
+        f"max_by({removed}, {COMMIT_ID}) FILTER ({COMMIT_ID} <= $base) AS removed "
         f"FROM read_parquet($files, {AS_STORED}) GROUP BY {identity})"
     )
     with engine.reader.places(files) as places, engine.duck.cursor() as cursor:

@@ -17,11 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ontologia.engines import shares
-from ontologia.engines.parquet.read.shapes import are_removals
 from ontologia.engines.parquet.read.shares import cuts_of_files, is_small
 from ontologia.engines.row_files import file_schema, span_of
 from ontologia.engines.staging import PART_BYTES, put_part
-from ontologia.files.arrays import scalar_of
 from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
 from ontologia.files.identity import identity_key
@@ -32,6 +30,7 @@ from ontologia.files.sorting import Sorter
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, ROW_GROUP_ROWS, RowGroups, gather, lookup_writer, write_rows
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
 from ontologia.objects import Location
+from ontologia.query.in_force import are_current, are_removals
 
 FILES_AT_ONCE = 32
 MOST_ROWS_AGAIN, MOST_FILES_AGAIN = 8_000_000, 100_000
@@ -173,10 +172,7 @@ def add_superseding(tables: Iterable[pa.Table], identity: tuple[str, ...]) -> It
 
 def _left_after(rows: pa.Table, base: int) -> pa.Table:
     """The rows that were not superseded yet at a commit; all of them, where there is none."""
-    if not base:
-        return rows
-    by = rows.column(SUPERSEDED_BY)
-    return rows.filter(pc.fill_null(pc.greater(by, scalar_of(base, pa.int64())), scalar_of(True, pa.bool_())))
+    return rows.filter(are_current(rows, at=base)) if base else rows
 
 
 def _superseded(rows: pa.Table, by: pa.ChunkedArray) -> pa.Table:

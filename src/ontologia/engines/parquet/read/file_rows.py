@@ -22,8 +22,9 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.duck import READ_OPTIONS
 from ontologia.files.names import encode_name
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef, TypeSchema
+from ontologia.query.in_force import is_current, is_removal, keep_newest
 from ontologia.query.plan import Window
-from ontologia.query.stored_rows import EmptyRows, StoredRows, is_removal, keep_newest
+from ontologia.query.stored_rows import EmptyRows, StoredRows
 
 ROW_NUMBER = "file_row_number"
 MOST_NUMBERED = 8
@@ -118,10 +119,7 @@ class FileRows(StoredRows):
             return select.where(exp.LT(this=_row_number(), expression=exp.Literal.number(told.first)))
         if not told.by_column:
             return select
-        current: exp.Expr = _column(SUPERSEDED_BY).is_(exp.null())
-        if self.scan.inside_snapshot:
-            current = exp.or_(current, exp.GT(this=_column(SUPERSEDED_BY), expression=self._end()))
-        return select.where(current)
+        return select.where(is_current(at=self.scan.upper if self.scan.inside_snapshot else None))
 
     def _newest(self, names: Sequence[str]) -> exp.Select:
         """The last row of each identity in the tail, unless that says that it was removed."""
@@ -137,10 +135,7 @@ class FileRows(StoredRows):
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:
             return []
-        return [exp.LTE(this=_column(COMMIT_ID), expression=self._end())]
-
-    def _end(self) -> exp.Expression:
-        return exp.Literal.number(self.scan.upper)
+        return [exp.LTE(this=_column(COMMIT_ID), expression=exp.Literal.number(self.scan.upper))]
 
     def _places(self, files: Iterable[DataFile]) -> list[str]:
         return [self.places[file.path] for file in files]

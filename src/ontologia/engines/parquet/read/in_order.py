@@ -30,6 +30,7 @@ from ontologia.files.quoting import quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import SUPERSEDED_BY
 from ontologia.query.carried_rows import CarriedRows, Projection, RowsTogether
+from ontologia.query.in_force import are_current
 from ontologia.query.stored_rows import StoredRows
 
 MOST_BETWEEN = 20_000
@@ -100,7 +101,7 @@ class InOrder:
         places = self._superseded(file)
         rows = rows if places is None else _without(rows, places)
         if entry.is_settled and not entry.is_snapshot:  # only now, since places count the removals
-            rows = rows.filter(pc.is_null(rows.column(SUPERSEDED_BY))).drop_columns([SUPERSEDED_BY])
+            rows = rows.filter(are_current(rows)).drop_columns([SUPERSEDED_BY])
         return rows
 
     def _superseded(self, file: DataFile) -> npt.NDArray[np.int64] | None:

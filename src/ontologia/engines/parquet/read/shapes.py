@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.files.arrays import scalar_of
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema
 from ontologia.query.compiler import Statement
+from ontologia.query.in_force import are_removals
 from ontologia.query.plan import Plan
 
 
@@ -71,12 +71,6 @@ def shaped(schema: TypeSchema, rows: pa.Table, *, removals: bool = False) -> pa.
         for field in shape
     ]
     return pa.table(columns, names=shape.names).cast(shape)
-
-
-def are_removals(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows, of those that have `superseded_by`, say that something was removed."""
-    same = pc.equal(rows.column(SUPERSEDED_BY), rows.column(COMMIT_ID))
-    return pc.fill_null(same, scalar_of(False, pa.bool_()))
 
 
 def without_removals(rows: pa.Table) -> pa.Table:

@@ -18,6 +18,7 @@ from ontologia.files.footers import Footer, RowGroup
 from ontologia.files.identity import identity_key
 from ontologia.files.reading import FileReader
 from ontologia.model import SUPERSEDED_BY
+from ontologia.query.in_force import are_current
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def _within(parquet: pq.ParquetFile, group: RowGroup, wanted: WantedKeys, *, in_
         for name in more.column_names:
             rows = rows.append_column(name, more.column(name))
     if mixed:
-        rows = rows.filter(pc.is_null(rows.column(SUPERSEDED_BY)))
+        rows = rows.filter(are_current(rows))
     identities = identity_key(rows, wanted.identity)
     if others:
         same = pc.is_in(identities, value_set=identity_key(likely.keys, wanted.identity))

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from sqlglot import exp
 
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.parquet.log.records import IndexEntry
@@ -34,6 +35,7 @@ from ontologia.files.identity import identity_key
 from ontologia.files.quoting import quote_name, quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
+from ontologia.query.in_force import is_removal, keep_newest
 
 TABLES_KEPT = 12
 
@@ -217,12 +219,10 @@ class Tails:
     def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
         """Put rows into the table of a tail, in place of older ones of the same identity."""
         identity = quote_names(schema.ref.identity)
-        newest = (
-            f"SELECT * FROM fresh QUALIFY row_number() OVER (PARTITION BY {identity} ORDER BY {COMMIT_ID} DESC) = 1"
-        )
+        newest = keep_newest(exp.select("*").from_("fresh"), schema.ref.identity).sql("duckdb")
         if SUPERSEDED_BY in rows.column_names:
-            no_removal = f"{SUPERSEDED_BY} IS DISTINCT FROM {COMMIT_ID}"
-            newest = f"SELECT * EXCLUDE ({SUPERSEDED_BY}) FROM ({newest}) WHERE {no_removal}"
+            removed = is_removal().sql("duckdb")
+            newest = f"SELECT * EXCLUDE ({SUPERSEDED_BY}) FROM ({newest}) WHERE NOT ({removed})"
         with self._duck.cursor(fresh=rows) as cursor:
             if grown_from is None:
                 cursor.execute(f"CREATE TABLE {kept.table} AS {newest}")

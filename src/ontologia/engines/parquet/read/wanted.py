@@ -15,6 +15,7 @@ from ontologia.files.footers import Footer
 from ontologia.files.identity import identity_key
 from ontologia.files.spans import Spans, Texts
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY
+from ontologia.query.in_force import NEWEST_FIRST
 
 PLACE = "place"
 FEW = 64
@@ -73,7 +74,7 @@ class WantedKeys:
             slim = slim.take(self.places_in(slim.column(self.identity[0])))
         if upper is not None:
             slim = slim.filter(pc.less_equal(slim.column(COMMIT_ID), scalar_of(upper, pa.int64())))
-        slim = slim.sort_by([(COMMIT_ID, "descending")])
+        slim = slim.sort_by(NEWEST_FIRST)
         # Where several rows have one identity, this finds the first of them.
         found = pc.index_in(identity_key(self.keys, self.identity), value_set=identity_key(slim, self.identity))
         missing = WantedKeys(self.identity, self.keys.filter(pc.is_null(found)))
