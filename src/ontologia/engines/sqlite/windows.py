@@ -88,9 +88,7 @@ def windowed(versions: Versions, identity: Sequence[str], window: Window, *, pro
     if not window.deduplicated:
         return _selected(versions, identity, window)
     if probe:
-        return _selected(versions, identity, window).where(
-            exp.not_(has_newer(versions, identity, window)), copy=False
-        )
+        return _selected(versions, identity, window).where(exp.not_(has_newer(versions, identity, window)), copy=False)
     newest = exp.alias_(exp.Max(this=_column(COMMIT_ID, "t")), COMMIT_ID, quoted=True)
     select = _selected(versions, identity, window, commit=newest)
     return select.group_by(*(_column(name, "t") for name in identity))
