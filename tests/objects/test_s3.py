@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ontologia.errors import StorageBackendError
+from ontologia.files.reading import s3_secret
 from ontologia.objects import (
     Committed,
     ConditionFailed,
@@ -26,6 +27,7 @@ from ontologia.objects import (
     proof,
     prove_conditions,
 )
+from ontologia.omnigraph.datasets import storage_options
 from ontologia.testing.crash import run_and_crash
 from ontologia.testing.s3server import S3Server
 
@@ -127,6 +129,7 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.script: list[tuple[int, str]] = []
         self.asked: list[tuple[str, str, str | None, str | None]] = []
+        self.signed: list[tuple[str, str | None]] = []
 
     @property
     def url(self) -> str:
@@ -146,6 +149,8 @@ class _Answer(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         conditions = self.headers.get("If-None-Match"), self.headers.get("If-Match")
         self.server.asked.append((self.command, self.path, *conditions))
+        key = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
+        self.server.signed.append((key, self.headers.get("X-Amz-Security-Token")))
         status, code = self.server.script.pop(0) if self.server.script else (200, "")
         body = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
         self.send_response(status)
@@ -265,6 +270,43 @@ def test_the_endpoint_for_s3_wins_over_the_general_one(scripted: Scripted, monke
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", scripted.url)
     open_objects("s3://bucket").put("a", b"1")
     assert len(scripted.asked) == 1
+
+
+def test_an_endpoint_under_its_other_name_is_the_endpoint_for_every_library(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", scripted.url)
+    objects = open_objects("s3://bucket")
+    objects.put("a", b"1")
+    assert scripted.asked[0][1] == "/bucket/a"
+    assert (s3_secret(objects) or {})["ENDPOINT"] == scripted.url.removeprefix("http://")
+    assert (storage_options(objects) or {})["aws_endpoint"] == scripted.url
+
+
+@pytest.mark.parametrize("of_environment", [{"AWS_SESSION_TOKEN": "other"}, {"AWS_ACCESS_KEY_ID": "half"}])
+def test_keys_of_a_profile_go_without_what_the_environment_has_of_others(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of_environment: dict[str, str]
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[default]\naws_access_key_id = mine\naws_secret_access_key = secret\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name, value in of_environment.items():
+        monkeypatch.setenv(name, value)
+    objects = open_objects("s3://bucket", endpoint_url=scripted.url)
+    objects.put("a", b"1")
+    assert scripted.signed == [("mine", None)]
+    options = storage_options(objects) or {}
+    assert (options["aws_access_key_id"], options.get("aws_session_token", "")) == ("mine", "")
+
+
+def test_duckdb_is_not_sent_to_an_endpoint_that_has_lost_its_path(scripted: Scripted) -> None:
+    objects = open_objects("s3://bucket", endpoint_url=f"{scripted.url}/storage/v1/s3")
+    objects.put("a", b"1")
+    assert scripted.asked[0][1] == "/storage/v1/s3/bucket/a"
+    assert s3_secret(objects) is None
 
 
 def test_importing_the_package_loads_no_client() -> None:

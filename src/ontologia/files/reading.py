@@ -116,29 +116,30 @@ class FileReader:
             return False
         if self.cache.contains(self.objects, path):
             return False
-        secret = self._secret()
+        secret = s3_secret(self.objects)
         if secret is None:
             return False
         self.duck.allow_s3(f"ontologia {urlsplit(self.objects.uri).netloc}", secret)
         return True
 
-    def _secret(self) -> dict[str, str] | None:
-        """The settings of the store for DuckDB; None without static credentials, which it would need."""
-        connector: Any = getattr(self.objects.backend, "connect", None)
-        found = connector.plain_credentials()
-        if not found:
-            return None
-        secret = {"KEY_ID": found["access_key_id"], "SECRET": found["secret_access_key"]}
-        secret["REGION"] = connector.chosen_region
-        if "session_token" in found:
-            secret["SESSION_TOKEN"] = found["session_token"]
-        if connector.endpoint:
-            parts = urlsplit(connector.endpoint)
-            secret |= {"ENDPOINT": parts.netloc, "USE_SSL": str(parts.scheme == "https").lower()}
-        if connector.path_style:
-            secret["URL_STYLE"] = "path"
-        secret["SCOPE"] = f"s3://{urlsplit(self.objects.uri).netloc}"
-        return secret
+
+def s3_secret(objects: Objects) -> dict[str, str] | None:
+    """How DuckDB reaches a bucket as we do; None where it cannot: it needs keys, and knows no endpoint with a path."""
+    connector: Any = getattr(objects.backend, "connect", None)
+    found = connector.plain_credentials()
+    endpoint = urlsplit(connector.endpoint or "")
+    if not found or endpoint.path.strip("/"):
+        return None
+    secret = {"KEY_ID": found["access_key_id"], "SECRET": found["secret_access_key"]}
+    secret["REGION"] = connector.chosen_region
+    if "session_token" in found:
+        secret["SESSION_TOKEN"] = found["session_token"]
+    if endpoint.netloc:
+        secret |= {"ENDPOINT": endpoint.netloc, "USE_SSL": str(endpoint.scheme == "https").lower()}
+    if connector.path_style:
+        secret["URL_STYLE"] = "path"
+    secret["SCOPE"] = f"s3://{connector.bucket}"
+    return secret
 
 
 def rows_between(

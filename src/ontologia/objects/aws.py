@@ -1,5 +1,11 @@
 """S3 and what speaks its protocol: where settings and credentials come from.
 
+This is the one place that decides. The libraries that reach a bucket beside obstore (DuckDB, Lance, Spark's S3A) are
+told what is found here, and what they would read from the environment otherwise is given to them too.
+
+The endpoint: the one that is given, or the first of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL and AWS_ENDPOINT. The region:
+the one that is given, or the first of AWS_REGION, AWS_DEFAULT_REGION, that of the profile, and us-east-1.
+
 Credentials, the first that is found:
 
 1. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, with AWS_SESSION_TOKEN if there is one;
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 _NEEDS_BOTO = ("role_arn", "sso_session", "sso_start_url", "credential_process", "source_profile")
+_TOKENS = ("AWS_SESSION_TOKEN", "AWS_TOKEN")
 
 
 def s3_backend(
@@ -38,12 +45,12 @@ def s3_backend(
 ) -> RemoteBackend:
     """A bucket; what is not given comes from the environment now, credentials when the first request is
     sent."""
-    endpoint = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    endpoint = endpoint_url or _first_set("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     if allow_http is None:
         allow_http = _is_true("AWS_ALLOW_HTTP") or (endpoint is not None and _is_loopback(endpoint))
     connector = S3Connector(
         bucket=bucket,
-        region=region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+        region=region or _first_set("AWS_REGION", "AWS_DEFAULT_REGION"),
         endpoint=endpoint,
         # Servers behind an endpoint of their own rarely have a DNS name per bucket, and a certificate of AWS
         # does not cover bucket names with dots.
@@ -68,8 +75,7 @@ class S3Connector:
     def __call__(self, *, retries: bool) -> S3Store:
         from obstore.store import S3Store
 
-        found = _credentials()
-        config: dict[str, Any] = {"virtual_hosted_style_request": not self.path_style, **found}
+        config: dict[str, Any] = {"virtual_hosted_style_request": not self.path_style, **self._credentials()}
         config["region"] = self.chosen_region
         if self.endpoint is not None:
             # Both names, because obstore lets AWS_ENDPOINT_URL_S3 of the environment win over `endpoint`.
@@ -88,28 +94,28 @@ class S3Connector:
     def plain_credentials(self) -> dict[str, str] | None:
         """Key, secret and token, for another library. Empty where the machine has a role, which any library finds;
         None where they are not plain text."""
-        found = _of_environment() or _of_profile()
+        found = _plain_text(lambda name: os.environ.get(name.upper())) or _plain_text(_profile().get)
         if found:
             return found
-        provided = any(name in _profile() for name in _NEEDS_BOTO) or "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ
-        return None if provided else {}
+        return None if _needs_boto() or "AWS_WEB_IDENTITY_TOKEN_FILE" in os.environ else {}
+
+    def has_other_token(self, keys: Mapping[str, str]) -> bool:
+        """Whether the environment has a token that is not of these keys: libraries would send it along."""
+        return bool(keys) and "session_token" not in keys and any(name in os.environ for name in _TOKENS)
+
+    def _credentials(self) -> dict[str, Any]:
+        """The same for obstore, which finds the others by itself, unless only boto3 does."""
+        found = self.plain_credentials()
+        if not found:
+            return {"credential_provider": _boto_provider()} if _needs_boto() else {}
+        if self.has_other_token(found):
+            key = {"access_key_id": found["access_key_id"], "secret_access_key": found["secret_access_key"]}
+            return {"credential_provider": lambda: {**key, "token": None, "expires_at": None}}
+        return dict(found)
 
 
-def _credentials() -> dict[str, Any]:
-    if _of_environment():
-        return {}  # obstore reads these itself
-    found: dict[str, Any] = dict(_of_profile())
-    if not found and any(name in _profile() for name in _NEEDS_BOTO):
-        return {"credential_provider": _boto_provider()}
-    return found
-
-
-def _of_environment() -> dict[str, str]:
-    return _plain_text(lambda name: os.environ.get(name.upper()))
-
-
-def _of_profile() -> dict[str, str]:
-    return _plain_text(_profile().get)
+def _needs_boto() -> bool:
+    return any(name in _profile() for name in _NEEDS_BOTO)
 
 
 def _plain_text(find: Callable[[str], str | None]) -> dict[str, str]:
@@ -151,6 +157,10 @@ def _section(file: str | Path, section: str) -> dict[str, str]:
     except configparser.Error as error:
         raise StorageBackendError(f"cannot read the AWS settings in {file}: {error}") from error
     return dict(parser[section]) if parser.has_section(section) else {}
+
+
+def _first_set(*variables: str) -> str | None:
+    return next((value for name in variables if (value := os.environ.get(name))), None)
 
 
 def _is_true(variable: str) -> bool:

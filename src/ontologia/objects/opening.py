@@ -32,8 +32,8 @@ def open_objects(
     """Open the store at a URI. Nothing is sent and nothing is made until the first request.
 
     For S3, the environment fills in what is not given: AWS_REGION (or AWS_DEFAULT_REGION),
-    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP, AWS_S3_FORCE_PATH_STYLE; how credentials are found
-    is said in `aws.py`. What the address itself says comes before both. `request_timeout_s` is how long the store
+    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ENDPOINT, AWS_ALLOW_HTTP, AWS_S3_FORCE_PATH_STYLE; how credentials are
+    found is said in `aws.py`. What the address itself says comes before both. `request_timeout_s` is how long the store
     may be silent; a conditional put has it as its total time. A plain path, absolute or relative, means a directory;
     without `sync_files`, what is written there need not survive a power failure.
     """

@@ -318,8 +318,10 @@ def storage_options(objects: Objects) -> dict[str, str] | None:
     }
     if connector.endpoint is not None:
         options |= dict.fromkeys(("aws_endpoint", "aws_endpoint_url", "aws_endpoint_url_s3"), connector.endpoint)
-    for name, value in (connector.plain_credentials() or {}).items():
-        options[f"aws_{name}"] = value
+    keys = connector.plain_credentials() or {}
+    options |= {f"aws_{name}": value for name, value in keys.items()}
+    if connector.has_other_token(keys):
+        options["aws_session_token"] = ""
     return options
 
 
