@@ -1,4 +1,4 @@
-"""What a commit did to a row, said once for all engines that keep rows in tables or files.
+"""What a commit did to a row, said once: for tables and files in SQL, and for whoever knows what was there before.
 
 A row is a `remove` when it says that something went. It is an `update_version` when its identity was there before the
 commit, whatever schema version its row was written under, and else an `insert`.
@@ -15,6 +15,11 @@ from ontologia.model import COMMIT_ID, TypeRef
 from ontologia.query.in_force import removal_sql
 
 INSERT, UPDATE, REMOVE = "insert", "update_version", "remove"
+
+
+def operation_of(*, existed: bool, removed: bool = False) -> str:
+    """The operation of a row whose identity was there before, or was not."""
+    return REMOVE if removed else UPDATE if existed else INSERT
 
 
 @dataclass(frozen=True, slots=True)

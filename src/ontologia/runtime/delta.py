@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.changes import INSERT as INSERT
 from ontologia.engines.changes import UPDATE as UPDATE
+from ontologia.engines.changes import operation_of
 from ontologia.files.identity import identity_key as identity_key
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _few(wanted: pa.Table, current: pa.Table, identity: Sequence[str]) -> pa.Tab
         before = stored.get(row[: len(identity)])
         if before is None or not all(map(_is_same, row, before)):
             changed.append(place)
-            operations.append(INSERT if before is None else UPDATE)
+            operations.append(operation_of(existed=before is not None))
     rows = wanted if len(changed) == wanted.num_rows else wanted.take(numbers_of(changed))
     return rows.append_column(OPERATION, array_of(operations, pa.string()))
 

@@ -14,7 +14,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.base import as_outputs, past_versions_refused
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
-from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
+from ontologia.engines.changes import change_entry, operation_of
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.locks import LeasedLocks
 from ontologia.engines.omnigraph.reading import (
@@ -292,7 +292,7 @@ class GraphEngine(DuckEngine):
         for rows, removed in ((found.written, False), (found.deleted, True)):
             identities = type.from_graph(rows).select(list(ref.identity)).to_pylist()
             for row, name in zip(identities, rows.column("id").to_pylist(), strict=True):
-                operation = REMOVE if removed else UPDATE if name in known else INSERT
+                operation = operation_of(existed=name in known, removed=removed)
                 changes.append(change_entry(ref, [row[part] for part in ref.identity], operation))
         return sorted(changes, key=lambda entry: [str(value) for value in entry.values()][2:-1])
 

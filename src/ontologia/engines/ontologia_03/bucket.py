@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ontologia.engines.catalog import Commit
+from ontologia.engines.changes import operation_of
 from ontologia.engines.ontologia_03.detection import REGISTRY
 from ontologia.engines.ontologia_03.rows import StoredRow
 from ontologia.engines.ontologia_03.source import Change, Source, StoredVersion, drops_of, read_schema
@@ -117,7 +118,7 @@ class Bucket(Source):
             earlier = [before for commit, before in self._files(file.ref) if commit < commit_id]
             known = {identity for table in self.objects.map(self._table, earlier) for identity in _identities(table)}
             for identity in sorted(set(_identities(self._table(file)))):
-                yield file.ref, identity, identity in known
+                yield file.ref, identity, operation_of(existed=identity in known)
 
     def facts(self) -> dict[str, Any]:
         return {"storage_uri": self.where}

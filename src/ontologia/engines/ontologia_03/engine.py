@@ -17,7 +17,7 @@ from sqlglot import exp
 from ontologia.config import OntologiaConfig
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
-from ontologia.engines.changes import INSERT, UPDATE, change_entry
+from ontologia.engines.changes import change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.history import Declared
 from ontologia.engines.locks import Locks
@@ -110,10 +110,7 @@ class Engine03(DuckEngine):
         return None if found is None else found.to_dict()
 
     def list_commit_changes(self, commit_id: int) -> list[dict[str, Any]]:
-        return [
-            change_entry(ref, identity, UPDATE if existed else INSERT)
-            for ref, identity, existed in self.source.changes(commit_id)
-        ]
+        return [change_entry(*change) for change in self.source.changes(commit_id)]
 
     def schema_versions(self, ref: TypeRef | None = None) -> list[SchemaVersion]:
         versions = self._contents().versions

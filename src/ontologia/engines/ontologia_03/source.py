@@ -14,8 +14,8 @@ from ontologia.engines.ontologia_03.schemas import Catalog03, type_schema
 from ontologia.errors import StorageBackendError
 from ontologia.model import TypeRef, TypeSchema
 
-Change = tuple[TypeRef, tuple[str, ...], bool]
-"""A row that a commit wrote: its type, its identity, and whether an earlier commit has it too."""
+Change = tuple[TypeRef, tuple[str, ...], str]
+"""A row that a commit wrote: its type, its identity, and the operation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ontologia.engines.catalog import Commit
+from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.ontologia_03.rows import StoredRow, once_per_commit
 from ontologia.engines.ontologia_03.source import Change, Source, StoredVersion, drops_of, read_schema
 from ontologia.engines.sqlite.connections import Connections
@@ -38,7 +39,7 @@ class SqliteFile(Source):
             connection.execute("PRAGMA query_only = ON")
             yield connection
 
-    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+    def _all(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         with self._reading() as connection:
             return connection.execute(sql, values).fetchall()
 
@@ -100,15 +101,10 @@ class SqliteFile(Source):
 
     def changes(self, commit_id: int) -> Iterable[Change]:
         for kind in KINDS:
-            names = [f"{kind}_type", *TypeRef(kind, "").identity]
-            same = " AND ".join(f"o.{name} = t.{name}" for name in names)
-            columns = ", ".join(f"t.{name}" for name in names)
-            sql = (
-                f"SELECT DISTINCT {columns}, EXISTS (SELECT 1 FROM {kind}_history o WHERE {same} "
-                f"AND o.commit_id < t.commit_id) FROM {kind}_history t WHERE t.commit_id = ? ORDER BY {columns}"
-            )
-            for name, *identity, existed in self._all(sql, (commit_id,)):
-                yield TypeRef(kind, name), tuple(identity), bool(existed)
+            names, table = (f"{kind}_type", *TypeRef(kind, "").identity), VersionRows(f"{kind}_history")
+            rows = self._all(changed_rows_sql(names, table, [table], ":commit"), {"commit": commit_id})
+            for name, *identity, operation in dict.fromkeys(rows):  # a commit may have an identity twice
+                yield TypeRef(kind, name), tuple(identity), operation
 
     def facts(self) -> dict[str, Any]:
         return {"db_path": self.where}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
-from ontologia.engines.changes import INSERT, REMOVE, UPDATE
+from ontologia.engines.changes import operation_of
 from ontologia.engines.shares import range_predicates
 from ontologia.errors import HistoryForgottenError, ValidationError
 from ontologia.files.key_ranges import KeyRange
@@ -114,12 +114,8 @@ def _operations(
     operations = []
     columns = (identity_key(rows, identity), rows.column(COMMIT_ID), rows.column(REMOVED))
     for key, commit, removed in zip(*(column.to_pylist() for column in columns), strict=True):
-        if removed:
-            there.discard(key)
-            operations.append(REMOVE)
-        else:
-            operations.append(UPDATE if key in there or commit == migrated else INSERT)
-            there.add(key)
+        operations.append(operation_of(existed=key in there or commit == migrated, removed=removed))
+        (there.discard if removed else there.add)(key)
     return pa.array(operations, pa.string())
 
 
