@@ -67,9 +67,11 @@ class Measured:
 
 
 def measure(case: Case, deadline: float = math.inf) -> Measured:
-    """One warm run of each, then both in turns, so that a busy moment hurts both; past the deadline, one turn."""
+    """One warm run of each, then both in turns, so that a busy moment hurts both; past the deadline, as many turns as
+    a second has, and one at least: of short work, a single turn says nothing."""
     ours: list[float] = []
     peer: list[float] = []
+    deadline = max(deadline, time.monotonic() + 1)
     for number in range(case.runs + 1):
         if ours and time.monotonic() > deadline:
             break

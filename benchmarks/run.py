@@ -25,7 +25,7 @@ Found = Case | Measured | Growth
 class Suite:
     """A function that yields what it measures, with its sizes in a whole run and in a quick one.
 
-    `seconds` is its share of the time, on an idle machine more than it needs. Past it, a case takes one turn, and none
+    `seconds` is its share of the time, on an idle machine more than it needs. Past it, a case has a second, and none
     begins in the time of the suites to come. A growth table has `sizes`: one begins if it will probably end in time.
     """
 

@@ -11,7 +11,7 @@ from benchmarks import page
 from benchmarks.__main__ import Pages
 from benchmarks.growth import Growth, Table
 from benchmarks.plan import SECONDS, SUITES
-from benchmarks.report import Case, Measured, compared, facts
+from benchmarks.report import Case, Measured, compared, facts, measure
 from benchmarks.run import Outcome, Run, Suite, load
 
 SIZES = [10, 100, 1_000]
@@ -107,6 +107,23 @@ def test_past_the_deadline_a_suite_ends_with_what_it_has(monkeypatch: pytest.Mon
 
     assert [item.name for item in outcome.measured] == ["in time"]
     assert outcome.left_out == ["“late” (ours) and what comes after it"]
+
+
+def test_past_its_share_of_the_time_short_work_still_has_all_its_turns_and_long_work_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+
+    def taking(seconds: float) -> Case:
+        def work() -> None:
+            nonlocal now
+            now += seconds
+
+        return Case("work", "ours", "peer", None, work, work)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    assert [measure(taking(seconds), deadline=0.0).runs for seconds in (0.01, 10.0)] == [5, 1]
 
 
 def test_a_size_that_would_take_too_long_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
