@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -86,9 +87,10 @@ def commit(folder: Path, rows: int) -> Iterator[Case]:
 
 
 def collect(folder: Path, rows: int) -> Iterator[Case]:
-    """Many entities of a SQLite file as objects and as Arrow, beside their constructors."""
+    """Many entities of a SQLite file as objects and as Arrow, beside their constructors; some by a long list."""
     arguments = list(values(rows))
-    onto = filled(folder / "collect.db", table_from([Customer(**row) for row in arguments]))
+    path = folder / "collect.db"
+    onto = filled(path, table_from([Customer(**row) for row in arguments]))
     query = onto.query().entities(Customer)
     yield Case(
         f"read {rows:,} entities as objects", "collect()", "their constructors", 3,
@@ -97,6 +99,14 @@ def collect(folder: Path, rows: int) -> Iterator[Case]:
     yield Case(
         f"read {rows:,} entities as Arrow", "to_arrow()", "collect()", 0.2,
         query.to_arrow, query.collect,
+    )  # fmt: skip
+    streets = [f"Street {number}" for number in range(2_000)]
+    listed = f"SELECT count(*) FROM {TABLE} WHERE address->>'$.street' IN (SELECT value FROM json_each(?))"
+    connection, asked = bare(path), json.dumps(streets)
+    yield Case(
+        f"2,000 values of a structured field in {rows:,} entities", "where(address.street in …).count()", "sqlite3", 4,
+        query.where(Customer.address["street"].in_(streets)).count,
+        lambda: connection.execute(listed, (asked,)).fetchone(),
     )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 
 _PATTERN = re.compile(r"[*?\[]")
+MOST_ITEMS = 10_000
+"""A longer list takes longer to be read as text."""
 _EXACT = re.compile(r"\[([*?\[])\]")
 
 
@@ -36,9 +38,12 @@ def quote_text(text: str) -> str:
 def quote_value(value: object) -> str | None:
     """A value as a literal of DuckDB that has the type it would have as a parameter; None where there is none.
 
-    >>> quote_value(0.1), quote_value("it's"), quote_value(None)
-    ("CAST('0.1' AS DOUBLE)", "'it''s'", 'NULL')
+    >>> quote_value(0.1), quote_value("it's"), quote_value(None), quote_value([1, 2])
+    ("CAST('0.1' AS DOUBLE)", "'it''s'", 'NULL', '[1, 2]')
     """
+    if isinstance(value, list):
+        items = [quote_value(item) for item in value]
+        return None if None in items or len(items) > MOST_ITEMS else f"[{', '.join(map(str, items))}]"
     if value is None or isinstance(value, bool):
         return {None: "NULL", True: "true", False: "false"}[value]
     if type(value) is int and -(2**63) < value < 2**63:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -12,9 +13,10 @@ from ontologia.model import Combination, Condition, FieldExpr, Negation, Predica
 from ontologia.query import numbers
 from ontologia.query.dialects import COMPARISONS, Node, Place, case, parameter
 from ontologia.query.numbers import value_kind
-from ontologia.query.plan import is_long_list, padded
+from ontologia.query.plan import has_zero_byte, is_long_list, padded
 from ontologia.query.sources import SELECTIVE, Sources
 
+NUMBERS: dict[str | None, type] = {"int": int, "float": float}
 MATCHES = ("startswith", "endswith", "contains")
 
 
@@ -135,7 +137,10 @@ class Conditions:
     def among(
         self, condition: Condition, subject: Node, scalar: str | None, encode: Callable[[Any], Any]
     ) -> tuple[Node, list[exp.Placeholder]]:
-        if is_long_list(condition.value) and (found := self.in_list(condition, subject, scalar, encode)) is not None:
+        is_list = is_long_list(condition.value) or any(
+            len(self.comparison("eq", value, scalar, encode).suffixes) > 1 for value in condition.value
+        )
+        if is_list and (found := self.in_list(condition, subject, scalar, encode)) is not None:
             return found, []
         comparisons = [self.comparison("eq", value, scalar, encode) for value in padded(condition.value)]
         if not comparisons:
@@ -150,22 +155,27 @@ class Conditions:
     def in_list(
         self, condition: Condition, subject: Node, scalar: str | None, encode: Callable[[Any], Any]
     ) -> Node | None:
-        """Many values as one parameter, where the engine takes lists and compares these values as they are."""
-        dialect, encoded = self.dialect, encode(condition.value[0])
-        if len(self.comparison("eq", condition.value[0], scalar, encode).suffixes) > 1 or type(encoded) not in (
-            str,
-            int,
-        ):
+        """All values as one parameter, where the engine takes lists and these values can be in one."""
+        dialect, values = self.dialect, condition.value
+        items: Callable[[Any], list[Any]] = lambda values: list(map(encode, values))  # noqa: E731
+        if scalar in NUMBERS:
+            items = numbers.as_integers if scalar == "int" else numbers.as_floats
+        elif not isinstance(encode(values[0]), str):
             return None
-        (bound,) = self.bind(("",), lambda values: (dialect.encode_list([encode(value) for value in values]),))
-        items = dialect.list_items(bound)
-        return None if items is None else exp.In(this=subject.copy(), query=items.subquery())
+        if not dialect.takes_lists:
+            return None
+        (bound,) = self.bind(("",), lambda values: (dialect.encode_list(items(values)),))
+        found = dialect.is_listed(subject, bound, scalar)
+        if scalar not in NUMBERS or set(map(value_kind, values)) == {NUMBERS[scalar]}:
+            return found
+        # Numbers of another type may all be none of this one, and in an empty list nothing is, not even unknown.
+        return case((exp.not_(subject.copy().is_(exp.null())), found))
 
     def comparison(self, op: str, value: Any, scalar: str | None, encode: Callable[[Any], Any]) -> Comparison:
         """A value compared with a scalar: of a number of another type, the range of those that pass (`numbers`)."""
         kind = value_kind(value)
         differs = kind == "wide" or (not self.dialect.exact_numbers and (kind is int) is not (scalar == "int"))
-        if scalar not in ("int", "float") or not differs:
+        if scalar not in NUMBERS or not differs:
             return Comparison(
                 ("",), lambda value: (encode(value),), lambda subject, bound: _compared(op, subject, bound)
             )
@@ -186,18 +196,7 @@ class Conditions:
             case "is_true" | "is_false":
                 return exp.EQ(this=self.dialect.json_truth(place), expression=exp.Boolean(this=op == "is_true"))
             case "in":
-                text = self.dialect.json_scalar(place, "text")
-                if is_long_list(value) and isinstance(value[0], str):
-                    found = self.in_list(condition, text, "str", lambda item: self.dialect.encode(None, item))
-                    if found is not None:
-                        return self.dialect.json_cases(
-                            place, (self.dialect.is_kind(place, "text"), found), otherwise=False
-                        )
-                comparisons = [self.json_comparison("eq", item) for item in padded(value)]
-                if not comparisons:
-                    return exp.false()
-                each = zip(comparisons, self.bind_each(comparisons), strict=True)
-                return _any_of([comparison.test(place, bound) for comparison, bound in each])
+                return self.json_in(condition, place)
             case "contains":
                 return self.json_contains(condition, place)
         if op in MATCHES:
@@ -205,6 +204,38 @@ class Conditions:
             return self.dialect.json_cases(place, (self.dialect.is_kind(place, "text"), match_text), otherwise=False)
         comparison = self.json_comparison(op, value)
         return comparison.test(place, self.bind(comparison.suffixes, comparison.encode))
+
+    def json_in(self, condition: Condition, place: Place) -> Node:
+        """Whether what is at a place, which is of any kind, is one of these values."""
+        dialect, values = self.dialect, condition.value
+        if not values:
+            return exp.false()
+        if not dialect.takes_lists or has_zero_byte(values):
+            comparisons = [self.json_comparison("eq", item) for item in padded(values)]
+            each = zip(comparisons, self.bind_each(comparisons), strict=True)
+            return _any_of([comparison.test(place, bound) for comparison, bound in each])
+        # A list for each kind: to look at the place once more for every value takes an engine all its memory.
+        lists: list[tuple[str, Node, Node, str, Callable[[Iterable[Any]], list[Any]]]] = []
+        if any(map(_is_number, values)):
+            whole, number = dialect.json_integer(place), dialect.json_scalar(place, "number")
+            lists.append(("_whole", exp.not_(whole.is_(exp.null())), whole, "int", numbers.as_integers))
+            lists.append(("_number", dialect.is_kind(place, "number"), number, "float", numbers.as_floats))
+        if not all(map(_is_number, values)):
+            text, encode = dialect.json_scalar(place, "text"), partial(dialect.encode, None)
+            lists.append(
+                ("_text", dialect.is_kind(place, "text"), text, "str", lambda values: list(map(encode, values)))
+            )
+
+        def encode_lists(values: Iterable[Any]) -> Iterable[Any]:
+            for *_, scalar, items in lists:
+                yield dialect.encode_list(items(value for value in values if _is_number(value) is (scalar != "str")))
+
+        bound = self.bind(tuple(suffix for suffix, *_ in lists), encode_lists)
+        branches = [
+            (applies, dialect.is_listed(subject, name, scalar))
+            for name, (_, applies, subject, scalar, _) in zip(bound, lists, strict=True)
+        ]
+        return dialect.json_cases(place, *branches, otherwise=False)
 
     def json_contains(self, condition: Condition, place: Place) -> Node:
         """Of a text, that this is in it; of a list, that some item is this."""
@@ -224,7 +255,7 @@ class Conditions:
     def json_comparison(self, op: str, value: Any) -> Comparison:
         """A value compared with what is at a place, which is of any kind: of another kind it is just not equal."""
         dialect = self.dialect
-        if not isinstance(value, (int, float)):
+        if not _is_number(value):
             return Comparison(
                 ("",),
                 lambda value: (dialect.encode(None, value),),
@@ -300,6 +331,10 @@ class Conditions:
 
 def _nothing(value: Any) -> Iterable[Any]:
     return ()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _any_of(tests: Sequence[Node]) -> Node:

@@ -87,6 +87,8 @@ class Dialect(ABC):
     list_kind: str
     exact_numbers: ClassVar[bool] = False
     """Whether integers and floats are compared by value; where they are not, see `numbers`."""
+    takes_lists: ClassVar[bool] = False
+    """Whether a list of values can be one parameter."""
     in_turn: ClassVar[str] = "inner"
     """The inner join of an engine that takes what it joins in the order they are given, if it can be told to."""
 
@@ -106,12 +108,16 @@ class Dialect(ABC):
         """The canonical JSON text of a stored scalar."""
         raise ValidationError(f"{self.name} carries no {scalar} of an earlier schema version over into JSON")
 
-    def list_items(self, values: Node) -> exp.Select | None:
-        """The items of a list that is one parameter; None where lists cannot be."""
-        return None
+    def is_listed(self, subject: Node, values: Node, scalar: str | None) -> Node:
+        """Whether a text, int or float is in a list that is one parameter."""
+        return exp.In(this=subject.copy(), query=self.list_items(values, scalar).subquery())
+
+    def list_items(self, values: Node, scalar: str | None) -> exp.Select:
+        """The items of a list that is one parameter."""
+        raise ValidationError(f"{self.name} takes no lists as parameters")
 
     def encode_list(self, values: list[Any]) -> Any:
-        """Texts or integers as the parameter that `list_items` expects."""
+        """Texts, integers, or floats as texts, as the parameter that `list_items` expects."""
         return values
 
     @abstractmethod
@@ -218,6 +224,7 @@ class SQLite(Dialect):
     null_kind = "null"
     list_kind = "array"
     exact_numbers = True
+    takes_lists = True
 
     def encode(self, scalar: str | None, value: Any) -> Any:
         if isinstance(value, datetime):
@@ -236,8 +243,11 @@ class SQLite(Dialect):
     def as_json(self, scalar: str, value: Node) -> Node:
         return exp.cast(value, "TEXT") if scalar == "int" else call("ontologia_json", value, scalar)
 
-    def list_items(self, values: Node) -> exp.Select | None:
-        return exp.select("value").from_(call("json_each", values))
+    def list_items(self, values: Node, scalar: str | None) -> exp.Select:
+        value = exp.column("value")
+        return exp.select(call("ontologia_float", value) if scalar == "float" else value).from_(
+            call("json_each", values)
+        )
 
     def encode_list(self, values: list[Any]) -> Any:
         return json.dumps(values)
@@ -298,7 +308,9 @@ class SQLite(Dialect):
 
     def json_integer(self, place: Place) -> Node:
         found = call("json_extract", place.document, place.path)
-        return case((equal(call("typeof", found), "integer"), found))
+        # The type that is written tells an integer from a truth, the type of the value from one of more than 64 bits.
+        written, value = equal(self.json_kind(place), "integer"), equal(call("typeof", found), "integer")
+        return case((exp.And(this=written, expression=value), found))
 
     def json_text(self, place: Place) -> Node:
         text = exp.JSONExtract(this=place.document.copy(), expression=place.path.copy(), only_json_types=True)
@@ -329,6 +341,7 @@ class DuckDB(Dialect):
     }
     null_kind = "NULL"
     list_kind = "ARRAY"
+    takes_lists = True
 
     def encode(self, scalar: str | None, value: Any) -> Any:
         if scalar is None:
@@ -358,8 +371,10 @@ class DuckDB(Dialect):
                 text = _in_quotes(call("strftime", value, "%Y-%m-%d"))
         return case((exp.not_(value.copy().is_(exp.null())), text))
 
-    def list_items(self, values: Node) -> exp.Select | None:
-        return exp.select(call("unnest", values))
+    def list_items(self, values: Node, scalar: str | None) -> exp.Select:
+        return exp.select(
+            call("unnest", exp.cast(values, {"int": "BIGINT[]", "float": "DOUBLE[]"}.get(scalar or "", "TEXT[]")))
+        )
 
     def encode_match(self, text: str) -> Any:
         return text

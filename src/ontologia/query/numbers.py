@@ -8,6 +8,7 @@ The ranges are closed, so that one statement serves every value. As everywhere, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -54,6 +55,22 @@ def floats(op: str, value: float) -> tuple[float, float]:
         case "ge":
             return (above, math.nan)
     return (above, below) if below == above else NO_FLOAT
+
+
+def as_integers(values: Iterable[float]) -> list[int]:
+    """The 64-bit integers that are equal to one of these numbers."""
+    found: list[int] = []
+    for value in values:
+        low, high = (value, value) if value_kind(value) is int else integers("eq", value)
+        if low == high:
+            found.append(int(low))
+    return found
+
+
+def as_floats(values: Iterable[float]) -> list[str]:
+    """The floats that are equal to one of these numbers, as text: in a list, engines take no NaN and no infinity."""
+    ranges = (floats("eq", value) for value in values)
+    return ["NaN" if math.isnan(low) else repr(low) for low, high in ranges if low == high or math.isnan(low)]
 
 
 def _around(value: float) -> tuple[float, float]:

@@ -211,12 +211,13 @@ def padded(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def is_long_list(values: tuple[Any, ...]) -> bool:
-    """Whether values are better one parameter than one each: many, all texts or all integers of 64 bits. A text with a
-    zero byte is not among them: SQLite cuts it off there when it takes a list apart."""
-    if len(values) <= MOST_PARAMETERS:
-        return False
-    kinds = set(map(value_kind, values))
-    return kinds == {int} or (kinds == {str} and not any("\0" in value for value in values))
+    """Whether values are better one parameter than one each."""
+    return len(values) > MOST_PARAMETERS and not has_zero_byte(values)
+
+
+def has_zero_byte(values: tuple[Any, ...]) -> bool:
+    """Whether a text among values has a zero byte: SQLite cuts it off there when it takes a list apart."""
+    return any(isinstance(value, str) and "\0" in value for value in values)
 
 
 def place_of(operand: FieldExpr[Any]) -> Hashable:
@@ -229,9 +230,9 @@ def shape_of(predicate: Predicate) -> Hashable:
     if isinstance(predicate, Condition):
         key = place_of(predicate.operand)
         if predicate.op == "in":
-            if is_long_list(predicate.value):  # of some operands each value is a parameter all the same: length counts
-                return (key, "in", "long", value_kind(predicate.value[0]), len(padded(predicate.value)))
-            return (key, "in", tuple(map(value_kind, padded(predicate.value))))
+            kinds = tuple(map(value_kind, padded(predicate.value)))
+            alike = (kinds[0], len(kinds)) if len(set(kinds)) == 1 else kinds
+            return (key, "in", alike, is_long_list(predicate.value), has_zero_byte(predicate.value))
         return (key, predicate.op, value_kind(predicate.value), predicate.value == "")
     if isinstance(predicate, Combination):
         return (predicate.op, *map(shape_of, predicate.parts))

@@ -24,6 +24,7 @@ def register(connection: sqlite3.Connection) -> None:
     connection.create_function("ontologia_member_json", 2, member_json, deterministic=True)
     connection.create_function("ontologia_length", 1, len, deterministic=True)
     connection.create_function("ontologia_json", 2, json_of, deterministic=True)
+    connection.create_function("ontologia_float", 1, float_of, deterministic=True)
     connection.create_function("ontologia_carried", 2, carried, deterministic=True)
 
 
@@ -35,6 +36,11 @@ def has_path(name: str) -> bool:
 def json_of(value: Any, scalar: str) -> str | None:
     """The canonical JSON text of a stored scalar: what has a text of its own is that text in quotes."""
     return None if value is None else encode_json(bool(value) if scalar == "bool" else value)
+
+
+def float_of(text: str) -> float | str:
+    """The float that a text is, exactly; a NaN is kept as text."""
+    return text if text == "NaN" else float(text)
 
 
 def carried(document: str, sources: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import reduce
 from math import inf, isnan, nan
+from operator import or_
 from typing import Any
 
 import pytest
@@ -108,6 +111,48 @@ class FilterConformance(ConformanceSuite):
             assert ids(people, Customer.extra.in_(["1", *texts[: size // 2], *texts[: size // 2]])) == ["b"]
         commit(people, Customer(id=texts[7], name=texts[7]))
         assert ids(people, Customer.id.in_(texts)) == ids(people, Customer.name.in_(texts)) == [texts[7]]
+
+    def test_a_list_finds_what_its_values_find_one_by_one_however_long_it_is(self, store: StoreUnderTest) -> None:
+        session, first = store.session(), datetime(2020, 1, 1, tzinfo=UTC)
+        documents: list[Any] = [None, 1, 1.0, -0.0, 0.1, 2**60 + 1, 2**70, "1", "NaN", True, [1], {"n": 1}, {"n": 0.1}]
+        reals = [None, 1.0, -0.0, 0.1, float(2**60), nan, inf, *range(6)]
+        wholes = [None, 1, 0, -1, 2**60 + 1, 2**53 + 1, 2**60, *range(6)]
+        rows = [
+            Everything(
+                id=first + timedelta(days=number), whole=whole, real=real, anything=document,
+                tree={"items": [{"name": "a"}, {"name": f"n{number}"}]},
+                instant=None if real is None else first + timedelta(hours=number),
+                day=None if real is None else date(2020, 1, 1) + timedelta(days=number),
+                data=None if real is None else b"%d" % number,
+            )
+            for number, (document, real, whole) in enumerate(zip(documents, reals, wholes, strict=True))
+        ]  # fmt: skip
+        commit(session, *rows)
+        numbers = [1, 0.1, 0, 2**53 + 1, 2**60 + 1, float(2**60), 2**70, -(10**400), nan, inf]
+        asked: list[tuple[Any, list[Any], Callable[[int], Any]]] = [
+            (Everything.whole, numbers, lambda number: -10 - number),
+            (Everything.whole, [1.5, 2.5], lambda number: number + 0.5),
+            (Everything.real, numbers, lambda number: -10.5 - number),
+            (Everything.real, [2**53 + 1, 2**70 + 1], lambda number: 2**53 + 1 + 2 * number),
+            (Everything.anything, numbers, lambda number: -10.5 - number),
+            (Everything.anything, [*numbers, "1", "NaN", "x"], lambda number: f"x{number}"),
+            (Everything.anything, ["1"], lambda number: f"x{number}"),
+            (Everything.anything["n"], [1.0, 0.1], lambda number: -10 - number),
+            (Everything.tree["items"].any_path("name"), ["n1", "n2"], lambda number: f"x{number}"),
+            (Everything.instant, [first + timedelta(hours=3)], lambda number: first - timedelta(days=number + 1)),
+            (Everything.day, [date(2020, 1, 3)], lambda number: date(1999, 1, 1) + timedelta(days=number)),
+            (Everything.data, [b"1", b"5"], lambda number: b"x%d" % number),
+        ]  # fmt: skip
+
+        def found(predicate: Predicate) -> set[datetime]:
+            return {row.id for row in session.query().entities(Everything).where(predicate).collect()}
+
+        for field, values, other in asked:
+            one_by_one = reduce(or_, [field == value for value in values])
+            some, others = found(one_by_one), found(~one_by_one)
+            for listed in (values, [*map(other, range(300)), *values]):
+                assert found(field.in_(listed)) == some, (str(field), values)
+                assert found(~field.in_(listed)) == others, (str(field), values)
 
     def test_a_text_match_of_null_is_unknown_even_for_the_empty_text(self, people: Session) -> None:
         assert ids(people, ~Customer.tier.startswith("")) == []
