@@ -25,7 +25,6 @@ from solar_system import Body, Mission, Orbits, Visited
 from ontologia import Entity, Field, Ontology, count, initialize_storage, right
 from ontologia.runtime.transfer import ImportReport, export_data, import_data
 from ontologia.spark import Pipeline, PipelineReport, read, read_stream, spark_session
-from ontologia.spark.session import LOGGING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,11 +33,6 @@ HERE = Path(__file__).parent.absolute()
 DATA = HERE / "data"
 YEARS = [1800, 1807, 1870, 1877, 1930, 1978, 2005, 2006]
 DATABASE, BUCKET, EXPORT, CHECKPOINT = "solar-system.db", "bucket", "export", "checkpoint"
-SHORT_LIVED = {  # over before a compiler would pay off
-    "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-}
 
 
 class EarlyMission(Entity, name="Mission"):
@@ -170,7 +164,7 @@ def main(folder: Path) -> None:
 def started_spark() -> SparkSession:
     found = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *([found] if found else [])])  # its workers need our classes
-    return spark_session("demo", config=SHORT_LIVED)
+    return spark_session("demo", brief=True)
 
 
 def history(onto: Ontology) -> list[int]:

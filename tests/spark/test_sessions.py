@@ -56,6 +56,18 @@ def test_the_users_own_session_is_taken(spark):
     assert spark_session("another name") is spark
 
 
+def test_a_brief_session_has_no_ui_and_a_jvm_that_starts_quickly(spark):
+    options = spark.conf.get("spark.driver.extraJavaOptions")
+    assert spark.sparkContext.uiWebUrl is None
+    assert options.split()[1:] == ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+
+@pytest.mark.parametrize("name", sessions.GIVEN_TO_JAVA)
+def test_a_brief_session_keeps_the_collector_that_the_user_chose(monkeypatch, name):
+    monkeypatch.setenv(name, "-Xmx1g -XX:+UseZGC")
+    assert "GC" not in sessions._java_options(brief=True)
+
+
 PROGRAM = """
 import sys
 from ontologia.spark import spark_session, read

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
 from ontologia import ValidationError
-from ontologia.spark.sources import opened
+from ontologia.spark import text_files
+from ontologia.spark.sources import are_few_bytes, opened
 
 
 def rows(frame):
@@ -85,3 +87,37 @@ def test_json_that_cannot_be_read_is_refused(spark, tmp_path):
     (tmp_path / "b.json").write_text('{"id": "a"}\n{"id": \n')
     with pytest.raises(Exception, match=r"b\.json"):
         opened(spark, tmp_path / "b.json")
+
+
+def test_a_few_files_of_this_machine_are_seen_as_a_job_of_spark_sees_them(spark, tmp_path, monkeypatch):
+    contents = {
+        "a b#1%20ü.csv": b'id,name\r\n1,"a\r\nb"\r\n',
+        "b.CSV": b"id,name\n1,M\xf6ller\n",
+        "c.csv": b"",
+        "d.csv": b"\n\nid\n",
+        "e.csv": b"\xef\xbb\xbfid,n\xc3\xa4me",
+        "f.csv": b'id\n"a""b"\n"\xed\xa0\x80"\n',
+        "_g.csv": b"hidden\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    given = [{}, {"quote": ""}, {"quote": "'", "pathGlobFilter": "*.csv"}, {"multiLine": "true"}]
+
+    def looks():
+        options = [text_files._Options(one) for one in given]
+        found = [look for one in options for look in text_files._looked_at(spark, f"file:{tmp_path}", one)]
+        return [replace(look, path=path) for look, path in zip(found, text_files._paths(found), strict=True)]
+
+    here = looks()
+    monkeypatch.setattr(text_files, "FEW_BYTES", -1)
+    monkeypatch.setattr(text_files, "_look", lambda *_: pytest.fail("the files were looked at here"))
+    assert here == looks()
+
+
+def test_only_files_of_this_machine_are_known_to_be_few_bytes(tmp_path):
+    few, many = tmp_path / "few.csv", tmp_path / "many.csv"
+    few.write_text("id\n")
+    with many.open("wb") as file:
+        file.truncate(text_files.FEW_BYTES)
+    sources = [[few], [many], [few, many], [tmp_path], ["s3://bucket/few.csv"], ["jdbc:sqlite:few.db"]]
+    assert [are_few_bytes(map(str, one)) for one in sources] == [True, True, False, False, False, False]

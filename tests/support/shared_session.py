@@ -33,14 +33,9 @@ def workers_environment() -> Iterator[str]:
 def small_session() -> Iterator[SparkSession]:
     """A session for small data and short tests: what the JVM would compile for speed is never worth it."""
     from ontologia.spark import spark_session
-    from ontologia.spark.session import LOGGING
 
-    config = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    session = spark_session("tests", master="local[2]", config=config)
+    config = {"spark.sql.shuffle.partitions": "2"}
+    session = spark_session("tests", master="local[2]", config=config, brief=True)
     try:
         yield session
     finally:

@@ -72,7 +72,7 @@ def ingest(
     """Load one file into one type, as one commit: in process where the load is small and plain, else on Spark."""
     from ontologia.runtime.intake.loads import load_expressions
     from ontologia.spark.loading.pipeline import Pipeline
-    from ontologia.spark.sources import check_source
+    from ontologia.spark.sources import are_few_bytes, check_source
 
     declarations = _declared(run, models)
     declaration = declarations.get(into)
@@ -97,7 +97,7 @@ def ingest(
         _show(run, local.commit(meta=metadata(meta), dry_run=dry_run))
         return
     _check_store(run, _target(run), [declaration])
-    session = run.spark(master=master)
+    session = run.spark(master=master, brief=mode != "sync" and are_few_bytes([source]))
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
         pipeline.load(source, into=declaration.cls, **load)
@@ -132,7 +132,7 @@ def run_file(
         _show(run, local.commit(meta=described.meta | metadata(meta), dry_run=dry_run))
         return
     _check_store(run, target, [types[load["into"]] for load in described.loads])
-    session = run.spark(master=master, config=described.spark)
+    session = run.spark(master=master, config=described.spark, brief=described.is_brief)
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = described.pipeline(session, target, types, run.settings.config)
         report = pipeline.commit(meta=described.meta | metadata(meta), dry_run=dry_run)

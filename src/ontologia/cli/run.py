@@ -78,11 +78,13 @@ class Run:
         """Whether work of this size is Spark's."""
         return engine == "spark" or (engine == "auto" and rows > self.settings.config.spark_above_rows)
 
-    def spark(self, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
-        """A Spark session, and the address where its work can be watched."""
+    def spark(
+        self, *, master: str | None = None, config: Mapping[str, str] | None = None, brief: bool = False
+    ) -> SparkSession:
+        """A Spark session, and the address where its work can be watched, unless that is `brief`."""
         from ontologia.spark.session import spark_session
 
-        session = spark_session("onto", master=master, config=config)
+        session = spark_session("onto", master=master, config=config, brief=brief)
         context = getattr(session, "_sc", None)
         if context is not None and context.uiWebUrl:
             self.output.say(f"Spark UI: {context.uiWebUrl}")

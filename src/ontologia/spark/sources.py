@@ -5,15 +5,16 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ontologia.apiary import Frame
 from ontologia.apiary.names import FrameName
 from ontologia.errors import UnreadableFileError, ValidationError
+from ontologia.runtime.loading.sources import OnlySpark, files_of
 from ontologia.spark.failures import explained
-from ontologia.spark.text_files import read_csv, read_json
+from ontologia.spark.text_files import FEW_BYTES, read_csv, read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,14 @@ def check_source(source: str, format: str | None = None, options: Mapping[str, s
     if kind == "jdbc" and not (options or {}).keys() & {"dbtable", "query"}:
         raise ValidationError(f"{source}: say which table, with the option dbtable or query")
     return kind
+
+
+def are_few_bytes(sources: Iterable[str]) -> bool:
+    """Whether sources are small files of this machine, which Spark reads sooner than it starts."""
+    try:
+        return sum(file.stat().st_size for source in sources for file in files_of(source)) <= FEW_BYTES
+    except OnlySpark:  # a folder, or another machine's
+        return False
 
 
 def opened(

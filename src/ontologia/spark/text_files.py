@@ -2,19 +2,23 @@
 
 Spark's reader takes the first file's header for that of all, ends a row at a line break inside quotes, puts a sign in
 place of bytes it cannot decode, and drops what it cannot parse. So files are looked at first, in one pass over their
-lines: what can be read is read right, and what cannot is refused by name.
+lines: what can be read is read right, and what cannot is refused by name. A few small files of this machine are looked
+at here, because a job of Spark's, the first one above all, takes longer than that.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from ontologia.errors import ValidationError
+from ontologia.runtime.loading.sources import ENDINGS
 from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ ABOUT_FILES = frozenset(
     ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "compression", "linesep")
 )
 """Options, in lower case, that say which files are read, and where lines end."""
+FEW_BYTES = 8 << 20
+"""So much is looked at sooner than a job of Spark's has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +131,48 @@ class _Options(dict[str, str]):
 
 def _looked_at(spark: SparkSession, place: str, options: _Options) -> list[Look]:
     """One pass over the lines of all files. Lines are bytes here, whatever is in them."""
+    kept = {name: value for name, value in options.items() if name.lower() in ABOUT_FILES}
+    lines = spark.read.format("text").option("lineSep", "\n").options(**kept).load(place)
+    quote = "" if options.says("multiLine") else options.value("quote", default='"')
+    few = None if options.says("lineSep", "compression") else _few_here(lines)
+    if few is None:
+        return _looked_at_by_spark(lines, quote)
+    looks = (_look(path, file.read_bytes(), quote.encode()) for path, file in few.items())
+    return [look for look in looks if look is not None]
+
+
+def _few_here(lines: DataFrame) -> dict[str, Path] | None:
+    """The files of a DataFrame, by the names that Spark has for them, if they are few bytes and lie on this machine."""
+    if getattr(lines, "_jdf", None) is None:  # a Connect session, whose files are the server's
+        return None
+    files = {path: Path(unquote(urlsplit(path).path)) for path in sorted(lines.inputFiles())}
+    for path, file in files.items():
+        if not path.startswith("file:") or file.suffix.lstrip(".").lower() not in ENDINGS or not file.is_file():
+            return None
+    return files if sum(file.stat().st_size for file in files.values()) <= FEW_BYTES else None
+
+
+def _look(path: str, content: bytes, quote: bytes) -> Look | None:
+    if not content:
+        return None
+    try:
+        content.decode()
+        is_utf8 = True
+    except UnicodeDecodeError:
+        is_utf8 = False
+    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    return Look(path, lines[0], is_utf8, bool(quote) and any(line.count(quote) % 2 for line in lines))
+
+
+def _looked_at_by_spark(lines: DataFrame, quote: str) -> list[Look]:
     from pyspark.sql import functions as sql
 
-    line, quote = sql.col("value"), options.value("quote", default='"')
-    quotes = sql.lit(0)
-    if quote and not options.says("multiLine"):
+    line, quotes = sql.col("value"), sql.lit(0)
+    if quote:
         quotes = sql.length(line) - sql.length(sql.replace(line, sql.lit(quote), sql.lit("")))
     at_start = sql.when(sql.col("_metadata.file_block_start") == 0, sql.struct("place", "value"))
-    kept = {name: value for name, value in options.items() if name.lower() in ABOUT_FILES}
-    reader = spark.read.format("text").option("lineSep", "\n").options(**kept)
-    lines = reader.load(place).select("value", "_metadata")
-    lines = lines.withColumn("place", sql.monotonically_increasing_id())
-    found = lines.groupBy(sql.col("_metadata.file_path").alias("path")).agg(
+    numbered = lines.select("value", "_metadata").withColumn("place", sql.monotonically_increasing_id())
+    found = numbered.groupBy(sql.col("_metadata.file_path").alias("path")).agg(
         sql.min(at_start)["value"].cast("binary").alias("line"),
         sql.bool_and(sql.is_valid_utf8(line)).alias("is_utf8"),
         sql.bool_or(quotes % 2 == 1).alias("open"),

@@ -34,7 +34,7 @@ from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import Declaration
 from ontologia.runtime.intake.loads import CHOICES, check_choices, duplicates_of, load_expressions
 from ontologia.spark.loading.pipeline import Pipeline
-from ontologia.spark.sources import check_source
+from ontologia.spark.sources import are_few_bytes, check_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +120,12 @@ class PipelineFile:
             texts["spark"],
             texts["meta"],
         )
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether its loads take less time than Spark to start. A sync reads all that is stored."""
+        is_sync = any(load.get("mode") == "sync" for load in self.loads)
+        return not is_sync and are_few_bytes(_near(self.path, load["source"]) for load in self.loads)
 
     def check(self, types: Mapping[str, Declaration]) -> None:
         """All that is wrong with the loads and can be seen without Spark, which takes its time to start."""
