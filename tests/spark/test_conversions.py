@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ontologia.runtime.intake import conversions as table
-from ontologia.spark.loading.conversions import Given, converted, kind_of
+from ontologia.spark.loading.conversions import SourceValue, converted, kind_of
 from support.spark_conversions import SETTINGS, Every, session_with, sources
 
 COLUMNS = Every.__declaration__.schema.columns
@@ -35,7 +35,7 @@ def test_spark_converts_every_value_as_arrow_does_whatever_the_settings_of_the_s
 def _compare(frame, values: pa.Array, where: str) -> None:
     from pyspark.sql import functions as sql
 
-    source = Given(sql.col("given"), frame.schema["given"].dataType)
+    source = SourceValue(sql.col("given"), frame.schema["given"].dataType)
     kind = kind_of(source.kind)
     assert kind == table.kind_of(values.type)
     shown = []

@@ -13,7 +13,7 @@ from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.names import table_path
-from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.phases import GraphWrite
 from ontologia.omnigraph.snapshots import Snapshot, resolve
 
 PERSON, KNOWS, FIRM = "node:Person", "edge:Knows", "node:Firm"
@@ -63,7 +63,7 @@ def planned(
     rows: Mapping[str, Mapping[str, Any]],
     deleted: Mapping[str, Sequence[str]] | None = None,
     checks: Checks | None = None,
-) -> WritePlan | None:
+) -> GraphWrite | None:
     changes = []
     for key in sorted(rows.keys() | (deleted or {}).keys()):
         schema, notes = TABLES[key]

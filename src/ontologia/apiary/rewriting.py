@@ -186,7 +186,7 @@ def _affected(work: Rewrite, where: str) -> tuple[list[Cell], int]:
         return [source.cell_at(file) for file in found["file"]], sum(found["hits"])
 
 
-def _rewritten(work: Rewrite) -> Iterator[scan.Source]:
+def _rewritten(work: Rewrite) -> Iterator[scan.CellRows]:
     """The rows of the cells to be replaced, in batches that fit into memory."""
     for batch in work.batches():
         with scan.sources(work.node, work.name, work.schema, batch) as source:

@@ -64,7 +64,7 @@ def typed(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Tabl
 
 
 @dataclass(frozen=True)
-class Source:
+class CellRows:
     """SQL that gives the rows of some cells, and the files it reads, as DuckDB is given them and as it names them."""
 
     sql: str
@@ -86,7 +86,7 @@ def sources(
     with_file: bool = False,
     with_place: bool = False,
     reader: FileReader | None = None,
-) -> Iterator[Source]:
+) -> Iterator[CellRows]:
     """The rows of these cells for DuckDB, good while in the block. `with_file` adds the file that each row is from,
     `with_place` which row of it, where `can_number` says that it can."""
     for cell in cells:
@@ -104,7 +104,7 @@ def sources(
             for present, group in _alike(node, schema, cells, files)
         ]
         by_file = {literal_path(places[files[cell.id].path]): cell for cell in cells}
-        yield Source(
+        yield CellRows(
             " UNION ALL ".join(parts) or _nothing(schema, with_file, with_place), list(places.values()), by_file
         )
 

@@ -149,7 +149,7 @@ def _state(store: Store, ref: TypeRef, identities: list[tuple[str, ...]], commit
     schema = store.engine.catalog().layouts[ref].schema
     columns = zip(*identities, strict=True)
     keys = pa.table({name: pa.array(values, pa.string()) for name, values in zip(ref.identity, columns, strict=True)})
-    plan = Plan(ref, {ref: schema}, Window("as_of", commit_id), keyed=True, stored=True)
+    plan = Plan.of(schema, Window("as_of", commit_id), keyed=True, stored=True)
     names = ["key"] if ref.kind == "entity" else list(ref.identity)
     records = records_of(schema, store.engine.fetch(plan, keys).columns)
     return {tuple(record[name] for name in names): record["fields"] for record in records}

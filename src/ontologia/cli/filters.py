@@ -9,8 +9,7 @@ from datetime import date, datetime
 from typing import Any
 
 from ontologia.cli.exits import UsageError
-from ontologia.errors import ValidationError
-from ontologia.model import FieldExpr, Predicate, TypeRef, TypeSchema
+from ontologia.model import FieldExpr, Predicate, TypeRef, TypeSchema, field_at
 
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "is_null", "is_missing")
 _COMPARE: dict[str, Callable[[FieldExpr[Any], Any], Any]] = {
@@ -88,16 +87,9 @@ def _missing(schemas: Schemas, ref: TypeRef, path: str, value: Any) -> Predicate
 
 
 def _own(schema: TypeSchema, steps: list[str]) -> FieldExpr[Any]:
-    name, *inside = steps
-    if schema.ref.kind == "relation" and (name in schema.ref.identity or name == schema.instance_key):
-        return FieldExpr(schema.ref, name, None)
-    if schema.ref.kind == "entity" and name == "entity_key":
-        name = schema.primary_key or ""
-    column = schema.by_name.get(name)
-    if column is None:
-        raise ValidationError(f"{schema.ref} has no field {name!r}; it has {', '.join(schema.by_name)}")
-    whole: FieldExpr[Any] = FieldExpr(schema.ref, name, column)
-    return whole.path(".".join(inside)) if inside else whole
+    if steps[0] == "entity_key" and schema.primary_key is not None:  # by its own type, not as the text it is stored as
+        steps = [schema.primary_key, *steps[1:]]
+    return field_at(schema, ".".join(steps))
 
 
 def _compare(place: FieldExpr[Any], op: str, value: Any) -> Predicate:

@@ -68,7 +68,7 @@ GLOBALS: dict[str, tuple[Any, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GlobalOptions:
     """The global options as typed, wherever they stood."""
 
     db: str | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import GLOBALS, Given
+from ontologia.cli.options import GLOBALS, GlobalOptions
 from ontologia.cli.output import Output, Progress, counted
 from ontologia.cli.target import Settings, resolve
 
@@ -30,7 +30,7 @@ GIVEN = "ontologia.given"
 class Run:
     """One command, from its options to its exit."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: GlobalOptions) -> None:
         self.given = given
         self.output = Output(as_json=given.json, quiet=given.quiet)
 
@@ -160,10 +160,10 @@ def group(app: typer.Typer, name: str, help: str, **options: Any) -> typer.Typer
     return found
 
 
-def remember(ctx: typer.Context, values: dict[str, Any]) -> Given:
+def remember(ctx: typer.Context, values: dict[str, Any]) -> GlobalOptions:
     """Take the global options of this level out of `values`, and add them to those typed before it."""
     shared = ctx.ensure_object(dict)
-    earlier: Given = shared.get(GIVEN, Given())
+    earlier: GlobalOptions = shared.get(GIVEN, GlobalOptions())
     typed = {name: values.pop(name) for name in GLOBALS}
     for name, value in typed.items():
         if value == "":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Given
+from ontologia.cli.options import GlobalOptions
 from ontologia.config import OntologiaConfig
 from ontologia.errors import OntologiaError, UninitializedStorageError
 
@@ -75,7 +75,7 @@ class Settings:
         return open_repository(self.db, storage_uri=self.storage_uri, config=self.config, branch=branch)
 
 
-def resolve(given: Given, environ: Mapping[str, str] | None = None) -> Settings:
+def resolve(given: GlobalOptions, environ: Mapping[str, str] | None = None) -> Settings:
     """Put flags, environment and config file together."""
     environ = os.environ if environ is None else environ
     file = _read_config(given.config or environ.get("ONTOLOGIA_CONFIG") or None)

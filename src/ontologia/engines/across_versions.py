@@ -107,7 +107,7 @@ def _carried(asked: _Question, ref: TypeRef, version: Version, way: Way) -> Iter
             yield held
         return
     schema, catalog = version.schema, asked.engine.catalog_at_version(version.layout, version.until, asked.catalog)
-    stored = Plan(schema.ref, {schema.ref: schema}, asked.plan.window)
+    stored = Plan.of(schema, asked.plan.window)
     key = ("projection", ref, schema.ref, version.layout.schema_version_id, way.declaration)
     sources = asked.catalog.remembered.get(key)
     if sources is None:
@@ -125,7 +125,7 @@ def _upgraded(asked: _Question, ref: TypeRef, version: Version, journey: Journey
     is_source = ref == plan.source
     where = _of_identity(plan, schema) if is_source else ()
     keyed = plan.keyed and is_source
-    stored = Plan(schema.ref, {schema.ref: schema}, plan.window, where, keyed=keyed, stored=True, unordered=True)
+    stored = Plan.of(schema, plan.window, where, keyed=keyed, stored=True, unordered=True)
     rows = asked.engine.table_at(
         stored,
         asked.engine.catalog_at_version(version.layout, version.until, asked.catalog),
@@ -186,5 +186,5 @@ def rows_as_stored(engine: Engine, plan: Plan, catalog: Catalog) -> Iterator[tup
                 f"{schema.ref} in version {version.layout.schema_version_id} has another type of key, so that rows as "
                 "stored cannot be filtered by it: leave the filter out"
             )
-        stored = Plan(schema.ref, {schema.ref: schema}, plan.window, where)
+        stored = Plan.of(schema, plan.window, where)
         yield version, engine.table_at(stored, engine.catalog_at_version(version.layout, version.until, catalog))

@@ -173,9 +173,8 @@ class Engine(ABC):
 
         keys = wanted.select(list(schema.ref.identity))
         only = (COMMIT_ID, *wanted.column_names)
-        plan = Plan(
-            schema.ref,
-            {schema.ref: schema},
+        plan = Plan.of(
+            schema,
             window,
             between(schema, keys.column(0)[0].as_py(), keys.column(0)[-1].as_py()),
             keyed=not dense,

@@ -27,6 +27,12 @@ class SchemaVersion:
         return self.schema.fingerprint
 
 
+def version_number(schema: TypeSchema, known: Sequence[SchemaVersion]) -> int:
+    """Which version of its type a schema is: the last that says the same, else the next."""
+    same = [version.schema_version_id for version in known if version.fingerprint == schema.fingerprint]
+    return same[-1] if same else max((version.schema_version_id for version in known), default=0) + 1
+
+
 @dataclass(frozen=True, slots=True)
 class TypeLayout:
     """Where the current rows of a type lie, and since which commit they are read."""

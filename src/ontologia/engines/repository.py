@@ -21,7 +21,7 @@ from ontologia.engines.catalog import SchemaVersion, TypeLayout, user_metadata
 from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import LockContentionError, ValidationError
-from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json, removed_column
+from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json, field_at, removed_column
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.plan import LATEST, Order, Plan, Window
 
@@ -271,15 +271,7 @@ class Repository:
 
     def field(self, kind: Kind, type_name: str, path: str) -> FieldExpr[Any]:
         """A stored field as an expression: `repo.field("entity", "Customer", "address.city") == "Rome"`."""
-        ref = TypeRef(kind, type_name)
-        schema = self.engine.catalog().named(ref.name, ref.kind).schema
-        name, *steps = path.split(".")
-        if name in ref.identity or name == schema.instance_key:
-            return FieldExpr(ref, name, None)
-        if name not in schema.by_name:
-            raise ValidationError(f"{ref} has no field {name!r}; it has {', '.join(schema.by_name)}")
-        whole: FieldExpr[Any] = FieldExpr(ref, name, schema.by_name[name])
-        return whole.path(".".join(steps)) if steps else whole
+        return field_at(self.engine.catalog().named(type_name, kind).schema, path)
 
     def query_entities(self, entity_type: str, **question: Any) -> list[dict[str, Any]]:
         """Rows as dicts. `question` takes `where`, `window`, `order`, `limit`, `offset`."""
@@ -337,16 +329,8 @@ class Repository:
         limit: int | None = None,
         offset: int | None = None,
     ) -> Plan:
-        ref = TypeRef(kind, type_name)
-        return Plan(
-            ref,
-            {ref: self.engine.catalog().named(type_name, kind).schema},
-            window,
-            tuple(where),
-            tuple(order),
-            limit,
-            offset,
-        )
+        schema = self.engine.catalog().named(type_name, kind).schema
+        return Plan.of(schema, window, tuple(where), order=tuple(order), limit=limit, offset=offset)
 
     def _latest(self, ref: TypeRef, identity: tuple[str, ...]) -> dict[str, Any] | None:
         import pyarrow as pa

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ontologia.files.key_ranges import EVERYTHING, KeyRange, key_ranges
 from ontologia.model import FieldExpr, Predicate, TypeSchema
-from ontologia.query.aggregates import count
 from ontologia.query.plan import Plan, Window
 
 if TYPE_CHECKING:
@@ -60,12 +59,12 @@ class FilesInForce(Protocol):
 
 def shares_by_key(engine: Engine, schema: TypeSchema, window: Window) -> list[Share]:
     """Ranges of keys with about as many rows each, found by the engine's own order of keys."""
-    counted = Plan(schema.ref, {schema.ref: schema}, window, aggregates=(("rows", count()),))
+    counted = Plan.counting(schema, window)
     with engine.snapshot():
         rows = int(engine.fetch(counted).columns[0][0])
         cuts: list[str] = []
         for offset in range(ROWS_PER_SHARE, rows, ROWS_PER_SHARE):
-            step = Plan(schema.ref, {schema.ref: schema}, window, limit=1, offset=offset, stored=True)
+            step = Plan.of(schema, window, limit=1, offset=offset, stored=True)
             cuts += list(engine.fetch(step).columns[1])
     return [Share(keys) for keys in key_ranges(cuts)]
 

@@ -16,7 +16,7 @@ from ontologia.model.columns import (
 )
 from ontologia.model.declarations import Declaration, Declared, Endpoint, Entity, Meta, Relation, left, meta, right
 from ontologia.model.diff import FieldChange, TypeSchemaDiff, diff, widens
-from ontologia.model.expressions import Combination, Condition, FieldExpr, Negation, Predicate
+from ontologia.model.expressions import Combination, Condition, FieldExpr, Negation, Predicate, field_at
 from ontologia.model.fields import Field, FieldOptions
 from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema, commit_column, removed_column
 from ontologia.model.typespec import TypeSpec, build_type_spec, canonical_json
@@ -56,6 +56,7 @@ __all__ = [
     "commit_column",
     "diff",
     "encode_json",
+    "field_at",
     "identity_of",
     "instant_text",
     "is_unicode",

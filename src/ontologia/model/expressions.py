@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
+from ontologia.errors import ValidationError
 from ontologia.model.columns import Column
-from ontologia.model.schema import TypeRef
+from ontologia.model.schema import TypeRef, TypeSchema
 from ontologia.model.typespec import ITEM, TypeSpec, spec_at
 from ontologia.model.values import is_unicode, to_utc
 
@@ -254,6 +255,18 @@ class FieldExpr(Generic[T]):
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"{self} is a field, not a value: compare it to build a filter")
+
+
+def field_at(schema: TypeSchema, path: str) -> FieldExpr[Any]:
+    """A field by its name, or a place inside it: `address.city`; identity by the names that all types share."""
+    name, *steps = path.split(".")
+    column = schema.by_name.get(name)
+    if column is None and (name in schema.ref.identity or name == schema.instance_key):
+        return FieldExpr(schema.ref, name, None)
+    if column is None:
+        raise ValidationError(f"{schema.ref} has no field {name!r}; it has {', '.join(schema.by_name)}")
+    whole: FieldExpr[Any] = FieldExpr(schema.ref, name, column)
+    return whole.path(".".join(steps)) if steps else whole
 
 
 def _predicate(value: Any) -> Predicate:

@@ -19,7 +19,7 @@ FILE_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True)
-class StagedFiles:
+class StagedFragments:
     """Fragments that are written and not committed: where their dataset lies, its columns, what Lance says of them."""
 
     place: str
@@ -57,7 +57,7 @@ def stage_fragments(datasets: Datasets, path: str, branch: str | None, rows: pa.
     return [json.dumps(fragment.to_json()) for fragment in written]
 
 
-def commit_of_files(datasets: Datasets, dataset: LanceDataset, files: StagedFiles, *, replace_all: bool) -> Any:
+def commit_of_files(datasets: Datasets, dataset: LanceDataset, files: StagedFragments, *, replace_all: bool) -> Any:
     """A commit of fragments that lie there already: beside the others, or in place of all."""
     from lance.fragment import FragmentMetadata
 
@@ -74,7 +74,9 @@ def commit_of_files(datasets: Datasets, dataset: LanceDataset, files: StagedFile
     return lance_transaction(dataset.version, operation)
 
 
-def rows_of_files(datasets: Datasets, files: StagedFiles, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+def rows_of_files(
+    datasets: Datasets, files: StagedFragments, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
     """The rows of staged fragments, a batch at a time."""
     import pyarrow as pa
     from lance.file import LanceFileReader

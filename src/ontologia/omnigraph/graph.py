@@ -17,7 +17,7 @@ from ontologia.omnigraph.leases import Leases
 from ontologia.omnigraph.manifest import MANAGED, CommitRecord, Manifest, head_row, rows_table
 from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, migrate, stamp
 from ontologia.omnigraph.names import MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid
-from ontologia.omnigraph.phases import WritePlan, run_phases
+from ontologia.omnigraph.phases import GraphWrite, run_phases
 from ontologia.omnigraph.publisher import Publisher
 from ontologia.omnigraph.recovery import Recovery
 from ontologia.omnigraph.sidecars import Sidecars, WriterKind
@@ -161,7 +161,7 @@ class Graph:
         self,
         branch: str,
         kind: WriterKind,
-        prepare: Callable[[Manifest], WritePlan | None],
+        prepare: Callable[[Manifest], GraphWrite | None],
         *,
         actor: str | None = None,
         if_commit: str | None = None,

@@ -10,7 +10,7 @@ from ontologia.errors import LockContentionError, RecoveryPendingError
 from ontologia.omnigraph.datasets import landed, operation_of, translated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest, Table
 from ontologia.omnigraph.names import MAIN, new_ulid, stored_branch
-from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, TableWork, WritePlan, new_record, pin_of
+from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, GraphWrite, TableWork, new_record, pin_of
 from ontologia.omnigraph.publisher import Publication
 from ontologia.omnigraph.snapshots import Snapshot
 
@@ -74,11 +74,11 @@ def _planned(graph: Graph, manifest: Manifest, *, compacting: bool) -> dict[str,
 
 
 def _maintain(graph: Graph, branch: str, kind: Any, actor: str | None) -> CommitRecord | None:
-    def prepare(manifest: Manifest) -> WritePlan | None:
+    def prepare(manifest: Manifest) -> GraphWrite | None:
         planned = _planned(graph, manifest, compacting=kind == "Optimize")
         works = [TableWork(key, _applying(steps), 1) for key, steps in planned.items()]
         notes = {work.key: manifest.pins[work.key].notes for work in works}
-        return WritePlan(works, pin_notes={key: note for key, note in notes.items() if note}) if works else None
+        return GraphWrite(works, pin_notes={key: note for key, note in notes.items() if note}) if works else None
 
     graph.check_writable()
     refuse_while_pending(graph)
@@ -242,7 +242,7 @@ def _publish_newest(graph: Graph, manifest: Manifest, drifts: Sequence[Drift]) -
         expected[pin.key] = pin.version
     forced = any(drift.action == "forced" for drift in drifts)
     actor = "omnigraph:repair:force" if forced else "omnigraph:repair"
-    record = new_record(new_ulid(), manifest, actor, "Repair", WritePlan())
+    record = new_record(new_ulid(), manifest, actor, "Repair", GraphWrite())
     published = graph.publisher.publish(manifest.branch, Publication(pins, expected=expected), record)
     assert published.head is not None
     graph.commit_log.append_quietly(manifest.branch, published.head)

@@ -13,7 +13,7 @@ from ontologia.omnigraph.conflicts import STRATEGIES, Conflict, Row, Sides, Stra
 from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin, Table
 from ontologia.omnigraph.merge_rules import orphans, unique_violations
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
-from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.phases import GraphWrite
 from ontologia.omnigraph.snapshots import Snapshot, same_place
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def merge(
     graph.check_branch(into)
     report = MergeReport("already_up_to_date", source, into)
 
-    def prepare(manifest: Manifest) -> WritePlan | None:
+    def prepare(manifest: Manifest) -> GraphWrite | None:
         nonlocal report
         report, plan = plan_merge(graph, graph.publisher.manifest(source), manifest, strategy, message)
         return plan
@@ -75,7 +75,7 @@ def merge(
 
 def plan_merge(
     graph: Graph, source: Manifest, target: Manifest, strategy: Strategy, message: str | None
-) -> tuple[MergeReport, WritePlan | None]:
+) -> tuple[MergeReport, GraphWrite | None]:
     base_commit, source_head, target_head = _base(graph, source, target)
     if base_commit.graph_commit_id == source_head:
         return MergeReport("already_up_to_date", source.branch, target.branch, source_head), None
@@ -97,7 +97,7 @@ def plan_merge(
         )
     details = {"merged": source.branch, **({"message": message} if message else {})}
     plan = plan_mutation(graph, target, list(changes.values()), Checks(endpoints=False), details)
-    plan = replace(plan or WritePlan(details=details), merged_parent=source_head, tombstones=tombstones)
+    plan = replace(plan or GraphWrite(details=details), merged_parent=source_head, tombstones=tombstones)
     report = MergeReport(
         outcome,
         source.branch,

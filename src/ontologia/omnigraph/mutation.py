@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import GraphValidationError
-from ontologia.omnigraph.fragments import StagedFiles, commit_of_files
+from ontologia.omnigraph.fragments import StagedFragments, commit_of_files
 from ontologia.omnigraph.lookups import missing_from, not_among, rows_with
 from ontologia.omnigraph.manifest import Manifest, Table
-from ontologia.omnigraph.phases import Apply, Commit, TableWork, WritePlan
+from ontologia.omnigraph.phases import Apply, Commit, GraphWrite, TableWork
 from ontologia.omnigraph.snapshots import Snapshot
 from ontologia.omnigraph.uniqueness import clashes, unique_columns
 
@@ -42,7 +42,7 @@ class TableChange:
     table: Table | None = None
     schema: pa.Schema | None = None
     replace_all: bool = False  #: the rows given are all there will be
-    files: StagedFiles | None = None  #: hold the rows already; `rows` has what is checked of them, and all are new
+    files: StagedFragments | None = None  #: hold the rows already; `rows` has what is checked of them, and all are new
     notes: Mapping[str, Any] = field(default_factory=dict)  #: kept with the published version
 
 
@@ -66,7 +66,7 @@ def plan_mutation(
     changes: Sequence[TableChange],
     checks: Checks,
     details: Mapping[str, Any],
-) -> WritePlan | None:
+) -> GraphWrite | None:
     """Validate a mutation against the state it will be applied to, and say what each table will do."""
     snapshot = Snapshot(graph, manifest)
     by_key = {change.key: change for change in changes}
@@ -89,7 +89,7 @@ def plan_mutation(
             notes[change.key] = {**(pin.notes if pin is not None else {}), **change.notes}
     if not works and not tables:
         return None
-    return WritePlan(works, tables, details=details, pin_notes={key: note for key, note in notes.items() if note})
+    return GraphWrite(works, tables, details=details, pin_notes={key: note for key, note in notes.items() if note})
 
 
 class _Problems:

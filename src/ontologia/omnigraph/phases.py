@@ -53,7 +53,7 @@ class TableWork:
 
 
 @dataclass(frozen=True)
-class WritePlan:
+class GraphWrite:
     """All that a write will do, known before the first byte of it is committed."""
 
     works: Sequence[TableWork] = ()
@@ -87,7 +87,7 @@ def run_phases(
     lease: Lease,
     manifest: Manifest,
     kind: WriterKind,
-    plan: WritePlan,
+    plan: GraphWrite,
     *,
     actor: str | None = None,
     expected_head: str | None = None,
@@ -135,7 +135,7 @@ def run_phases(
     return record
 
 
-def new_record(commit_id: str, manifest: Manifest, actor: str | None, kind: str, plan: WritePlan) -> CommitRecord:
+def new_record(commit_id: str, manifest: Manifest, actor: str | None, kind: str, plan: GraphWrite) -> CommitRecord:
     head = manifest.head
     # Clocks differ between writers; a commit is never older than the one it follows.
     now = max(time.time_ns() // 1000, 0 if head is None else head.created_at_us + 1)
@@ -170,7 +170,7 @@ def _undo(graph: Graph, sidecar: Sidecar) -> None:
 # --- phase B, one table ---
 
 
-def _start(graph: Graph, manifest: Manifest, work: TableWork, plan: WritePlan) -> _Start:
+def _start(graph: Graph, manifest: Manifest, work: TableWork, plan: GraphWrite) -> _Start:
     """Where to build: the pinned version, which must be the newest of its lineage."""
     own = stored_branch(manifest.branch)
     if work.schema is not None:
@@ -216,7 +216,7 @@ def _without_drift(graph: Graph, pin: Pin) -> int:
     return int(restored.version)
 
 
-def _commit_table(graph: Graph, start: _Start, operation_id: str, plan: WritePlan) -> Pin:
+def _commit_table(graph: Graph, start: _Start, operation_id: str, plan: GraphWrite) -> Pin:
     datasets, work = graph.datasets, start.work
 
     def commit(dataset: LanceDataset, transaction: Any) -> LanceDataset:

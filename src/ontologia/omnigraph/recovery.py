@@ -17,7 +17,7 @@ from ontologia.omnigraph.commits import RECOVERY_ACTOR, RecoveryRecord
 from ontologia.omnigraph.datasets import operation_of
 from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin
 from ontologia.omnigraph.names import MAIN, MANIFEST, new_ulid, table_path
-from ontologia.omnigraph.phases import CONTENT_PRESERVING, WritePlan, new_record, pin_of
+from ontologia.omnigraph.phases import CONTENT_PRESERVING, GraphWrite, new_record, pin_of
 from ontologia.omnigraph.publisher import Publication
 from ontologia.omnigraph.sidecars import Sidecar, TableIntent
 
@@ -159,7 +159,7 @@ class Recovery:
     ) -> RecoveryRecord:
         details = {"recovers": sidecar.operation_id, "outcome": kind}
         merged = sidecar.merge_source_commit_id if kind == FORWARD else None
-        plan = WritePlan(merged_parent=merged, details=details)
+        plan = GraphWrite(merged_parent=merged, details=details)
         record = new_record(new_ulid(), manifest, RECOVERY_ACTOR, "Recovery", plan)
         self.graph.step("recovery publish", sidecar.operation_id)
         published = self.graph.publisher.publish(sidecar.branch, publication, record)

@@ -26,7 +26,7 @@ REMOVED = "removed?"  # the last column where rows are versions: whether one say
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class ResultColumn:
     """A column of the result: its name for the caller, and the scalar it holds (None: JSON text).
 
     With `columns`, it is a JSON document that holds these fields under these names, for the engine to take apart.
@@ -44,7 +44,7 @@ class Statement:
     """A compiled plan, good for every plan of its shape."""
 
     sql: str
-    outputs: tuple[Output, ...]
+    outputs: tuple[ResultColumn, ...]
     bindings: tuple[Binding, ...]
     having: tuple[Binding, ...]
     tree: exp.Select
@@ -111,8 +111,8 @@ class _Compilation:
         bindings, having = tuple(self.conditions.bindings), tuple(self.having)
         return Statement(self.dialect.render(select), outputs, bindings, having, select, "window" in named, constants)
 
-    def projection(self, order: Sequence[exp.Ordered]) -> tuple[exp.Select, tuple[Output, ...]]:
-        outputs: list[Output] = []
+    def projection(self, order: Sequence[exp.Ordered]) -> tuple[exp.Select, tuple[ResultColumn, ...]]:
+        outputs: list[ResultColumn] = []
         selected: list[exp.Expr] = []
         for alias in self.result_aliases():
             for output, node in self.row_of(alias):
@@ -121,7 +121,7 @@ class _Compilation:
         if self.plan.shows_removals and self.wants(REMOVED):
             removed = is_removal("s") if self.sources.relations[self.plan.source].has_removals else exp.false()
             selected.append(exp.alias_(removed, f"c{len(outputs)}", quoted=True))
-            outputs.append(Output(REMOVED, "bool", nullable=False))
+            outputs.append(ResultColumn(REMOVED, "bool", nullable=False))
         if self.plan.ends_only:
             return self.each_end_once(selected, order), tuple(outputs)
         return exp.select(*selected), tuple(outputs)
@@ -166,14 +166,14 @@ class _Compilation:
             return [f"e{last}"]
         return ["s", *(alias for number in range(last + 1) for alias in (f"r{number}", f"e{number}"))]
 
-    def row_of(self, alias: str) -> Iterable[tuple[Output, Node]]:
+    def row_of(self, alias: str) -> Iterable[tuple[ResultColumn, Node]]:
         """Commit, then identity where no field holds it, then fields in the order of the class; or `only` some."""
         ref = self.sources.refs[alias]
         if self.wants(COMMIT_ID):
-            yield Output(COMMIT_ID, "int", nullable=False), self.sources.plain(alias, COMMIT_ID)
+            yield ResultColumn(COMMIT_ID, "int", nullable=False), self.sources.plain(alias, COMMIT_ID)
         if ref.kind == "relation" or self.plan.stored:
             for name in filter(self.wants, ref.identity):
-                yield Output(name, "str", nullable=False), self.sources.plain(alias, name)
+                yield ResultColumn(name, "str", nullable=False), self.sources.plain(alias, name)
         columns = [
             (name, column)
             for column in self.plan.schemas[ref].columns
@@ -181,10 +181,10 @@ class _Compilation:
         ]
         document = self.sources.relations[ref].document
         if document is not None and columns:
-            yield Output(document, None, tuple(columns)), self.sources.plain(alias, document)
+            yield ResultColumn(document, None, tuple(columns)), self.sources.plain(alias, document)
             return
         for name, column in columns:
-            yield Output(name, column.scalar, nullable=column.nullable), self.sources.stored(alias, column)
+            yield ResultColumn(name, column.scalar, nullable=column.nullable), self.sources.stored(alias, column)
 
     def wants(self, name: str) -> bool:
         return self.plan.only is None or name in self.plan.only
@@ -213,19 +213,19 @@ class _Compilation:
 
     # --- aggregation ---
 
-    def aggregation(self) -> tuple[exp.Select, tuple[Output, ...]]:
-        outputs: list[Output] = []
+    def aggregation(self) -> tuple[exp.Select, tuple[ResultColumn, ...]]:
+        outputs: list[ResultColumn] = []
         selected: list[exp.Expr] = []
         keys = []
         for name, group in zip(group_names(self.plan.groups), self.plan.groups, strict=True):
             node = self.group_key(group)
             keys.append(node)
             selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
-            outputs.append(Output(name, group.scalar))
+            outputs.append(ResultColumn(name, group.scalar))
         for name, aggregate in self.plan.aggregates:
             node, scalar = self.aggregate(aggregate)
             selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
-            outputs.append(Output(name, scalar))
+            outputs.append(ResultColumn(name, scalar))
         select = exp.select(*selected)
         if keys:
             select = select.group_by(*(key.copy() for key in keys))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ontologia.model import Combination, Condition, Declaration, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders
-from ontologia.query.aggregates import Aggregate, AggregateCondition
+from ontologia.query.aggregates import Aggregate, AggregateCondition, count
 from ontologia.query.numbers import value_kind
 
 MOST_PARAMETERS = 256
@@ -104,6 +104,16 @@ class Plan:
     unordered: bool = False
     search: Search | None = None
     across: Across | None = None
+
+    @classmethod
+    def of(cls, schema: TypeSchema, window: Window = LATEST, where: tuple[Predicate, ...] = (), **more: Any) -> Plan:
+        """A question about one type."""
+        return cls(schema.ref, {schema.ref: schema}, window, where, **more)
+
+    @classmethod
+    def counting(cls, schema: TypeSchema, window: Window = LATEST, **more: Any) -> Plan:
+        """How many rows of a type there are; the answer is the one value of the one column."""
+        return cls.of(schema, window, aggregates=(("rows", count()),), **more)
 
     def changed(self, **values: Any) -> Plan:
         """A copy with other values; several times faster than `dataclasses.replace`, as a key lookup can tell."""

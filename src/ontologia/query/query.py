@@ -78,7 +78,7 @@ class Query(Generic[T]):
     def __init__(self, source: QuerySource, declaration: Declaration, plan: Plan | None = None) -> None:
         self._source = source
         self._declaration = declaration
-        self._plan = plan or Plan(declaration.ref, {declaration.ref: declaration.schema})
+        self._plan = plan or Plan.of(declaration.schema)
 
     def _with(self, **changes: Any) -> Self:
         return type(self)(self._source, self._declaration, self._plan.changed(**changes))

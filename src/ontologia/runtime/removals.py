@@ -60,7 +60,7 @@ def relations_at(
                 end: FieldExpr[Any] = FieldExpr(ref, f"{side}_key", None)
                 for start in range(0, len(keys), KEYS_AT_ONCE):
                     some = end.in_(keys[start : start + KEYS_AT_ONCE])
-                    plan = Plan(ref, {ref: layout.schema}, where=(some,), stored=True, unordered=True)
+                    plan = Plan.of(layout.schema, where=(some,), stored=True, unordered=True)
                     yield layout, engine.table(plan, None, catalog)
 
 
@@ -68,7 +68,7 @@ def _current(engine: Engine, catalog: Catalog, said: Removals, transaction: Tran
     if transaction is not None:
         return transaction.current(said.schema, said.keys)
     schema = said.schema
-    return engine.table(Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True), said.keys, catalog)
+    return engine.table(Plan.of(schema, keyed=True, stored=True), said.keys, catalog)
 
 
 def _without(rows: pa.Table, others: pa.Table | None, ref: TypeRef) -> pa.Table:

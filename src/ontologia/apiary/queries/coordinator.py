@@ -17,7 +17,7 @@ from ontologia.apiary.pruning import Pruned
 from ontologia.apiary.queries.fragments import Fragment, Parts, in_parts, merge_sql
 from ontologia.apiary.queries.manifest import Manifest, Task, announced, read_part
 from ontologia.apiary.queries.tasks import run_task
-from ontologia.apiary.sql.planning import Plan
+from ontologia.apiary.sql.planning import PlannedQuery
 from ontologia.apiary.sql.sealing import sealed
 from ontologia.errors import ValidationError
 from ontologia.objects import pauses
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def run_by_nodes(node: Node, statement: str, plan: Plan, timeout_s: float) -> pa.Table:
+def run_by_nodes(node: Node, statement: str, plan: PlannedQuery, timeout_s: float) -> pa.Table:
     """The answer to a statement, whose cells are read by all nodes that take tasks, this one among them.
 
     1. take the statement apart, 2. assign cells to nodes, 3. announce a query per fragment, 4. do the own tasks,
@@ -69,7 +69,7 @@ def run_by_nodes(node: Node, statement: str, plan: Plan, timeout_s: float) -> pa
     return _answer(node, plan, merge, tables)
 
 
-def explained_by_nodes(node: Node, plan: Plan) -> list[tuple[str, str]]:
+def explained_by_nodes(node: Node, plan: PlannedQuery) -> list[tuple[str, str]]:
     """What EXPLAIN says: which node would get how many cells, what it would be asked, and how the answer is made."""
     parts = in_parts(plan)
     nodes = _workers(node)
@@ -145,7 +145,7 @@ class _Shapes:
     names: list[str]
 
 
-def _shapes(node: Node, plan: Plan, parts: Parts) -> _Shapes:
+def _shapes(node: Node, plan: PlannedQuery, parts: Parts) -> _Shapes:
     """Ask DuckDB what the statement and its fragments give, without rows. What is wrong with a statement is said here,
     in the words of the local engine, before any other node is troubled."""
     empty = [replace(reference, pruned=Pruned()) for reference in plan.references]
@@ -169,7 +169,7 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _answer(node: Node, plan: Plan, merge: str, tables: dict[str, pa.Table]) -> pa.Table:
+def _answer(node: Node, plan: PlannedQuery, merge: str, tables: dict[str, pa.Table]) -> pa.Table:
     def run(chamber: Chamber) -> pa.Table:
         with sealed(node, [], chamber) as duck:
             return duck.table(merge, {}, **tables)

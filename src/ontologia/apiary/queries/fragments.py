@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary.conditions import conjunction
-from ontologia.apiary.sql.planning import Plan, Reference
+from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.apiary.types import FrameSchema
 
@@ -56,7 +56,7 @@ class Parts:
     merge: Expr
 
 
-def in_parts(plan: Plan) -> Parts:
+def in_parts(plan: PlannedQuery) -> Parts:
     """Take a statement apart. Every statement can be."""
     return _aggregated(plan) or Parts([Fragment(ref, _rows_of(plan, ref)) for ref in plan.references], plan.tree)
 
@@ -64,7 +64,7 @@ def in_parts(plan: Plan) -> Parts:
 # --- rows --------------------------------------------------------------------------------------------------------
 
 
-def _rows_of(plan: Plan, reference: Reference) -> Expr:
+def _rows_of(plan: PlannedQuery, reference: Reference) -> Expr:
     from sqlglot import exp
 
     columns = [exp.column(name, quoted=True) for name in plan.columns(reference.snapshot.schema)]
@@ -106,7 +106,7 @@ def _name(text: str) -> Any:
 # --- aggregates --------------------------------------------------------------------------------------------------
 
 
-def _aggregated(plan: Plan) -> Parts | None:
+def _aggregated(plan: PlannedQuery) -> Parts | None:
     """Aggregates of one frame that can be made of those of its parts; None if there is anything else."""
     from sqlglot import exp
 

@@ -11,7 +11,7 @@ from ontologia.apiary.pruning import Pruned
 from ontologia.apiary.queries.manifest import Task
 from ontologia.apiary.sql.planning import Reference, planned
 from ontologia.apiary.sql.sealing import sealed
-from ontologia.apiary.sql.statements import Query, parsed
+from ontologia.apiary.sql.statements import ReadStatement, parsed
 from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def run_task(node: Node, task: Task) -> pa.Table:
     """The rows of a fragment. It goes the way of every statement: parsed, planned, and run where it can open its cells
     and nothing else, whoever wrote it."""
     statement = parsed(task.sql_fragment)
-    if not isinstance(statement, Query) or statement.explain is not None:
+    if not isinstance(statement, ReadStatement) or statement.explain is not None:
         raise ValidationError(f"a fragment is a SELECT over a frame, not {task.sql_fragment[:60]!r}")
     plan = planned(node, statement.tree, None, None)
     if len(plan.references) != 1:

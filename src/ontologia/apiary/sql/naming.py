@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary.scan import duck_type
-from ontologia.apiary.sql.planning import Plan, Reference
+from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.files.quoting import quote_name
 
@@ -23,7 +23,7 @@ _FOR_VERSION = ["FOR", "VERSION", "AS", "OF", NUMBER]
 _AT_VERSION = ["AT", "(", "VERSION", "=>", NUMBER, ")"]
 
 
-def named_as_written(found: pa.Table, text: str, plan: Plan, hive: str | None, box: str | None) -> pa.Table:
+def named_as_written(found: pa.Table, text: str, plan: PlannedQuery, hive: str | None, box: str | None) -> pa.Table:
     """An answer with the names that its statement gives."""
     if all(_has_name(item) for item in _projections(plan.tree)):
         return found
@@ -66,7 +66,7 @@ def _without_versions(text: str) -> str:
     return text
 
 
-def _names(text: str, plan: Plan, hive: str | None, box: str | None) -> list[str]:
+def _names(text: str, plan: PlannedQuery, hive: str | None, box: str | None) -> list[str]:
     """The names that DuckDB gives, asked over empty tables that are called as the frames are."""
     import duckdb
 

@@ -43,7 +43,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedQuery:
     """A query whose tables are views over cells."""
 
     tree: Expr
@@ -57,7 +57,7 @@ class Plan:
         return columns_meant(self.tree, schema)
 
 
-def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
+def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> PlannedQuery:
     """Resolve every name, prune every frame, and put a view in each place."""
     from sqlglot import exp
 
@@ -82,7 +82,7 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Plan:
     for column in tree.find_all(exp.Column):
         column.set("db", None)
         column.set("catalog", None)
-    return Plan(tree, [reference for _, reference in references])
+    return PlannedQuery(tree, [reference for _, reference in references])
 
 
 def _tables(tree: Expr) -> list[tuple[Any, Any]]:

@@ -13,9 +13,9 @@ from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import total_bytes
 from ontologia.apiary.queries.manifest import TIMEOUT_S
 from ontologia.apiary.sql.naming import named_as_written
-from ontologia.apiary.sql.planning import Plan, Reference, planned
+from ontologia.apiary.sql.planning import PlannedQuery, Reference, planned
 from ontologia.apiary.sql.sealing import sealed
-from ontologia.apiary.sql.statements import Command, Query, parsed
+from ontologia.apiary.sql.statements import Command, ReadStatement, parsed
 from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class SqlSession:
 
     # --- queries -------------------------------------------------------------------------------------------------
 
-    def _query(self, statement: Query, plan: Plan, chamber: Chamber) -> pa.Table:
+    def _query(self, statement: ReadStatement, plan: PlannedQuery, chamber: Chamber) -> pa.Table:
         with sealed(self.node, plan.references, chamber) as duck:
             if statement.explain is None:
                 return duck.table(plan.sql(), {})

@@ -47,7 +47,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Query:
+class ReadStatement:
     """Something that reads. `explain` is None, "plan" or "analyze"."""
 
     text: str
@@ -55,7 +55,7 @@ class Query:
     explain: str | None = None
 
 
-def parsed(text: str) -> Command | Query:
+def parsed(text: str) -> Command | ReadStatement:
     """Understand one statement, or say why it is not run."""
     if not isinstance(text, str):
         raise ValidationError(f"a statement is a text, not {text!r:.60}")
@@ -70,10 +70,10 @@ def parsed(text: str) -> Command | Query:
             return Command(kind, found.get("name_quoted") or found.get("name"))
     explain = _EXPLAIN.match(plain)
     if explain is None:
-        return Query(text, _tree(plain))
+        return ReadStatement(text, _tree(plain))
     inner = _SKIPPED.sub("", plain[explain.end() :], count=1)
     _refuse_writes(inner)
-    return Query(inner, _tree(inner), "analyze" if explain[1] else "plan")
+    return ReadStatement(inner, _tree(inner), "analyze" if explain[1] else "plan")
 
 
 def _refuse_writes(text: str) -> None:

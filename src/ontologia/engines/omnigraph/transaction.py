@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
+from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
@@ -20,12 +20,12 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
-from ontologia.omnigraph.fragments import StagedFiles, rows_of_files
+from ontologia.omnigraph.fragments import StagedFragments, rows_of_files
 from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.names import branch_path, stored_branch, table_path
-from ontologia.omnigraph.phases import WritePlan, run_phases
+from ontologia.omnigraph.phases import GraphWrite, run_phases
 from ontologia.omnigraph.snapshots import Snapshot
 from ontologia.query.plan import LATEST, Plan
 
@@ -56,7 +56,7 @@ class GraphEngineTransaction(Transaction):
         self._removed: dict[TypeRef, list[str]] = {}
         self._folder = f"{STAGED}{uuid.uuid4().hex}/"
         self._adopted = False
-        self._staged: dict[TypeRef, StagedFiles] = {}
+        self._staged: dict[TypeRef, StagedFragments] = {}
         self._cleared: set[str] = set()
         self._committed: set[TypeRef] = set()  #: types whose staged files are the commit's own now
 
@@ -67,13 +67,13 @@ class GraphEngineTransaction(Transaction):
 
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
         self.catalog.check({schema.ref: schema})
-        plan = Plan(schema.ref, {schema.ref: schema}, LATEST, keyed=True, stored=True, unordered=True)
+        plan = Plan.of(schema, LATEST, keyed=True, stored=True, unordered=True)
         return self._engine.table(plan, keys, self.catalog)
 
     def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self.catalog.layouts.get(ref)
         if layout is not None:
-            plan = Plan(ref, {ref: layout.schema}, stored=True)
+            plan = Plan.of(layout.schema, stored=True)
             yield layout.schema_version_id, self._engine.table(plan, None, self.catalog)
 
     # --- schemas ---
@@ -88,17 +88,14 @@ class GraphEngineTransaction(Transaction):
         if schema.ref in self.catalog.dropped:
             raise dropped_refused(schema.ref)
         known = self.recorded(schema.ref)
-        same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
-        if schema_version_id is None:
-            if same is not None and same.schema == schema:
-                return same.schema_version_id
-            schema_version_id = max((version.schema_version_id for version in known), default=0) + 1
-            schema_version_id = same.schema_version_id if same is not None else schema_version_id
-        others = [version for version in known if version.schema_version_id != schema_version_id]
-        version = SchemaVersion(schema.ref, schema_version_id, schema, datetime.now(UTC).isoformat())
+        number = version_number(schema, known) if schema_version_id is None else schema_version_id
+        if schema_version_id is None and any(v.schema_version_id == number and v.schema == schema for v in known):
+            return number
+        others = [version for version in known if version.schema_version_id != number]
+        version = SchemaVersion(schema.ref, number, schema, datetime.now(UTC).isoformat())
         self._versions[schema.ref] = sorted([*others, version], key=lambda item: item.schema_version_id)
-        self._layouts.setdefault(schema.ref, TypeLayout(schema.ref, schema, schema_version_id, self.commit_id))
-        return schema_version_id
+        self._layouts.setdefault(schema.ref, TypeLayout(schema.ref, schema, number, self.commit_id))
+        return number
 
     def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
         known = self.recorded(schema.ref)
@@ -146,7 +143,7 @@ class GraphEngineTransaction(Transaction):
             place = branch_path(table_path(key), self._lineage(key))
             known = self._staged.get(layout.ref)
             fragments = [*(known.fragments if known is not None else ()), *found]
-            self._staged[layout.ref] = StagedFiles(place, GraphType(layout.schema).arrow, fragments)
+            self._staged[layout.ref] = StagedFragments(place, GraphType(layout.schema).arrow, fragments)
 
     def clear_staged(self) -> None:
         """Remove what others staged for this commit, best effort: nothing names it afterwards."""
@@ -171,14 +168,14 @@ class GraphEngineTransaction(Transaction):
         details = {"metadata": dict(metadata), "runtime_id": self._engine.runtime_id}
         graph = self._engine.graph
         plan = plan_mutation(graph, self._manifest, changes, Checks(endpoints=False), details)
-        plan = plan or WritePlan(details=details)
+        plan = plan or GraphWrite(details=details)
         tables, tombstones = list(plan.tables), {}
         for ref, purge in self._dropped.items():
             key = key_of(ref)
             tombstones[key] = self._manifest.highest(key) + 1
             if purge:
                 tables.append(Table(key, self._manifest.tables[key].path, {"purged": True}))
-        plan = WritePlan(plan.works, tables, tombstones, details=details, pin_notes=plan.pin_notes)
+        plan = GraphWrite(plan.works, tables, tombstones, details=details, pin_notes=plan.pin_notes)
         kind: Any = "SchemaApply" if self._activated or self._dropped else "Mutation"
         self._committed = {ref for ref, files in self._staged.items() if any(it.files is files for it in changes)}
         record = run_phases(graph, self._lease, self._manifest, kind, plan)

@@ -15,7 +15,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import output_schema
-from ontologia.query.compiler import Output, Statement
+from ontologia.query.compiler import ResultColumn, Statement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ ROWS_AT_ONCE = 50_000
 PLAIN = (None, "str", "int")  # what sqlite3 gives as it is wanted
 
 
-def decoded(output: Output, values: Sequence[Any]) -> Sequence[Any]:
+def decoded(output: ResultColumn, values: Sequence[Any]) -> Sequence[Any]:
     """A column of a result as Python values."""
     match output.scalar:
         case "bool":
@@ -87,7 +87,7 @@ def select_arrow(connection: sqlite3.Connection, statement: Statement, parameter
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _array(output: Output, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def _array(output: ResultColumn, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     import pyarrow as pa
 
     from ontologia.files.arrays import array_of

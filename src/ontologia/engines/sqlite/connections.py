@@ -57,7 +57,7 @@ class Connection(sqlite3.Connection):
         return frame is not None
 
 
-class Layout(Protocol):
+class FileLayout(Protocol):
     """What a file is to be when it is made."""
 
     def create(self, connection: sqlite3.Connection) -> None: ...
@@ -89,7 +89,7 @@ class Connections:
     With `layout`, a file that is not there is not made: it is read as an empty store until somebody has made it.
     """
 
-    def __init__(self, path: str, lock_timeout_ms: int, layout: Layout | None = None) -> None:
+    def __init__(self, path: str, lock_timeout_ms: int, layout: FileLayout | None = None) -> None:
         self.path = path
         self.absolute = path if path == ":memory:" else os.path.abspath(path)
         """Where the file is, whatever the working directory becomes."""
@@ -107,9 +107,9 @@ class Connections:
         """This thread's connection, in a block; what SQLite raises in there becomes an error of ours."""
         return Use(self, self._shared or self._of_this_thread())
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ReadTransaction:
         """A block in which all reads of this thread see one state."""
-        return Snapshot(self.use())
+        return ReadTransaction(self.use())
 
     def opened(self, held: _Held) -> Connection:
         if self._closed:
@@ -270,7 +270,7 @@ class Use:
             raise self._connections.explained(problem) from problem
 
 
-class Snapshot:
+class ReadTransaction:
     """A read transaction, unless the thread is in one already."""
 
     __slots__ = ("_began", "_use")

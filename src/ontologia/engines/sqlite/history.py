@@ -18,7 +18,7 @@ from ontologia.errors import StorageBackendError
 from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
 from ontologia.objects import Location
-from ontologia.query.compiler import Output
+from ontologia.query.compiler import ResultColumn
 
 if TYPE_CHECKING:
     import sqlite3
@@ -211,7 +211,7 @@ class TableHistory(SqliteHistory):
         found = _keys_and_commit(version, values)
         by_name = dict(zip(columns, values[len(found) :], strict=True))
         for column in version.schema.columns:
-            read = decoded(Output(column.physical, column.scalar), by_name[column.physical])
+            read = decoded(ResultColumn(column.physical, column.scalar), by_name[column.physical])
             found[column.physical] = array_of(read, column.arrow_type)
         if SUPERSEDED_BY in by_name:
             found[SUPERSEDED_BY] = array_of(by_name[SUPERSEDED_BY], pa.int64())

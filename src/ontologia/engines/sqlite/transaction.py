@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ontologia.engines.catalog import Commit, SchemaVersion, TypeLayout
+from ontologia.engines.catalog import Commit, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.transaction import Transaction, dropped_refused
@@ -47,7 +47,7 @@ class SqliteTransaction(Transaction):
         self._connection.keep()
 
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:
-        plan = Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True)
+        plan = Plan.of(schema, keyed=True, stored=True)
         return self._engine.table(plan, keys, self.catalog)
 
     def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
@@ -61,9 +61,7 @@ class SqliteTransaction(Transaction):
             raise dropped_refused(schema.ref)
         self._keeps_layouts = False
         if schema_version_id is None:
-            known = self.recorded(schema.ref)
-            same = [version.schema_version_id for version in known if version.fingerprint == schema.fingerprint]
-            schema_version_id = same[-1] if same else max((v.schema_version_id for v in known), default=0) + 1
+            schema_version_id = version_number(schema, self.recorded(schema.ref))
         control.add_schema_version(self._connection, schema, schema_version_id)
         return schema_version_id
 

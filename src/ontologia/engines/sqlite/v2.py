@@ -140,7 +140,7 @@ CREATE TABLE type_layout_catalog (
         layout = self.catalog_seen_by(connection).layouts.get(ref)
         if layout is None:
             return
-        plan = Plan(ref, {ref: layout.schema}, stored=True)
+        plan = Plan.of(layout.schema, stored=True)
         yield layout.schema_version_id, self.table(plan)
 
     def places_of(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[str, str, tuple[str, ...]]]:

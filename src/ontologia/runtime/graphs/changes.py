@@ -16,7 +16,7 @@ from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import repeated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
-from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.phases import GraphWrite
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.rows import identity_from_key
 
@@ -182,7 +182,7 @@ class GraphTransaction:
             return None
         return self._graph.write(self.branch, "Mutation", self._plan, actor=self._actor, if_commit=self._if_commit)
 
-    def _plan(self, manifest: Manifest) -> WritePlan | None:
+    def _plan(self, manifest: Manifest) -> GraphWrite | None:
         catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
         details = {} if self._message is None else {"message": self._message}
         changes = [change_of(manifest, pending) for pending in self._pending.values()]

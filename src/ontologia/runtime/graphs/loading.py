@@ -16,7 +16,7 @@ from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import last_places, repeated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
-from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.phases import GraphWrite
 from ontologia.runtime.graphs.changes import registered, rows_of_objects, rows_of_table
 from ontologia.runtime.graphs.files import read_lines
 
@@ -111,7 +111,7 @@ def load(
         rows_of(cls.__declaration__)  # an empty table is a load, too
     tables = {ref: rows.table(last_wins=is_file and mode != "append") for ref, rows in loaded.items()}
 
-    def prepare(manifest: Manifest) -> WritePlan | None:
+    def prepare(manifest: Manifest) -> GraphWrite | None:
         catalog_of(manifest).check({ref: rows.declaration.schema for ref, rows in loaded.items()})
         changes = [_change(manifest, rows.type, tables[ref], mode) for ref, rows in loaded.items()]
         return plan_mutation(graph, manifest, changes, Checks(), {})

@@ -25,7 +25,7 @@ from ontologia.omnigraph.datasets import storage_options
 from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
-from ontologia.omnigraph.phases import WritePlan
+from ontologia.omnigraph.phases import GraphWrite
 from ontologia.omnigraph.schema_files import STATE
 from ontologia.omnigraph.snapshots import Snapshot, resolve, tags_of
 from ontologia.query.builder import QueryRoot
@@ -174,7 +174,7 @@ class Omnigraph:
         return cls(Graph.open(Location.of(uri, config).open_objects(), config, mode=mode), types, actor)
 
     def _register(self) -> None:
-        def prepare(manifest: Manifest) -> WritePlan | None:
+        def prepare(manifest: Manifest) -> GraphWrite | None:
             missing = [it for ref, it in self.declarations.items() if key_of(ref) not in manifest.pins]
             types = [GraphType(declaration.schema) for declaration in missing]
             changes = [registered(manifest, type, TableChange(type.key)) for type in types]

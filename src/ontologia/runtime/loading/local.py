@@ -212,7 +212,7 @@ class LocalPipeline:
 
     def _stored(self, engine: Engine, catalog: Catalog, schema: TypeSchema) -> pa.Table:
         """The identities of all rows in force."""
-        plan = Plan(schema.ref, {schema.ref: schema}, stored=True, only=schema.ref.identity, unordered=True)
+        plan = Plan.of(schema, stored=True, only=schema.ref.identity, unordered=True)
         return engine.table(plan, None, catalog)
 
 

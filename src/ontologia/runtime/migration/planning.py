@@ -22,7 +22,7 @@ from ontologia.model.carrying import carries_over
 from ontologia.model.typespec import accepts_none
 from ontologia.model.upgraders import Upgraders
 from ontologia.model.values import plain
-from ontologia.query.aggregates import Aggregate, count
+from ontologia.query.aggregates import Aggregate
 from ontologia.query.plan import Plan
 from ontologia.runtime.fingerprints import code_fingerprint
 from ontologia.runtime.migration.effects import FieldEffect, effects_of
@@ -159,13 +159,13 @@ def _discarded(engine: Engine, catalog: Catalog, layout: TypeLayout, change: Typ
     if not fields:
         return {}
     aggregates = tuple((item.name, Aggregate("count_where", where=item.is_not_null())) for item in fields)
-    plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=aggregates)
+    plan = Plan.of(layout.schema, aggregates=aggregates)
     counts = [int(column[0]) for column in engine.fetch(plan, catalog=catalog).columns]
     return {item.name: rows for item, rows in zip(fields, counts, strict=True) if rows}
 
 
 def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
-    plan = Plan(layout.ref, {layout.ref: layout.schema}, aggregates=(("rows", count()),))
+    plan = Plan.counting(layout.schema)
     return int(engine.fetch(plan, catalog=catalog).columns[0][0])
 
 

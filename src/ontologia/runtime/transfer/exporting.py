@@ -21,7 +21,6 @@ from ontologia.engines.versions import is_cut
 from ontologia.errors import HistoryCutError, ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders, registered_upgraders
-from ontologia.query.aggregates import count
 from ontologia.query.compiler import REMOVED
 from ontologia.query.in_force import mark_removals
 from ontologia.query.plan import Across, Plan, Window
@@ -292,9 +291,7 @@ def stem_of(ref: TypeRef) -> str:
 
 
 def _count(engine: Engine, layout: TypeLayout, job: ExportJob) -> int:
-    schemas = {layout.ref: layout.schema}
-    plan = Plan(layout.ref, schemas, job.window, aggregates=(("rows", count()),), across=job.across)
-    return int(engine.fetch(plan).columns[0][0])
+    return int(engine.fetch(Plan.counting(layout.schema, job.window, across=job.across)).columns[0][0])
 
 
 # --- files ---

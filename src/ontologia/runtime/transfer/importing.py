@@ -219,4 +219,4 @@ class _InProcess:
         keys = rows.select(list(schema.ref.identity))
         if transaction is not None:
             return transaction.current(schema, keys)
-        return self.engine.table(Plan(schema.ref, {schema.ref: schema}, keyed=True, stored=True), keys)
+        return self.engine.table(Plan.of(schema, keyed=True, stored=True), keys)

@@ -20,9 +20,9 @@ from ontologia.apiary.pruning import pruned
 from ontologia.apiary.queries.manifest import Manifest, Task, announced
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
-from ontologia.apiary.sql.planning import Plan, Reference
+from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.session import pruning_facts
-from ontologia.apiary.sql.statements import Query
+from ontologia.apiary.sql.statements import ReadStatement
 from ontologia.apiary.state import FrameState, Snapshot, partition_of
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import CommitOutcomeUnknownError, ValidationError
@@ -147,7 +147,7 @@ def compact(node: Node, name: FrameName, force: bool) -> RewriteResult:
 # --- queries -----------------------------------------------------------------------------------------------------
 
 
-def query(node: Node, statement: Query, plan: Plan) -> pa.Table:
+def query(node: Node, statement: ReadStatement, plan: PlannedQuery) -> pa.Table:
     """A statement on Spark. Cells are pruned as they are for DuckDB; executors read what is left."""
     if statement.explain is not None:
         raise ValidationError("EXPLAIN runs with engine='duckdb'; what it says of cells holds for Spark, too")
@@ -165,7 +165,7 @@ def query(node: Node, statement: Query, plan: Plan) -> pa.Table:
                 session.catalog.dropTempView(view)
 
 
-def cells_frame(session: SparkSession, node: Node, reference: Reference, plan: Plan) -> DataFrame:
+def cells_frame(session: SparkSession, node: Node, reference: Reference, plan: PlannedQuery) -> DataFrame:
     """The cells of a reference as a DataFrame; only columns that the statement names are read."""
     work = work_on(node, reference.name)
     return _read_by_tasks(session, work, reference.pruned.scanned, plan.columns(work.schema))
@@ -206,7 +206,7 @@ def _read_by_tasks(
 
 
 @contextmanager
-def _announced(node: Node, statement: Query, plan: Plan) -> Iterator[None]:
+def _announced(node: Node, statement: ReadStatement, plan: PlannedQuery) -> Iterator[None]:
     """`_queries/{query_id}/manifest.json` while the statement runs."""
     if node.read_only:
         yield

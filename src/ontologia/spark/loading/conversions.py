@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TRIMMED = " \t\r\n"
 
 
-class Given(NamedTuple):
+class SourceValue(NamedTuple):
     """What the source has for a field or a key, and its type there."""
 
     value: SparkColumn
@@ -61,7 +61,7 @@ def kind_of(source: DataType) -> str | None:
     return next((name for name, kinds in named.items() if isinstance(source, kinds)), None)
 
 
-def converted(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | None]:
+def converted(column: Column, given: SourceValue) -> tuple[SparkColumn, SparkColumn | None]:
     """A source value as a scalar field's value, and whether it is lost; None where it never is."""
     from pyspark.sql import functions as sql
 
@@ -81,7 +81,7 @@ def converted(column: Column, given: Given) -> tuple[SparkColumn, SparkColumn | 
     return value, given.value.isNotNull() & unfit
 
 
-def _as_it_is(scalar: str, kind: str, given: Given, target: DataType) -> tuple[SparkColumn, SparkColumn | None]:
+def _as_it_is(scalar: str, kind: str, given: SourceValue, target: DataType) -> tuple[SparkColumn, SparkColumn | None]:
     from pyspark.sql import functions as sql
     from pyspark.sql import types
 
@@ -139,7 +139,7 @@ def epoch() -> SparkColumn:
 # --- the rules ---
 
 
-def _spelled(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _spelled(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     """Times outside the calendar of Python have no spelling."""
     from pyspark.sql import functions as sql
 
@@ -150,13 +150,13 @@ def _spelled(scalar: str, kind: str, given: Given) -> SparkColumn:
     return sql.when(moment.between(*calendar("date" if kind == "date" else "datetime")), value)
 
 
-def _utf8(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _utf8(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     return sql.try_validate_utf8(given.value.cast("string")) if kind == "bytes" else given.value.cast("binary")
 
 
-def _whole(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _whole(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     value = given.value
@@ -167,34 +167,34 @@ def _whole(scalar: str, kind: str, given: Given) -> SparkColumn:
     return sql.when(fits, value.try_cast("bigint"))
 
 
-def _exact(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _exact(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     return sql.when(given.value.between(-EXACT_FLOATS, EXACT_FLOATS), given.value.cast("double"))
 
 
-def _nearest(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _nearest(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     return given.value.cast("double")
 
 
-def _zero_or_one(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _zero_or_one(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     return sql.when(given.value == 1, True).when(given.value == 0, False)
 
 
-def _in_utc(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _in_utc(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     return in_utc(given.value)
 
 
-def _midnight(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _midnight(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     seconds = sql.unix_date(given.value).cast("bigint") * 86_400
     return sql.when(given.value.between(*calendar("date")), sql.timestamp_seconds(seconds))
 
 
-def _at_midnight(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _at_midnight(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     micros = sql.unix_micros(in_utc(given.value) if kind == "local" else given.value)
@@ -202,13 +202,13 @@ def _at_midnight(scalar: str, kind: str, given: Given) -> SparkColumn:
     return sql.when(sql.pmod(micros, sql.lit(DAY_MICROSECONDS)) == 0, sql.date_from_unix_date(days))
 
 
-def _seconds(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _seconds(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     return sql.when(given.value.between(-SECONDS, SECONDS), sql.timestamp_seconds(given.value.cast("bigint")))
 
 
-def _read(scalar: str, kind: str, given: Given) -> SparkColumn:
+def _read(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     text = given.value
@@ -242,7 +242,7 @@ def _moment(text: SparkColumn) -> SparkColumn:
     return sql.concat(day, sql.lit(" "), time.otherwise(full), zone).try_cast(TimestampType())
 
 
-_BY_RULE: dict[Rule, Callable[[str, str, Given], SparkColumn]] = {
+_BY_RULE: dict[Rule, Callable[[str, str, SourceValue], SparkColumn]] = {
     Rule.SPELLED: _spelled,
     Rule.UTF8: _utf8,
     Rule.WHOLE: _whole,

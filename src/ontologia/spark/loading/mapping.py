@@ -19,7 +19,7 @@ from ontologia.runtime.intake.checks import Check, checks_of, instance_column
 from ontologia.runtime.intake.conversions import refused, rule_of
 from ontologia.runtime.intake.loads import end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
-from ontologia.spark.loading.conversions import Given, converted, kind_of, spelled
+from ontologia.spark.loading.conversions import SourceValue, converted, kind_of, spelled
 from ontologia.spark.loading.suspects import suspects
 from ontologia.spark.types import quoted, spark_type
 
@@ -68,7 +68,7 @@ def mapped(
             sql.to_json(sql.struct("*"), SAID_AS_JSON).alias(SOURCE),
         )
         fields = zip(chosen, picked.schema, strict=False)
-        given = {name: Given(sql.col(field.name), field.dataType) for name, field in fields}
+        given = {name: SourceValue(sql.col(field.name), field.dataType) for name, field in fields}
         return picked.select(*_row(declaration, given), sql.col(ORDER))
     except AnalysisException as refusal:
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
@@ -87,7 +87,7 @@ def mapped_identity(source: DataFrame, declaration: Declaration, expressions: Ma
     try:
         chosen = [_expression(expressions[name]) if name in expressions else sql.col(quoted(name)) for name in names]
         picked = source.select(*(column.alias(f"__{place}") for place, column in enumerate(chosen)))
-        given = {name: Given(sql.col(f.name), f.dataType) for name, f in zip(names, picked.schema, strict=True)}
+        given = {name: SourceValue(sql.col(f.name), f.dataType) for name, f in zip(names, picked.schema, strict=True)}
         values: dict[str, SparkColumn] = {}
         problems: list[Problem] = []
         if declaration.ref.kind == "entity":
@@ -103,7 +103,7 @@ def mapped_identity(source: DataFrame, declaration: Declaration, expressions: Ma
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
 
 
-def _row(declaration: Declaration, given: Mapping[str, Given]) -> list[SparkColumn]:
+def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[SparkColumn]:
     """The columns of a row, its reason and its source.
 
     The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
@@ -169,7 +169,7 @@ def _line(refusal: Exception) -> str:
 
 def _identity(
     declaration: Declaration,
-    given: Mapping[str, Given],
+    given: Mapping[str, SourceValue],
     values: Mapping[str, SparkColumn],
     checks: Mapping[str, Check],
 ) -> tuple[dict[str, SparkColumn], list[Problem]]:
@@ -185,7 +185,7 @@ def _identity(
         if check is not None and check.limits is None:
             value, refused = _settle_key(key, check, value)
             problems.append(refused)
-        return {"entity_key": _key_text(key.name, Given(value, spark_type(key.spark_type)))}, problems
+        return {"entity_key": _key_text(key.name, SourceValue(value, spark_type(key.spark_type)))}, problems
     name = declaration.instance_key
     ends = {"left_key": "left_key", "right_key": "right_key"} | ({} if name is None else {"instance_key": name})
     keys, problems = {}, []
@@ -193,7 +193,7 @@ def _identity(
         key = end_key(declaration, end, source)
         _check_key(key, given[source])
         value, lost = _converted(key, given[source])
-        keys[end] = _key_text(source, Given(value, spark_type(key.spark_type)))
+        keys[end] = _key_text(source, SourceValue(value, spark_type(key.spark_type)))
         problems += [_missing(source, given[source].value), *lost]
     if name is None:
         keys["instance_key"] = sql.lit("")
@@ -224,7 +224,7 @@ def _settle_key(key: Column, check: Check, value: SparkColumn) -> tuple[SparkCol
     return found["key"], Problem(found["reason"].isNotNull(), found["reason"])
 
 
-def _key_text(name: str, given: Given) -> SparkColumn:
+def _key_text(name: str, given: SourceValue) -> SparkColumn:
     """A key as the text it is stored under, as `key_text` has it; none where it is no text that can be read."""
     from pyspark.sql import functions as sql
 
@@ -235,19 +235,19 @@ def _key_text(name: str, given: Given) -> SparkColumn:
     return sql.try_validate_utf8(text) if found == "text" else text
 
 
-def _check_key(key: Column, given: Given) -> None:
+def _check_key(key: Column, given: SourceValue) -> None:
     """Refuse a column of which no value can be a key, before any row is read."""
     kind = kind_of(given.kind)
     if kind is None or rule_of(key.scalar or "str", kind) is None:
         raise _no_key(key.name, given)
 
 
-def _no_key(name: str, given: Given) -> ValidationError:
+def _no_key(name: str, given: SourceValue) -> ValidationError:
     kinds = "text, a whole number, a date or a time"
     return ValidationError(f"{name} is a key: {kinds}, and the source has {given.kind.simpleString()}: map it")
 
 
-def _converted(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
+def _converted(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem]]:
     """A source value as a field's value, and how it may be none."""
     if column.scalar is None:
         return _json(column, given)
@@ -259,7 +259,7 @@ def _converted(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]
     return value, [] if lost is None else [Problem(lost, _lost(column.name, given, column.scalar))]
 
 
-def _lost(name: str, given: Given, scalar: str) -> SparkColumn:
+def _lost(name: str, given: SourceValue, scalar: str) -> SparkColumn:
     """What is said of a value that a field cannot take."""
     from pyspark.sql import functions as sql
 
@@ -269,7 +269,7 @@ def _lost(name: str, given: Given, scalar: str) -> SparkColumn:
     return _said(name, given, "UTF-8 text" if scalar == "str" and kind in ("text", "bytes") else scalar)
 
 
-def _json(column: Column, given: Given) -> tuple[SparkColumn, list[Problem]]:
+def _json(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem]]:
     """A structured value as JSON text, which executors check and bring to its canonical form."""
     from pyspark.sql import functions as sql
     from pyspark.sql import types
@@ -301,7 +301,7 @@ def _sayable(value: SparkColumn, kind: DataType) -> SparkColumn:
             return sql.transform(value, lambda item: _sayable(item, kind.elementType))
         case types.MapType():
             keyed = sql.transform_keys(
-                value, lambda key, _: _key_text("what leads to a value", Given(key, kind.keyType))
+                value, lambda key, _: _key_text("what leads to a value", SourceValue(key, kind.keyType))
             )
             return sql.transform_values(keyed, lambda _, item: _sayable(item, kind.valueType))
         case types.StructType():
@@ -353,7 +353,7 @@ def _missing(name: str, given: SparkColumn) -> Problem:
     return Problem(given.isNull(), sql.lit(f"{name}: must have a value"))
 
 
-def _said(name: str, given: Given, expected: str) -> SparkColumn:
+def _said(name: str, given: SourceValue, expected: str) -> SparkColumn:
     from pyspark.sql import functions as sql
 
     shown = sql.make_valid_utf8(spelled(kind_of(given.kind) or "", given.value))

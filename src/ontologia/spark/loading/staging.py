@@ -121,7 +121,7 @@ def staged(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run one share, and report its counts and its parts. A row that stops the run is reported too, not raised."""
     with ExitStack() as stack:
-        share = _Share(task, stack)
+        share = _ShareTask(task, stack)
         try:
             parts = share.run(batches)
             messages = [share.counts, *part_messages(parts)]
@@ -130,7 +130,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     yield STAGED.batch(messages)
 
 
-class _Share:
+class _ShareTask:
     def __init__(self, task: StageTask, stack: ExitStack) -> None:
         self.task = task
         self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)

@@ -46,7 +46,7 @@ def change_rows(
     where = range_predicates(schema, keys)
     catalog = engine.catalog_at(upto)
     check_remembered(catalog, schema, after)
-    plan = Plan(schema.ref, {schema.ref: schema}, Window("since", after), where, stored=True, unordered=True)
+    plan = Plan.of(schema, Window("since", after), where, stored=True, unordered=True)
     rows = up_to(engine.table(plan.changed(across=across), catalog=catalog), upto)
     identity = schema.ref.identity
     rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
@@ -127,7 +127,7 @@ def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int, a
         return pa.array([], pa.large_string())
     window = Window("as_of", commit_id)
     distinct = keys.group_by(_names(keys)).aggregate([])
-    plan = Plan(schema.ref, {schema.ref: schema}, window, keyed=True, stored=True, unordered=True, across=across)
+    plan = Plan.of(schema, window, keyed=True, stored=True, unordered=True, across=across)
     return identity_key(engine.table(plan, distinct), schema.ref.identity).combine_chunks()
 
 

@@ -15,7 +15,7 @@ from ontologia.engines.catalog import Catalog
 from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
 from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, TypeRef, commit_column, removed_column
-from ontologia.query.compiler import Output, Statement, compile
+from ontologia.query.compiler import ResultColumn, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, Window
@@ -140,5 +140,5 @@ def to_spark(spark: SparkSession, engine: Any, plan: Plan) -> DataFrame:
     return shown.select(*(shown[f"c{place}"].alias(names[place]) for place in range(first, len(names))))
 
 
-def _type(output: Output) -> Any:
+def _type(output: ResultColumn) -> Any:
     return spark_type("string" if output.scalar is None else SCALARS[output.scalar].spark)

@@ -133,7 +133,7 @@ class OntologiaReader(DataSourceReader):
         only = tuple(map(self.wanted.physical, self.nullable))
         if not window.deduplicated:
             only += (COMMIT_ID, REMOVED)
-        plan = Plan(schema.ref, {schema.ref: schema}, window, self.wanted.where, stored=True, only=only, unordered=True)
+        plan = Plan.of(schema, window, self.wanted.where, stored=True, only=only, unordered=True)
         return plan.changed(across=self.wanted.across)
 
 

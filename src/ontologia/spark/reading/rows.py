@@ -115,7 +115,7 @@ def read(
         across = across_of(type_, upgraders) if across_versions else None
         if where is not None:
             check_filter(where, schema.ref)
-            plan = Plan(schema.ref, {schema.ref: schema}, window, (where,), unordered=True, across=across)
+            plan = Plan.of(schema, window, (where,), unordered=True, across=across)
             found, by_name = by_place(to_spark(spark, engine, plan))
             found = found.select(*(by_name[name].alias(name) for name in names))
         else:

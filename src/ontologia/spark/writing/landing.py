@@ -98,7 +98,7 @@ def _take_away(
     identity = schema.ref.identity
     empty = pa.table({name: pa.array([], pa.string()) for name in identity})
     read = [pq.read_table(file, columns=list(identity), partitioning=None).cast(empty.schema) for file in files]
-    everything = Plan(schema.ref, {schema.ref: schema}, stored=True, only=identity, unordered=True)
+    everything = Plan.of(schema, stored=True, only=identity, unordered=True)
     gone = identities_to_remove(engine.table(everything, None, catalog), pa.concat_tables([empty, *read]), identity)
     check_removals(schema.ref, gone.num_rows, counts["read"], plan.max_removals)
     if gone.num_rows:

@@ -61,7 +61,7 @@ def _touched(engine: Engine, catalog: Catalog, plan: WritePlan, since: int) -> p
     if catalog.head <= since or schema.ref not in catalog.layouts:
         return None
     window, only = Window("since", since), (*schema.ref.identity, COMMIT_ID)
-    asked = Plan(schema.ref, {schema.ref: schema}, window, stored=True, only=only, unordered=True)
+    asked = Plan.of(schema, window, stored=True, only=only, unordered=True)
     found = engine.table(asked, None, catalog)
     return found.select(list(schema.ref.identity)) if found.num_rows else None
 
@@ -80,7 +80,7 @@ def _as_it_was(engine: Engine, plan: WritePlan, head: int, keys: pa.Table) -> pa
     if not keys.num_rows:
         return None
     schema = plan.schema
-    asked = Plan(schema.ref, {schema.ref: schema}, Window("as_of", head), keyed=True, stored=True, unordered=True)
+    asked = Plan.of(schema, Window("as_of", head), keyed=True, stored=True, unordered=True)
     kinds = arrow_schema(schema.ref.kind, schema.columns)
     names = [name for name in kinds.names if name not in (COMMIT_ID, SCHEMA_VERSION_ID)]
     rows = engine.table(asked, keys).select(names)

@@ -60,7 +60,7 @@ def stage_share(plan: WritePlan, batches: Iterator[pa.RecordBatch], name: str | 
     """Check one task's rows, compare and stage them. A row that stops the write is reported, not raised: a retry is no
     use. Rows that are set aside go into a file of this `name`, so that a task that is run again replaces it."""
     with ExitStack() as stack:
-        work = _Share(plan, stack)
+        work = _ShareTask(plan, stack)
         try:
             check_no_table_is_made()
             return work.run(batches, name)
@@ -68,7 +68,7 @@ def stage_share(plan: WritePlan, batches: Iterator[pa.RecordBatch], name: str | 
             return replace(work.told, error=str(problem))
 
 
-class _Share:
+class _ShareTask:
     def __init__(self, plan: WritePlan, stack: ExitStack) -> None:
         self.plan = plan
         self.told = StagedShare()

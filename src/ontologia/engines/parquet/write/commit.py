@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.features import REMOVALS
 from ontologia.engines.history import without_removals
 from ontologia.engines.parquet import paths
@@ -84,7 +84,7 @@ class ParquetTransaction(Transaction):
     def scan(self, ref: TypeRef) -> Iterator[tuple[int, pa.Table]]:
         layout = self.catalog.layouts.get(ref)
         if layout is not None:
-            plan = Plan(ref, {ref: layout.schema}, stored=True)
+            plan = Plan.of(layout.schema, stored=True)
             yield layout.schema_version_id, self._engine.table(plan, None, self.catalog)
 
     def recorded(self, ref: TypeRef) -> list[SchemaVersion]:
@@ -95,14 +95,10 @@ class ParquetTransaction(Transaction):
             raise dropped_refused(schema.ref)
         paths.check_name(schema.ref)
         known = self.recorded(schema.ref)
-        same = next((v for v in reversed(known) if v.fingerprint == schema.fingerprint), None)
-        if schema_version_id is None:
-            if same is not None:
-                return same.schema_version_id
-            schema_version_id = max((version.schema_version_id for version in known), default=0) + 1
-        if same is None or same.schema_version_id != schema_version_id:
-            self._schemas = self._schemas.with_version(SchemaVersion(schema.ref, schema_version_id, schema, now()))
-        return schema_version_id
+        number = version_number(schema, known) if schema_version_id is None else schema_version_id
+        if (number, schema.fingerprint) not in ((version.schema_version_id, version.fingerprint) for version in known):
+            self._schemas = self._schemas.with_version(SchemaVersion(schema.ref, number, schema, now()))
+        return number
 
     def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
         version = self.record(schema, schema_version_id)
