@@ -132,6 +132,25 @@ def test_the_first_key_lookup_of_a_process_opens_the_one_file_that_has_the_key_a
     assert len(many.requests) == 4  # head, catalog, index and that file
 
 
+@pytest.mark.thorough
+def test_the_second_process_of_a_machine_opens_no_file_for_a_filter_at_any_depth(
+    stores: tuple[Shop, Shop], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, shop = stores
+    found = []
+    for _ in range(2):
+        cold = Shop(shop.objects, shop.version, tmp_path / "cache")
+        repository = cold.repository()
+        query = cold.session(Customer, repository=repository).query().entities(Customer)
+        found.append(asked(shop, repository, lambda q=query: q.where(Customer.age == 3).collect(), monkeypatch))
+        cold.close()
+
+    first, second = found
+    assert first.opened >= MANY
+    assert second.opened == 0
+    assert len(second.requests) <= 3  # head, catalog and index
+
+
 def test_the_first_count_of_a_process_opens_no_file_where_no_key_comes_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ import duckdb
 import pytest
 
 from ontologia import Entity, Field, Ontology, StorageBackendError, initialize_storage
-from ontologia.engines.parquet.read import file_rows, in_order, layers, tails
+from ontologia.engines.parquet.read import file_rows, in_order, layers
+from ontologia.engines.parquet.read.packed import SmallFiles
 from ontologia.files import duck
 from ontologia.files.duck import Duck
 from ontologia.files.reading import FileReader
@@ -193,9 +194,9 @@ def test_a_tail_grows_by_the_new_files_alone(version: str, tmp_path: Path, monke
     repository = shop.repository()
     session = shop.session(repository=repository)
     read: list[int] = []
-    original = tails.Tails._read
+    original = SmallFiles.rows
     monkeypatch.setattr(
-        tails.Tails, "_read", lambda self, schema, files: read.append(len(files)) or original(self, schema, files)
+        SmallFiles, "rows", lambda self, schema, files: read.append(len(files)) or original(self, schema, files)
     )
     for number in range(6):
         commit(repository, [Customer(id=f"c{number % 4}", name=f"n{number}")])

@@ -25,6 +25,7 @@ from ontologia import (
     initialize_storage,
 )
 from ontologia.cli import main
+from ontologia.engines.parquet.read.packed import PACKED_AFTER
 from ontologia.engines.sqlite import erasure as sqlite_erasure
 from ontologia.objects import Location, Request
 from ontologia.runtime import erasure
@@ -177,6 +178,20 @@ def test_copies_in_the_cache_of_this_machine_go_too(s3_prefix, tmp_path):
         name = f"{zlib.crc32(info.key.encode())}{Path(info.key).suffix}"
         (tmp_path / "found" / name).write_bytes(Location.of(s3_prefix).open_objects().get(info.key).data)
     assert places_with(tmp_path / "found", *SECRETS) == []
+
+
+def test_rows_of_small_files_that_are_packed_in_the_cache_go_too(tmp_path):
+    where, cache = (tmp_path / "store").as_uri(), tmp_path / "cache"
+    config = OntologiaConfig(cache_directory=str(cache), auto_compact="never")
+    initialize_storage(where, config=config)
+    with Session(where, entity_types=[Person], config=config) as session:
+        for number in range(PACKED_AFTER):
+            session.ensure([Person(id=ANN, name=f"Ann-Secretson-{number}"), Person(id=f"p{number}", name="Other")])
+            session.commit()
+        assert session.query().entities(Person).where(Person.name == "Other").count() == PACKED_AFTER
+    assert places_with(cache, *SECRETS)
+    erase(where, config=config)
+    assert places_with(cache, *SECRETS) == []
 
 
 def test_notes_that_mention_the_key_are_told_and_stay(tmp_path):

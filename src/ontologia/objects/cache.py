@@ -123,12 +123,33 @@ class FileCache:
         """Have a copy of bytes that were just written, without asking for them."""
         name = _name(objects, key)
         if objects.local_path(key) is None and self._find(name, len(data)) is None:
-            self._place(objects, key, name, lambda part: part.write_bytes(data))
+            self._place(objects.url(key), name, lambda part: part.write_bytes(data))
             self._make_room(for_=name)
 
     def contains(self, objects: Objects, key: str) -> bool:
         """Whether a whole copy is here now. Planners ask this to send work where the files are."""
         return objects.local_path(key) is not None or self._find(_name(objects, key), None, touch=False) is not None
+
+    def combined(self, objects: Objects, name: str = "") -> list[Path]:
+        """Files that were made here of several objects of a store: those of a name, or all of them."""
+        stem = _combined_stem(objects, name)
+        return [path for path in (self.directory / stem[:2]).glob(f"{stem}*-*") if self._is_whole(path)]
+
+    def combine(self, objects: Objects, name: str, data: bytes) -> None:
+        """Keep what was made here of several objects, in place of what had its name. Whoever reads it has to know from
+        what is in it whether it is what they look for; what is evicted is made again."""
+        stem = _combined_stem(objects, name)
+        older = self.combined(objects, name)
+        place = self._place(objects.uri, f"{stem}.parquet", lambda part: part.write_bytes(data))
+        for path in older:
+            if path != place:
+                path.unlink(missing_ok=True)
+        self._make_room(for_=stem)
+
+    def drop_combined(self, objects: Objects) -> None:
+        """Remove all that was made of objects of a store."""
+        for path in self.combined(objects):
+            path.unlink(missing_ok=True)
 
     def files(self) -> list[Path]:
         """All copies that are here, of any store."""
@@ -167,18 +188,20 @@ class FileCache:
             candidates = [folder / _file_name(name, size)]
         else:
             candidates = [path for path in folder.glob(f"{stem}-*") if path.suffix == (f".{suffix}" if suffix else "")]
-        for path in candidates:
-            try:
-                stat = path.stat()
-                if stat.st_size != _size_in(path):
-                    path.unlink(missing_ok=True)
-                    continue
-                if touch:
-                    os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))  # readers go by mtime: it stays
-                return path
-            except FileNotFoundError:
-                continue
-        return None
+        return next((path for path in candidates if self._is_whole(path, touch=touch)), None)
+
+    def _is_whole(self, path: Path, *, touch: bool = True) -> bool:
+        """Whether a file is there with the size that it should have; one that was cut short is removed."""
+        try:
+            stat = path.stat()
+            if stat.st_size != _size_in(path):
+                path.unlink(missing_ok=True)
+                return False
+            if touch:
+                os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))  # readers go by mtime: it stays
+        except FileNotFoundError:
+            return False
+        return True
 
     def _entries(self) -> list[_Entry]:
         entries = []
@@ -232,10 +255,10 @@ class FileCache:
                 _check_hash(objects, key, part, content_sha256)
             return written
 
-        return self._place(objects, key, name, fetch)
+        return self._place(objects.url(key), name, fetch)
 
-    def _place(self, objects: Objects, key: str, name: str, fill: Callable[[Path], int]) -> Path:
-        """Let a part file be filled, and put it into place under its size."""
+    def _place(self, url: str, name: str, fill: Callable[[Path], int]) -> Path:
+        """Let a part file be filled with what is at an address, and put it into place under its size."""
         folder = self.directory / name[:2]
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{PART}{uuid.uuid4().hex}"
@@ -245,8 +268,8 @@ class FileCache:
             part.rename(place)
         except OSError as cause:
             raise StorageBackendError(
-                f"could not cache {objects.url(key)} in {self.directory}: {cause}",
-                context={"operation": "cache", "url": objects.url(key), "directory": str(self.directory)},
+                f"could not cache {url} in {self.directory}: {cause}",
+                context={"operation": "cache", "url": url, "directory": str(self.directory)},
             ) from cause
         finally:
             part.unlink(missing_ok=True)
@@ -330,6 +353,12 @@ def _name(objects: Objects, key: str) -> str:
     """Where a copy is found: a hash of the whole address, and the suffix, which some readers go by."""
     address = f"{objects.identity} {objects.store_id or ''} {objects.url(key)}"
     return hashlib.sha256(address.encode()).hexdigest()[:40] + PurePosixPath(key).suffix
+
+
+def _combined_stem(objects: Objects, name: str) -> str:
+    """How the files begin that were made of objects of a store, and among them those of a name."""
+    store = hashlib.sha256(f"{objects.identity} {objects.store_id or ''} {objects.uri}".encode()).hexdigest()[:24]
+    return store + (hashlib.sha256(name.encode()).hexdigest()[:16] if name else "")
 
 
 def _file_name(name: str, size: int) -> str:

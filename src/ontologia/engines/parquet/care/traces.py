@@ -32,8 +32,10 @@ def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
 
 
 def _copies(engine: ParquetEngine) -> list[Path]:
-    """The files in the cache of this machine, whose names do not tell what they are; of a directory there are none."""
-    return [] if engine.objects.local_path(paths.HEAD) is not None else engine.reader.cache.files()
+    """The files in the cache of this machine, whose names do not tell what they are. Of a directory it has no copies of
+    files, only what was made of several."""
+    cache = engine.reader.cache
+    return cache.files() if engine.objects.local_path(paths.HEAD) is None else cache.combined(engine.objects)
 
 
 def unnamed(engine: ParquetEngine) -> list[str]:

@@ -58,6 +58,7 @@ def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool, compacted
             _fence_indices(engine, head)
         engine.lease.guard()
         engine.objects.delete_many([item.key for item in found])
+        engine.reader.cache.drop_combined(engine.objects)
         engine.objects.sweep(older_than_s=max(older_than_s, 3600.0))
     return VacuumReport(True, found)
 

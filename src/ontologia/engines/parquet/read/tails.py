@@ -19,16 +19,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from sqlglot import exp
 
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read.layers import Layers
-from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names
+from ontologia.engines.parquet.read.packed import SmallFiles
 from ontologia.engines.parquet.read.superseded import Found, find
 from ontologia.engines.parquet.read.wanted import WantedKeys
-from ontologia.files.arrays import empty_table, numbers_of, scalar_of
+from ontologia.files.arrays import numbers_of, scalar_of
 from ontologia.files.data_files import DataFile
 from ontologia.files.duck import Duck
 from ontologia.files.identity import identity_key
@@ -115,6 +114,7 @@ class Tails:
     def __init__(self, duck: Duck, reader: FileReader) -> None:
         self._duck = duck
         self._reader = reader
+        self._small = SmallFiles(reader)
         self._known: OrderedDict[TailKey, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -168,7 +168,7 @@ class Tails:
     def _in_force(self, schema: TypeSchema, new: Sequence[IndexEntry], layers: Layers, kept: _Kept) -> pa.Table:
         """The rows of new commits without those that a later large file has; what they supersede is noted by its
         place."""
-        rows = self._read(schema, [file for entry in new for file in entry.files])
+        rows = self._small.rows(schema, [file for entry in new for file in entry.files])
         for large in layers.large:
             after = rows.filter(pc.greater(rows.column(COMMIT_ID), scalar_of(large.max_commit_id, pa.int64())))
             wanted = WantedKeys.of(schema.ref.identity, after)
@@ -200,21 +200,6 @@ class Tails:
         known = pa.chunked_array([chunk for column in found for chunk in column.chunks])
         gone = pc.and_(is_before, pc.is_in(identity_key(rows, schema.ref.identity), value_set=known))
         return rows.filter(pc.invert(gone))
-
-    def _read(self, schema: TypeSchema, files: Sequence[DataFile]) -> pa.Table:
-        """The rows of small files, read side by side; with `superseded_by` where there are removals."""
-        removals = any(file.removals for file in files)
-
-        def read(file: DataFile) -> pa.Table:
-            with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
-                return parquet.read(stored_names(schema, parquet.metadata, removals=removals), use_threads=False)
-
-        alike: dict[pa.Schema, list[pa.Table]] = {}
-        for rows in self._reader.objects.map(read, files):
-            alike.setdefault(rows.schema, []).append(rows)
-        # Shaped together: of a file of a few rows, that takes as long as reading it.
-        found = [shaped(schema, pa.concat_tables(tables), removals=removals) for tables in alike.values()]
-        return pa.concat_tables([empty_table(row_shape(schema, removals=removals)), *found])
 
     def _store(self, schema: TypeSchema, rows: pa.Table, kept: _Kept, grown_from: _Kept | None) -> None:
         """Put rows into the table of a tail, in place of older ones of the same identity."""
