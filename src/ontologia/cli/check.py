@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(run: Run) -> None:
-    """Read all that a store consists of and compare it with what was written. Exits with 5 when there is damage."""
+    """Read everything in a store and compare it with what was written. Exits with 5 if there is damage."""
     from ontologia.engines.damage import check_storage
 
     with run.output.progress("checking") as bar:
@@ -52,7 +52,7 @@ def recover(
     apply: Apply = False,
     token: Token = None,
 ) -> None:
-    """Make a head that is lost or damaged again, from the chain of manifests. A preview, unless --apply --token."""
+    """Rebuild a lost or damaged head from the chain of manifests. A preview, unless --apply --token."""
     from ontologia.engines.damage import recover_head
 
     check_token(apply, token)

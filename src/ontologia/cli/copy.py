@@ -32,10 +32,11 @@ def copy(
         str | None, typer.Argument(metavar="[TARGET]", help="An empty place, or where this copy was cut off.")
     ] = None,
     with_history: Annotated[
-        bool, typer.Option("--with-history", help="Every commit as it was made. The state alone: export and import.")
+        bool,
+        typer.Option("--with-history", help="Every commit as it was made. For the state alone: export and import."),
     ] = False,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Bring a v1 store to v2 where it is. Readers go on, writers wait.")
+        bool, typer.Option("--in-place", help="Upgrade a v1 store to v2 in place. Readers continue, writers wait.")
     ] = False,
     engine_version: Annotated[
         Literal["v1", "v2"] | None, typer.Option("--engine-version", help="The layout of the copy, v2 by default.")
@@ -44,9 +45,9 @@ def copy(
     engine: WorkEngine = "auto",
     dry_run: DryRun = False,
 ) -> None:
-    """Copy a store with its history: ids, times, notes, schema versions, drops. Cut off, the same command goes on.
+    """Copy a store with its history: ids, times, notes, schema versions, drops. If it is cut off, repeat the command.
 
-    The folder of an export is a source, too: with --with-history where it has one, else as one commit.
+    The folder of an export is a source too: with --with-history where it has one, else as one commit.
     """
     from ontologia.cli.models import load_models
     from ontologia.runtime.transfer import is_export

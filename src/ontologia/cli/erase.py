@@ -21,12 +21,15 @@ def register(app: typer.Typer) -> None:
 
 def erase(
     run: Run,
-    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The type of what is to go.")],
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The type to erase from.")],
     keys: Keys,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why. The log keeps it; name nobody.", show_default=False)
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="The reason, for the log: name nobody in it.", show_default=False
+        ),
     ],
-    cascade: Annotated[bool, typer.Option("--cascade", help="Relations to what is erased go as well.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Also erase the relations that end there.")] = False,
     apply: Apply = False,
     token: Token = None,
 ) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ontologia.runtime.events.store import EventStore
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="Its events; by default those of the config.")
+    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The queue; by default the one in the config.")
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most N.")]
 HandlerOption = Annotated[str | None, typer.Option("--handler", metavar="ID", help="Only this handler.")]
@@ -62,7 +62,7 @@ def list_namespaces(run: Run) -> None:
 
 
 def sessions(run: Run, namespace: Namespace = None) -> None:
-    """Sessions that run handlers, and those that died without a word."""
+    """Sessions that run handlers, and those that died unexpectedly."""
     with _events(run, namespace) as events:
         ttl_s = events.config.session_ttl_ms / 1000
         found = [
@@ -211,7 +211,7 @@ def cleanup(
     ] = None,
     apply: Apply = False,
 ) -> None:
-    """Remove events that were handled long ago, and sessions that are gone. What somebody waits for stays."""
+    """Remove events that were handled long ago, and sessions that are gone. Events that are still waiting stay."""
     age = None if older_than is None else seconds(older_than)
     removed: list[str] = []
     with _events(run, namespace, relayed=apply) as events:

@@ -20,7 +20,7 @@ Before = Annotated[
     typer.Option(
         "--before",
         metavar="COMMIT|TIME",
-        help="The commit at which history is to begin, or the last one made at a time.",
+        help="The commit where history will begin, or a time: the last commit made by then.",
         parser=commit_or_time,
         show_default=False,
     ),
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def forget(run: Run, before: Before, apply: Apply = False, token: Token = None) -> None:
-    """Give up history before a commit: what was there then stays as the base. A preview with a token first."""
+    """Give up history before a commit; the state at that commit stays. A preview with a token first."""
     from ontologia.runtime import forgetting
 
     check_token(apply, token)

@@ -105,12 +105,14 @@ def frames(run: Run, box: Annotated[str, typer.Argument(metavar="HIVE.BOX")], st
 def create(
     run: Run,
     name: Annotated[str, typer.Argument(metavar="HIVE[.BOX[.FRAME]]")],
-    column: Annotated[list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column; repeat.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column; may be repeated.")
+    ] = None,
     partition_by: Annotated[list[str] | None, typer.Option("--partition-by", metavar="COLUMN")] = None,
     storage: Storage = None,
     apply: Apply = False,
 ) -> None:
-    """Create a hive, a box or a frame, and what it lies in. TYPE! means: not null."""
+    """Create a hive, a box or a frame, and what it lies in. TYPE! means not null."""
     parts = name.split(".")
     if len(parts) == 3 and all(parts) and not column:
         raise UsageError(f"the frame {name} needs columns: give each with --column NAME:TYPE, as in --column id:int64")
@@ -153,7 +155,7 @@ def write(
     run: Run,
     frame: FrameArgument,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace all rows, instead of adding some.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace all rows instead of appending.")] = False,
     storage: Storage = None,
     apply: Apply = False,
 ) -> None:
@@ -259,7 +261,9 @@ def sql(
     ] = "duckdb",
     timeout: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", help="With colony: then this node does what others did not."),
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="With colony: after this, this node does what others have not."
+        ),
     ] = 60.0,
     storage: Storage = None,
 ) -> None:
@@ -283,12 +287,12 @@ def sql(
 def compact(
     run: Run,
     frame: FrameArgument,
-    force: Annotated[bool, typer.Option("--force", help="Also where the policy does not ask for it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Compact even where the policy does not call for it.")] = False,
     engine: Annotated[Literal["local", "spark"], typer.Option("--engine", help="Where the work runs.")] = "local",
     apply: Apply = False,
     storage: Storage = None,
 ) -> None:
-    """Merge small cells into large ones. What the frame says stays the same."""
+    """Merge small cells into large ones. The rows stay the same."""
     from ontologia.apiary.compaction import preview
 
     with opened(run, storage, write=apply) as ap:
@@ -321,7 +325,9 @@ def vacuum(
     run: Run,
     frame: FrameArgument,
     older_than: Annotated[str, typer.Option("--older-than", metavar="AGE", help="As 12h, 7d or 2w.")] = "7d",
-    keep_versions: Annotated[int, typer.Option("--keep-versions", min=1, help="Newest versions that stay.")] = 1,
+    keep_versions: Annotated[
+        int, typer.Option("--keep-versions", min=1, help="How many of the newest versions to keep.")
+    ] = 1,
     apply: Apply = False,
     storage: Storage = None,
 ) -> None:
@@ -351,7 +357,7 @@ def vacuum(
 
 
 def status(run: Run, storage: Storage = None) -> None:
-    """This machine, and the nodes at work on this storage, as they last said."""
+    """Show this machine, and the nodes that work on this storage, as last reported."""
     with opened(run, storage) as ap:
         facts = {"machine": ap.status(), "swarm": ap.swarm_status()}
     machine, swarm = facts["machine"], facts["swarm"]
@@ -388,7 +394,7 @@ def status(run: Run, storage: Storage = None) -> None:
 
 
 def start(run: Run, storage: Storage = None) -> None:
-    """Be a node until interrupted: send heartbeats, take tasks of other nodes' statements, and compact while the colony
+    """Run a node until interrupted: send heartbeats, run tasks of other nodes' statements, and compact while the colony
     is cold."""
     from ontologia.runtime.events.wakeup import Wakeup
 

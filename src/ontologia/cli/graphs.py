@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GRAPHS = "Graphs"
 OnBranch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch, main by default.")]
-Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Who does it, for the log.")]
+Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="The author, for the log.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -85,13 +85,13 @@ def _conflict(found: Conflict) -> dict[str, Any]:
 
 def create(
     run: Run,
-    name: Annotated[str, typer.Argument(help="What the branch is called.")],
+    name: Annotated[str, typer.Argument(help="The name of the branch.")],
     source: Annotated[
         str, typer.Option("--from", metavar="REF", help="A branch, tag or commit; main by default.")
     ] = "main",
     dry_run: DryRun = False,
 ) -> None:
-    """Make a branch. Nothing is copied: tables fork when the branch first writes to them."""
+    """Create a branch. Nothing is copied: tables fork when the branch first writes to them."""
     from ontologia.omnigraph.branches import check_new_branch, create_branch
 
     graph = _graph(run, writes=not dry_run)
@@ -199,7 +199,7 @@ def merge(
 def log(
     run: Run,
     branch: OnBranch = "main",
-    last: Annotated[int | None, number("--last", help="Only so many of the newest.", least=1)] = None,
+    last: Annotated[int | None, number("--last", help="Only the newest N.", least=1)] = None,
 ) -> None:
     """Show the commits of a branch, newest first."""
     from itertools import islice
@@ -297,7 +297,7 @@ def optimize(run: Run, branch: OnBranch = "main", dry_run: DryRun = False, actor
 def cleanup(
     run: Run,
     keep: Annotated[int, number("--keep", help="How many states of each branch stay.", least=1)] = 10,
-    older_than: Annotated[str, typer.Option("--older-than", help="Only what is older: 12h, 7d, 2w.")] = "7d",
+    older_than: Annotated[str, typer.Option("--older-than", help="Only states older than this: 12h, 7d, 2w.")] = "7d",
     apply: Apply = False,
 ) -> None:
     """Forget old states. What a branch, a tag or a recovery needs is kept."""

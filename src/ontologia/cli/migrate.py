@@ -43,10 +43,13 @@ def migrate(
     token: Token = None,
     force: Annotated[bool, typer.Option("--force", help="With --apply: do it without a token.")] = False,
     allow_discard: Annotated[
-        bool, typer.Option("--allow-discard", help="With --apply: let the values of fields go that the code gave up.")
+        bool,
+        typer.Option(
+            "--allow-discard", help="With --apply: discard the values of fields that the classes no longer have."
+        ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Run the upgraders over every row, write nothing, and name what fails.")
+        bool, typer.Option("--check", help="Run the upgraders over every row, write nothing, and report what fails.")
     ] = False,
     engine: WorkEngine = "auto",
     meta: CommitMeta = None,

@@ -61,8 +61,8 @@ GLOBALS: dict[str, tuple[Any, Any]] = {
         Annotated[str | None, _global("--config", "-c", metavar="FILE", help="Settings in TOML. ONTOLOGIA_CONFIG")],
         None,
     ),
-    "json": (Annotated[bool, _global("--json", help="Print the facts as JSON on stdout.")], False),
-    "quiet": (Annotated[bool, _global("--quiet", "-q", help="No talk and no progress on stderr.")], False),
+    "json": (Annotated[bool, _global("--json", help="Print the results as JSON on stdout.")], False),
+    "quiet": (Annotated[bool, _global("--quiet", "-q", help="No hints and no progress on stderr.")], False),
     "debug": (Annotated[bool, _global("--debug", help="Show the traceback of a failure.")], False),
 }
 
@@ -79,7 +79,9 @@ class GlobalOptions:
     debug: bool = False
 
 
-OnBranch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Of a graph; main by default.")]
+OnBranch = Annotated[
+    str | None, typer.Option("--branch", metavar="NAME", help="The branch of a graph; main by default.")
+]
 Models = Annotated[
     list[str] | None,
     typer.Option("--models", metavar="MODULE", help="Module or file with the classes: myapp.models or ./models.py"),
@@ -92,14 +94,16 @@ CommitMeta = Annotated[
 ]
 WorkEngine = Annotated[
     Literal["auto", "local", "spark"],
-    typer.Option("--engine", help="Where the work runs; auto hands much of it to Spark, little to this process."),
+    typer.Option("--engine", help="Where the work runs; auto uses Spark for large work only."),
 ]
 QueryEngine = Annotated[Literal["duckdb", "spark"] | None, typer.Option("--engine", help="What answers the query.")]
 TypeFilter = Annotated[
     list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; may be given many times.")
 ]
 OneType = Annotated[str | None, typer.Option("--type", metavar="NAME", help="Only this type.")]
-KindOption = Annotated[Literal["entity", "relation"] | None, typer.Option("--kind", help="What sort of type it is.")]
+KindOption = Annotated[
+    Literal["entity", "relation"] | None, typer.Option("--kind", help="Whether it is an entity or a relation.")
+]
 AsOf = Annotated[
     Any,  # typer takes no union here; it is what the parser gives
     typer.Option(
@@ -108,7 +112,7 @@ AsOf = Annotated[
 ]
 AcrossVersions = Annotated[
     bool,
-    typer.Option("--across-versions", help="Read rows of earlier schema versions, too, as rows of today's."),
+    typer.Option("--across-versions", help="Also read rows of earlier schema versions, as rows of the current one."),
 ]
 UpgraderModules = Annotated[
     list[str] | None, typer.Option("--upgraders", metavar="MODULE", help="Module or file with @upgrader functions.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")]
 LoadEngine = Annotated[
     Literal["auto", "local", "spark"],
-    typer.Option("--engine", help="Who loads: auto takes Spark for what is large, or needs its expressions."),
+    typer.Option("--engine", help="Where the load runs; auto uses Spark if it is large or needs expressions."),
 ]
 COUNTS = ("read", "inserted", "updated", "removed", "unchanged", "rejected", "ties", "files")
 
@@ -46,21 +46,22 @@ def ingest(
     left: Annotated[str | None, typer.Option("--left", metavar="EXPR", help="A relation's left key.")] = None,
     right: Annotated[str | None, typer.Option("--right", metavar="EXPR", help="A relation's right key.")] = None,
     order_by: Annotated[
-        str | None, typer.Option("--order-by", metavar="EXPR", help="Which row of an identity is the last.")
+        str | None,
+        typer.Option("--order-by", metavar="EXPR", help="What sorts the rows of an identity; the last one counts."),
     ] = None,
     on_tie: Annotated[
         Literal["error", "greatest"],
-        typer.Option("--on-tie", help="What becomes of rows that --order-by takes for the last alike."),
+        typer.Option("--on-tie", help="What to do when several rows of an identity are last by --order-by."),
     ] = "error",
     format: Annotated[
-        str | None, typer.Option("--format", help="csv, json or parquet; by the suffix if not said.")
+        str | None, typer.Option("--format", help="csv, json or parquet; by default from the suffix.")
     ] = None,
     mode: Annotated[
         Literal["upsert", "sync"],
         typer.Option("--mode", help="sync also removes what the source no longer has; --dry-run counts it."),
     ] = "upsert",
     max_removals: Annotated[
-        int | None, number("--max-removals", help="With --mode sync: refuse to remove more rows than these.")
+        int | None, number("--max-removals", help="With --mode sync: refuse to remove more rows than this.")
     ] = None,
     on_invalid: Annotated[Literal["abort", "quarantine"], typer.Option("--on-invalid")] = "abort",
     on_conflict: Annotated[Literal["abort", "skip", "upsert"], typer.Option("--on-conflict")] = "upsert",

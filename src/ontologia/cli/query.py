@@ -49,8 +49,8 @@ WithHistory = Annotated[bool, typer.Option("--with-history", help="Every version
 OrderBy = Annotated[
     list[str] | None, typer.Option("--order-by", metavar="FIELD[:desc]", help="Sort by a field; may be repeated.")
 ]
-Limit = Annotated[int | None, number("--limit", help="At most N rows; on a terminal 100, unless you say more.")]
-Offset = Annotated[int | None, number("--offset", help="Leave out the first N rows.")]
+Limit = Annotated[int | None, number("--limit", help="At most N rows; by default 100 on a terminal, else all.")]
+Offset = Annotated[int | None, number("--offset", help="Skip the first N rows.")]
 
 
 def register(app: typer.Typer) -> None:

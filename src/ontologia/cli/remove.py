@@ -23,13 +23,13 @@ def remove(
     keys: Keys,
     kind: KindOption = None,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Of entities: take the relations that end there along.")
+        bool, typer.Option("--cascade", help="Also remove the relations that end at these entities.")
     ] = False,
     apply: Apply = False,
     meta: CommitMeta = None,
     branch: OnBranch = None,
 ) -> None:
-    """Take rows out of the state; history keeps them. A preview, unless --apply. What is not there is no mistake."""
+    """Take rows out of the state; history keeps them. A preview, unless --apply. Missing keys are no error."""
     from ontologia.engines.transaction import removals_refused
     from ontologia.model.keys import named_identity
     from ontologia.runtime.commit import commit_state
@@ -62,20 +62,20 @@ def remove(
         "types": [{"kind": ref.kind, "name": ref.name, "rows": rows.num_rows} for ref, rows in sorted(found.items())],
         "missing": [key for key in keys if named[key] not in known],
     }
-
-    def draw(face: Face) -> None:
-        if facts["types"]:
-            columns = ("name", "kind", "rows")
-            face.table(["type", "kind", "rows"], [[item[name] for name in columns] for item in facts["types"]])
-        if facts["missing"]:
-            face.line(f"not there: {', '.join(facts['missing'])}", "dim")
-        if commit_id is not None:
-            face.line(f"removed in commit {commit_id}", "good")
-        elif apply or not facts["types"]:
-            face.line("nothing to remove", "good")
-        else:
-            face.line(f"would remove {counted(sum(item['rows'] for item in facts['types']), 'row')}")
-
-    run.output.show(facts, draw)
+    run.output.show(facts, lambda face: _draw(face, facts))
     if found and not apply:
         run.output.say("to do it: the same command with --apply")
+
+
+def _draw(face: Face, facts: dict[str, Any]) -> None:
+    types = facts["types"]
+    if types:
+        face.table(["type", "kind", "rows"], [[item["name"], item["kind"], item["rows"]] for item in types])
+    if facts["missing"]:
+        face.line(f"not there: {', '.join(facts['missing'])}", "dim")
+    if facts["commit_id"] is not None:
+        face.line(f"removed in commit {facts['commit_id']}", "good")
+    elif facts["applied"] or not types:
+        face.line("nothing to remove", "good")
+    else:
+        face.line(f"would remove {counted(sum(item['rows'] for item in types), 'row')}")

@@ -38,7 +38,7 @@ def export(
     kind: KindOption = None,
     type_name: OneType = None,
     version: VersionOption = None,
-    format: Annotated[Literal["json", "yaml"], typer.Option("--format", help="How it is written.")] = "json",
+    format: Annotated[Literal["json", "yaml"], typer.Option("--format", help="The output format.")] = "json",
     with_hash: Annotated[bool, typer.Option("--with-hash", help="Add the fingerprint of every schema.")] = False,
 ) -> None:
     """Print schemas from code (--models) or from the store."""

@@ -23,7 +23,7 @@ def init(
     run: Run,
     engine: Annotated[
         Literal["sqlite", "s3", "omnigraph"] | None,
-        typer.Option("--engine", help="Clear from the target, but for a graph: omnigraph."),
+        typer.Option("--engine", help="Follows from the target, except for a graph: omnigraph."),
     ] = None,
     engine_version: Annotated[
         Literal["v1", "v2"] | None, typer.Option("--engine-version", help="The layout, the latest by default.")

@@ -32,7 +32,7 @@ def verify(
     models: Models = None,
     diff: Annotated[bool, typer.Option("--diff", help="Show the differences field by field.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Types that only one side knows are a mismatch as well.")
+        bool, typer.Option("--strict", help="Also count types that only one side knows as a mismatch.")
     ] = False,
 ) -> None:
     """Compare classes with the stored schemas. Exits with 3 when they differ."""

@@ -96,17 +96,8 @@ def run_phases(
     branch = manifest.branch
     operation_id = new_ulid()
     starts = [_start(graph, manifest, work, plan) for work in plan.works]
-    sidecar = Sidecar(
-        operation_id,
-        kind,
-        branch,
-        actor,
-        [replace(start.intent, table_path=graph.datasets.uri(start.path)) for start in starts],
-        plan.merged_parent if kind == "BranchMerge" else None,
-        plan.tables,
-        plan.tombstones,
-        extra={"pin_notes": dict(plan.pin_notes)} if plan.pin_notes else {},
-    )
+    intents = [replace(start.intent, table_path=graph.datasets.uri(start.path)) for start in starts]
+    sidecar = _sidecar(operation_id, kind, branch, actor, intents, plan)
     record = new_record(operation_id, manifest, actor, kind, plan)
     graph.step("A", "")
     graph.sidecars.write(sidecar)
@@ -133,6 +124,23 @@ def run_phases(
     graph.step("D", "")
     _finish(graph, branch, record, sidecar)
     return record
+
+
+def _sidecar(
+    operation_id: str, kind: WriterKind, branch: str, actor: str | None, intents: list[TableIntent], plan: GraphWrite
+) -> Sidecar:
+    """What recovery needs to finish a write, or to undo it."""
+    return Sidecar(
+        operation_id,
+        kind,
+        branch,
+        actor,
+        intents,
+        plan.merged_parent if kind == "BranchMerge" else None,
+        plan.tables,
+        plan.tombstones,
+        extra={"pin_notes": dict(plan.pin_notes)} if plan.pin_notes else {},
+    )
 
 
 def new_record(commit_id: str, manifest: Manifest, actor: str | None, kind: str, plan: GraphWrite) -> CommitRecord:

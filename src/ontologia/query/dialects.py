@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from ontologia.errors import SumOverflowError, ValidationError
 from ontologia.model import instant_text
+from ontologia.model.values import plain
 from ontologia.query.stored_rows import SQL_TYPES
 
 Node = exp.Expression
@@ -344,14 +345,7 @@ class DuckDB(Dialect):
     takes_lists = True
 
     def encode(self, scalar: str | None, value: Any) -> Any:
-        if scalar is None:
-            if isinstance(value, datetime):
-                return instant_text(value)
-            if isinstance(value, date):
-                return value.isoformat()
-            if isinstance(value, bytes):
-                return value.hex()
-        return value
+        return plain(value) if scalar is None and isinstance(value, date | bytes) else value
 
     def as_json(self, scalar: str, value: Node) -> Node:
         text: Node = exp.cast(value, "VARCHAR")
@@ -430,8 +424,8 @@ class Spark(Dialect):
     list_kind = "ARRAY"
 
     def encode(self, scalar: str | None, value: Any) -> Any:
-        if scalar is None and isinstance(value, (datetime, date, bytes)):
-            return DIALECTS["duckdb"].encode(None, value)
+        if scalar is None and isinstance(value, date | bytes):
+            return plain(value)
         if isinstance(value, date) and not isinstance(value, datetime):
             return value.isoformat()  # Spark makes a date of it; its client cannot write years below 1000
         return value + 0.0 if isinstance(value, float) else value  # files have no negative zero

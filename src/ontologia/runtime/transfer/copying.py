@@ -103,11 +103,7 @@ def copy_history(
     >>> copy_history("onto.db", "s3://my-bucket/onto")  # doctest: +SKIP
     """
     origin = os.fspath(source)
-    if in_place == (target is not None):
-        raise ValidationError("a copy needs a target, or in_place=True and none")
-    place = origin if target is None else os.fspath(target)
-    if target is not None and full_name(place) == full_name(origin):
-        raise ValidationError(f"{place} is the source itself: name another place, or ask for in_place")
+    place = _place_of_copy(origin, target, in_place=in_place)
     if engine_version is not None and engine_version not in KNOWN_VERSIONS:
         raise EngineVersionError(f"engine version {engine_version!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
     with _opened(origin, config, in_place=in_place) as engine:
@@ -138,6 +134,17 @@ def copy_history(
             engine.close()  # in place, its readers would keep the old bytes
             copy.finish()
     return replace(report, applied=True, resumed_after=before, rows=job.rows, commits_by_workers=job.by_workers)
+
+
+def _place_of_copy(origin: str, target: str | os.PathLike[str] | None, *, in_place: bool) -> str:
+    if in_place == (target is not None):
+        raise ValidationError("a copy needs a target, or in_place=True and none")
+    if target is None:
+        return origin
+    place = os.fspath(target)
+    if full_name(place) == full_name(origin):
+        raise ValidationError(f"{place} is the source itself: name another place, or ask for in_place")
+    return place
 
 
 def largest_commit(

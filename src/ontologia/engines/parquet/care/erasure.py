@@ -240,21 +240,7 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
     attempt = secrets.token_hex(4)
     compacted = engine.log.compacted(found.head)
     renewed = _compacted_anew(compacted, replaced)
-    kept = list(engine.log.chain(found.head))
-    chain = [(path, _without_gone(manifest, compacted, renewed)) for path, manifest in kept]
-    changed = [
-        place
-        for place, (_, manifest) in enumerate(chain)
-        if _has_any(manifest, replaced) or manifest is not kept[place][1]
-    ]
-    moved: dict[str, str] = {}
-    writes: dict[str, bytes | Spool] = {}
-    for path, manifest in reversed(chain[: changed[-1] + 1] if changed else []):
-        parent = manifest.parent_manifest_path
-        files = [new for file in manifest.files if (new := _commit_file_anew(file, replaced)) is not None]
-        anew = replace(manifest, files=files, parent_manifest_path=moved.get(parent or "", parent))
-        moved[path] = _renamed(path, attempt)
-        writes[moved[path]] = encode(anew.body())
+    moved, writes = _chain_anew(engine, found.head, replaced, compacted, renewed, attempt)
     before = replace(
         found.head,
         manifest_path=moved.get(found.head.manifest_path or "", found.head.manifest_path),
@@ -288,6 +274,28 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
     schemas = engine.log.schemas(head)
     engine.after_swap(before, head, last, schemas, schemas, {})
     return head
+
+
+def _chain_anew(
+    engine: ParquetEngine, head: Head, replaced: Replaced, compacted: Compacted, renewed: Compacted, attempt: str
+) -> tuple[dict[str, str], dict[str, bytes | Spool]]:
+    """The manifests that change, and those that name them, under new paths: by their old path, and what to write."""
+    kept = list(engine.log.chain(head))
+    chain = [(path, _without_gone(manifest, compacted, renewed)) for path, manifest in kept]
+    changed = [
+        place
+        for place, (_, manifest) in enumerate(chain)
+        if _has_any(manifest, replaced) or manifest is not kept[place][1]
+    ]
+    moved: dict[str, str] = {}
+    writes: dict[str, bytes | Spool] = {}
+    for path, manifest in reversed(chain[: changed[-1] + 1] if changed else []):
+        parent = manifest.parent_manifest_path
+        files = [new for file in manifest.files if (new := _commit_file_anew(file, replaced)) is not None]
+        anew = replace(manifest, files=files, parent_manifest_path=moved.get(parent or "", parent))
+        moved[path] = _renamed(path, attempt)
+        writes[moved[path]] = encode(anew.body())
+    return moved, writes
 
 
 def _compacted_anew(known: Compacted, replaced: Replaced) -> Compacted:
