@@ -28,7 +28,7 @@ from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, ranges
 from ontologia.spark.loading import staging
 from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.ranges import in_quick_batches, ranged
+from ontologia.spark.ranges import how_many_tasks, in_quick_batches, ranged
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session
@@ -43,6 +43,11 @@ def test_ranges_hold_about_as_many_rows_as_asked_and_do_not_overlap(spark):
     edges = sorted((first, last) for _, first, last in ends)
     assert (found.count, len(edges)) == (1000, 10)
     assert all(last < first for (_, last), (first, _) in pairwise(edges))
+
+
+def test_tasks_come_in_rounds_that_are_all_full():
+    asked = [(0, 4), (49_999, 4), (100_000, 4), (1_000_000, 4), (2_500_000, 2), (3_000_000, 2), (4_100_000, 4)]
+    assert [how_many_tasks(rows, 500_000, cores) for rows, cores in asked] == [1, 1, 2, 4, 6, 6, 12]
 
 
 def test_rows_of_one_left_key_are_cut_by_the_rest_of_their_identity(spark):

@@ -43,6 +43,17 @@ def test_every_type_its_history_and_its_changes_are_tables(spark, shop):
     assert attach(spark, uri, "shop") == made
 
 
+def test_a_column_that_only_the_catalog_has_is_named_with_what_to_do(spark, shop):
+    uri, made = shop
+    spark.sql("ALTER TABLE shop.Customer ADD COLUMNS (points INT)")
+    with pytest.raises(PySparkException) as refused:
+        spark.sql("SELECT id FROM shop.Customer").collect()
+    assert str(refused.value).startswith("entity Customer has no column 'points'; it has ")
+    assert "ALTER TABLE changes the table in Spark's catalog alone: drop the table" in str(refused.value)
+    assert attach(spark, uri, "shop") == made
+    assert asked(spark, "SELECT id, age FROM shop.Customer") == [("a", 2), ("b", 5)]
+
+
 def test_sql_travels_in_time(spark, shop):
     uri, _ = shop
     assert "shop_1.Customer" in attach(spark, uri, "shop_1", as_of=1)

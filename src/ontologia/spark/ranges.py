@@ -45,9 +45,17 @@ def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Rang
     """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy."""
     share = min(SAMPLED_PER_TASK / min(rows_per_task, FEW_ROWS), 1.0)
     count, sample = sampled(rows.select(*(quoted(name) for name in identity)), share)
-    tasks = max(-(-count // rows_per_task), min(_parallelism(rows.sparkSession), count // FEW_ROWS), 1)
+    tasks = how_many_tasks(count, rows_per_task, _parallelism(rows.sparkSession))
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
+
+
+def how_many_tasks(count: int, rows_per_task: int, parallelism: int) -> int:
+    """Enough to keep all cores busy, to the end: where tasks come in rounds, the last one is as full as the others."""
+    needed = -(-count // rows_per_task)
+    if needed <= parallelism:
+        return max(needed, min(parallelism, count // FEW_ROWS), 1)
+    return -(-needed // parallelism) * parallelism
 
 
 def sampled(keys: DataFrame, share: float) -> tuple[int, list[tuple[str, ...]]]:

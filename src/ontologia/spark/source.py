@@ -75,7 +75,7 @@ class OntologiaSource(DataSource):
 
     @plainly_said()
     def reader(self, schema: StructType) -> DataSourceReader:
-        self._find_table(schema)
+        is_table = self._find_table(schema)
         if "frame" in self.options:
             from ontologia.spark.frames import source as frames
 
@@ -85,7 +85,10 @@ class OntologiaSource(DataSource):
         has = {field.name: field.dataType for field in wanted.struct}
         for field in schema:
             if field.name not in has:
-                raise ValidationError(f"{wanted.schema.ref} has no column {field.name!r}; it has {', '.join(has)}")
+                altered = f". {tables.ALTERED}" if is_table else ""
+                raise ValidationError(
+                    f"{wanted.schema.ref} has no column {field.name!r}; it has {', '.join(has)}{altered}"
+                )
             if field.dataType != has[field.name]:
                 found, asked = has[field.name].simpleString(), field.dataType.simpleString()
                 raise ValidationError(f"{wanted.schema.ref}.{field.name} is {found}, not {asked}: read it so, and cast")
@@ -125,14 +128,14 @@ class OntologiaSource(DataSource):
             raise ValidationError('a stream adds to a store: write it with .outputMode("append")')
         return OntologiaStreamWriter(plan_write(self.options, schema, overwrite=overwrite), stream_of(self.options))
 
-    def _find_table(self, schema: StructType) -> None:
-        """Take the options of a table from its columns, where Spark does not say them: it never does.
+    def _find_table(self, schema: StructType) -> bool:
+        """Take the options of a table from its columns, where Spark does not say them: it never does for a table.
 
         Options that are given beside a table's name are refused. Spark mixes them up with those of another mention of
         the table in the same statement.
         """
         if "path" in self.options:
-            return
+            return False
         address = tables.address_of(schema)
         if not address:
             raise ValidationError(f"nothing says where the rows of this table are: {tables.HOW}")
@@ -142,6 +145,7 @@ class OntologiaSource(DataSource):
                 "the store under another name with ontologia.spark.attach(spark, uri, name, as_of=…)"
             )
         self.options = CaseInsensitiveDict(address)
+        return True
 
     def _wanted(self) -> ReadPlan:
         options = self.options

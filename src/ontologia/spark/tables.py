@@ -39,6 +39,11 @@ WRITE = (
     "with df.write.format('ontologia').option('type', …).mode('append').save(uri), and " + HOW
 )
 
+ALTERED = (
+    "ALTER TABLE changes the table in Spark's catalog alone: drop the table and make it again, and add a field by a "
+    "migration"
+)
+
 
 def attach(
     spark: SparkSession,
