@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from ontologia.spark import attach
+from ontologia.errors import ValidationError
+from ontologia.spark import attach, read
 from ontologia.spark.sentences import sentence_of
 from support.spark_shop import Customer, commit, new_store
 
@@ -95,3 +96,11 @@ def test_a_sentence_is_found_in_what_spark_makes_of_it_and_nothing_else_is_touch
     )
     assert sentence_of("An exception was thrown:\nontologia.errors.LostError: gone") == "gone"
     assert sentence_of("[PATH_NOT_FOUND] Path does not exist: file:/ontologia.db. SQLSTATE: 42K03") is None
+
+
+@pytest.mark.parametrize("window", [{"as_of": -1}, {"since": -1}])
+def test_a_negative_commit_is_an_error_as_it_is_everywhere_else(folder, window):
+    commit(folder, Customer(id="c1", name="Ann", age=1))
+    (name,) = window
+    with pytest.raises(ValidationError, match=f"{name} is a commit id, zero or more, not -1"):
+        read(None, folder, Customer, **window)

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ontologia.errors import ValidationError
 from ontologia.model import Combination, Condition, Declaration, FieldExpr, Negation, Predicate, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders
 from ontologia.query.aggregates import Aggregate, AggregateCondition, count
@@ -35,6 +36,13 @@ class Window:
 
 
 LATEST = Window()
+
+
+def check_commit(name: str, commit: int) -> int:
+    """The commit that an argument names, if it can be one."""
+    if commit < 0:
+        raise ValidationError(f"{name} is a commit id, zero or more, not {commit}")
+    return commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
 from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.query.compiler import REMOVED
 from ontologia.query.in_force import mark_removals
-from ontologia.query.plan import Across, Plan, Window
+from ontologia.query.plan import Across, Plan, Window, check_commit
 from ontologia.runtime.pages import pages
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.history_format import HEADER, history_section
@@ -202,8 +202,8 @@ def _planned(
     if as_of is not None and history_since is not None:
         raise ValidationError("an export is as_of a commit or history_since a commit, not both")
     for name, commit in (("as_of", as_of), ("history_since", history_since)):
-        if commit is not None and commit < 0:
-            raise ValidationError(f"{name} is a commit id, zero or more, not {commit}")
+        if commit is not None:
+            check_commit(name, commit)
     catalog = store.engine.catalog()
     # The head is fixed, so that commits made meanwhile do not mix into later pages.
     window = Window("as_of", catalog.head if as_of is None else min(as_of, catalog.head))

@@ -33,7 +33,7 @@ from ontologia.model import (
 from ontologia.model.upgraders import Upgraders, registered_upgraders
 from ontologia.objects import Location
 from ontologia.query.in_force import is_current, is_removal, rank
-from ontologia.query.plan import LATEST, Across, Plan, Window
+from ontologia.query.plan import LATEST, Across, Plan, Window, check_commit
 from ontologia.spark import s3a
 from ontologia.spark.comments import field_comments
 from ontologia.spark.failures import explained
@@ -172,7 +172,7 @@ def read_stream(
     """
     with open_engine(existing(Location.of(uri, config))) as engine:
         ref, _ = resolve(engine, type_, kind)
-        request = SourceAddress(engine.location, ref, Window("since", since))
+        request = SourceAddress(engine.location, ref, Window("since", check_commit("since", since)))
     put_sentences_first()
     stream = spark.readStream.format(FORMAT).options(**request.options(), changes="true", nested=check_nested(nested))
     if max_commits_per_batch is not None:
@@ -220,9 +220,9 @@ def window_of(
     if timestamp_as_of is not None:
         return Window("as_of", engine.commit_at(timestamp_as_of))
     if as_of is not None:
-        return Window("as_of", max(as_of, 0))
+        return Window("as_of", check_commit("as_of", as_of))
     if since is not None:
-        return Window("since", max(since, 0))
+        return Window("since", check_commit("since", since))
     return Window("history") if history else LATEST
 
 
