@@ -26,7 +26,7 @@ from ontologia.cli.options import (
 )
 from ontologia.cli.output import Face, counted
 from ontologia.cli.run import Run, command, group
-from ontologia.model import Kind, TypeRef, TypeSchema
+from ontologia.model import Kind, TypeRef, TypeSchema, parse_texts
 from ontologia.model.values import plain
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def records_of(
     width = len(schema.ref.identity)
     keys = ["key"] if schema.ref.kind == "entity" else list(schema.ref.identity)
     fields = [
-        [None if text is None else json.loads(text) for text in values] if column.scalar is None else values
+        parse_texts(values) if column.scalar is None else values
         for column, values in zip(schema.columns, rest[width:], strict=True)
     ]
     names = [column.name for column in schema.columns]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from ontologia.model import Column, TypeSchema, encode_json
+from ontologia.model import Column, TypeSchema, encode_json, parse_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ def documents(schema: TypeSchema, rows: pa.Table) -> Iterator[str]:
         return
     names = [column.name for column in schema.columns]
     values = [
-        [None if text is None else json.loads(text) for text in rows.column(column.physical).to_pylist()]
+        parse_texts(rows.column(column.physical).to_pylist())
         if column.scalar is None
         else rows.column(column.physical).to_pylist()
         for column in schema.columns

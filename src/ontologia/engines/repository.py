@@ -21,7 +21,17 @@ from ontologia.engines.catalog import SchemaVersion, TypeLayout, user_metadata
 from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import LockContentionError, ValidationError
-from ontologia.model import FieldExpr, Kind, Predicate, TypeRef, TypeSchema, encode_json, field_at, removed_column
+from ontologia.model import (
+    FieldExpr,
+    Kind,
+    Predicate,
+    TypeRef,
+    TypeSchema,
+    encode_json,
+    field_at,
+    parse_texts,
+    removed_column,
+)
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.plan import LATEST, Order, Plan, Window
 
@@ -343,7 +353,6 @@ class Repository:
         return found[0] if found else None
 
     def _rows(self, plan: Plan, keys: Any = None) -> list[dict[str, Any]]:
-        import json
 
         schema = plan.schema
         identity = plan.source.identity if plan.source.kind == "relation" else ()
@@ -352,7 +361,7 @@ class Repository:
             names.append(removed_column(schema))
         json_columns = {column.name for column in schema.columns if column.scalar is None}
         columns = [
-            [None if text is None else json.loads(text) for text in values] if name in json_columns else values
+            parse_texts(values) if name in json_columns else values
             for name, values in zip(names, self.engine.fetch(plan, keys).columns, strict=True)
         ]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

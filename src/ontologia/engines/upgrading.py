@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import pydantic
 
 from ontologia.engines.object_rows import identity_of, table_of, transposed
 from ontologia.errors import MigrationError
-from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff
+from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff, parse_texts
 from ontologia.model.typespec import accepts_none
 from ontologia.model.upgraders import Row, Upgrader
 from ontologia.model.values import plain
@@ -107,7 +106,7 @@ def _rows(schema: TypeSchema, table: pa.Table) -> Iterator[tuple[tuple[str, ...]
     for column in schema.columns:
         values = table.column(column.physical).cast(column.arrow_type).to_pylist()  # instants in UTC, whoever read them
         if column.scalar is None:
-            values = [None if text is None else json.loads(text) for text in values]
+            values = parse_texts(values)
         columns.append(values)
     names = [column.name for column in schema.columns]
     rows = zip(*columns, strict=True) if columns else ((),) * table.num_rows

@@ -20,7 +20,7 @@ from ontologia.model.expressions import Combination, Condition, FieldExpr, Negat
 from ontologia.model.fields import Field, FieldOptions
 from ontologia.model.schema import FieldSchema, Kind, TypeRef, TypeSchema, commit_column, removed_column
 from ontologia.model.typespec import TypeSpec, build_type_spec, canonical_json
-from ontologia.model.values import encode_json, instant_text, is_unicode, key_text, to_utc
+from ontologia.model.values import encode_json, instant_text, is_unicode, key_text, parse_texts, to_utc
 
 __all__ = [
     "COMMIT_ID",
@@ -63,6 +63,7 @@ __all__ = [
     "key_text",
     "left",
     "meta",
+    "parse_texts",
     "removed_column",
     "right",
     "to_utc",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any
@@ -63,6 +63,11 @@ def json_decoder() -> Callable[[str], Any]:
             return json.loads(text)
 
     return decode
+
+
+def parse_texts(texts: Iterable[str | None]) -> list[Any]:
+    """Values of a structured field, from the JSON that stores keep of them."""
+    return [None if text is None else json.loads(text) for text in texts]
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ontologia.model import (
     FieldExpr,
     Predicate,
+    parse_texts,
 )
 from ontologia.query.aggregates import Aggregate, AggregateCondition, plain, single
 from ontologia.query.aggregates import avg as avg_of
@@ -143,10 +144,9 @@ class GroupedQuery:
         return group_names(self._groups)
 
     def _decoded(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        import json
 
         decoded = list(columns)
         for number, group in enumerate(self._groups):
             if group.scalar is None and decoded:
-                decoded[number] = [None if text is None else json.loads(text) for text in decoded[number]]
+                decoded[number] = parse_texts(decoded[number])
         return decoded

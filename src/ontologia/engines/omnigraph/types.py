@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.errors import GraphValidationError
-from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json
+from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json, parse_texts
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.names import table_key, table_path
 
@@ -151,7 +151,7 @@ class GraphType:
 
         size = self.vectors[name]
         texts = rows.column(self.schema.by_name[name].physical).to_pylist()
-        values = [None if text is None else json.loads(text) for text in texts]
+        values = parse_texts(texts)
         lengths = [size if value is None else len(value) for value in values]
         wrong = [place for place, length in enumerate(lengths) if length != size]
         if wrong:
