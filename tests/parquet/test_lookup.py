@@ -28,6 +28,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How files are read: small ones whole, large ones by row group, and those from the store where they lie."""
     monkeypatch.setattr(snapshots, "LOOKUP_GROUP_ROWS", 4)
     monkeypatch.setattr(committing, "LOOKUP_GROUP_ROWS", 4)
+    monkeypatch.setattr(lookup, "ROWS_AT_ONCE", 3)
     if request.param != "in memory":
         monkeypatch.setattr(lookup, "SMALL_FILE_BYTES", 0)
     if request.param == "by range":

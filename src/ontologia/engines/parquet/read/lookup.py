@@ -4,8 +4,9 @@ A commit touches few rows of a large type, and a scan would decode all columns o
 Here the index tells which files may have a wanted key, and the footers of large ones which of their row groups (and of
 files whose keys nobody wrote down, whether they have any). The newest files come first, and the search ends when every
 identity was found. Small files, most of the commits after a snapshot, stay in memory once read. Of a row group of a
-large one the key is read, and the other columns where a wanted key was there; where a question is about few of them,
-they stay in memory, too. Files never change, so neither does what is kept of them.
+large one the key is read, and the other columns where a wanted key was there: for the first row that is wanted up to
+that row, for the next all of them; where a question is about few row groups, they stay in memory, too. Files never
+change, so neither does what is kept of them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ HELD_BYTES = 64 << 20
 """What the rows of small files, and row groups of large ones, may take of memory, decoded."""
 MOST_GROUPS_HELD = 16
 """Whoever looks into more row groups of a file will hardly come back to one of them."""
+VISITS = 10_000
+"""How many row groups are remembered of which one row was wanted."""
+ROWS_AT_ONCE = 2_048
 FOOTER_BYTES = 8 << 20
 
 
@@ -41,6 +45,7 @@ class Lookup:
         self._footers: Kept[str, Footer] = Kept(FOOTER_BYTES)
         self._held: Kept[tuple[str, str, bool, int | None], pa.Table] = Kept(HELD_BYTES)
         """By file, schema, whether removals are among the rows, and row group, if it is not of the whole file."""
+        self._visited: Kept[tuple[str, int], bool] = Kept(VISITS)
 
     def rows(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> pa.Table:
         """The last row of each of these identities in the scan, unless it was removed: commit, identity and fields."""
@@ -130,12 +135,32 @@ class Lookup:
             for number, likely in missing:
                 column = parquet.read_row_group(number, [first], use_threads=False).column(0)
                 places = likely.places_in(column)
-                if len(places):
+                if len(places) == 1 and not self._came_before(file.path, number):
+                    place = places[0].as_py()
+                    row = _row_at(parquet, number, others, place).append_column(first, column.slice(place, 1))
+                    yield shaped(schema, row, removals=removals)
+                elif len(places):
                     rows = parquet.read_row_group(number, others, use_threads=False).append_column(first, column)
                     rows = shaped(schema, rows, removals=removals)
                     if len(touched) <= MOST_GROUPS_HELD:
                         self._held.put((file.path, schema.fingerprint, removals, number), rows, rows.nbytes)
                     yield rows.take(places)
+
+    def _came_before(self, path: str, group: int) -> bool:
+        """Whether somebody looked for a single row of this row group already, and may come again."""
+        before = self._visited.get((path, group)) is not None
+        self._visited.put((path, group), True, 1)
+        return before
+
+
+def _row_at(parquet: pq.ParquetFile, group: int, columns: Sequence[str], place: int) -> pa.Table:
+    """One row of a row group, which is decoded no further than to it."""
+    before = 0
+    for batch in parquet.iter_batches(ROWS_AT_ONCE, [group], columns, use_threads=False):
+        if place < before + batch.num_rows:
+            return pa.Table.from_batches([batch.slice(place - before, 1)])
+        before += batch.num_rows
+    raise IndexError(f"row group {group} has no row {place}")
 
 
 def _is_small(file: DataFile) -> bool:
