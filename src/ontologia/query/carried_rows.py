@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +148,33 @@ class RowsTogether(StoredRows):
 
     def encode(self, column: Column, value: Any) -> Any:
         return self.parts[-1].encode(column, value)
+
+
+def leave_out_unused(select: exp.Select, alias: str) -> None:
+    """Take out of rows that are put together under an alias what a statement does not ask of them: SQLite would read
+    it all the same."""
+    from sqlglot import exp
+
+    source = next((found for found in select.find_all(exp.Subquery) if found.alias == alias), None)
+    if source is None or not isinstance(source.this, exp.Union):
+        return
+    parts = list(_parts_of(source.this))
+    if any(part.args.get("group") for part in parts):  # of a group, what is selected decides which row it is
+        return
+    used = {column.name for column in select.find_all(exp.Column) if column.table == alias}
+    kept = [place for place, node in enumerate(parts[0].selects) if node.alias_or_name in used] or [0]
+    for part in parts:
+        part.set("expressions", [part.selects[place] for place in kept])
+
+
+def _parts_of(rows: exp.Query) -> Iterator[exp.Select]:
+    from sqlglot import exp
+
+    if isinstance(rows, exp.Union):
+        yield from _parts_of(rows.left)
+        yield from _parts_of(rows.right)
+    elif isinstance(rows, exp.Select):
+        yield rows
 
 
 class HeldRows(StoredRows):

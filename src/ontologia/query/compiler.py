@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from ontologia.model import COMMIT_ID, Column, FieldExpr, TypeRef
 from ontologia.query.aggregates import Aggregate, AggregateCondition
+from ontologia.query.carried_rows import leave_out_unused
 from ontologia.query.conditions import Binding, Conditions
 from ontologia.query.dialects import Dialect, Node, parameter
 from ontologia.query.in_force import is_removal
@@ -101,6 +102,9 @@ class _Compilation:
             select = select.where(*filters)
         if not self.plan.aggregates:
             select = self.paged(select, order, len(outputs))
+        if self.plan.across is not None:
+            for alias in self.sources.refs:
+                leave_out_unused(select, alias)
         named = {node.name for node in select.find_all(exp.Placeholder)}
         constants = {
             name: value
