@@ -73,7 +73,10 @@ def test_a_version_in_force_is_known_without_the_head_naming_it(memory: Shop) ->
         assert latest(repository)["Customer"]["c1"]["email"] == "none"
 
 
-def test_the_next_commit_puts_the_registry_right(memory: Shop) -> None:
+def test_the_next_commit_puts_the_registry_right_however_long_ago_types_last_changed(memory: Shop) -> None:
+    with memory.using() as repository:
+        for number in range(20):
+            commit(repository, [Product(sku="p8", price=float(number))])
     before = registry(memory)
     crashed_migration(memory)
     memory.commit([Product(sku="p9")], clock=AheadClock(3_600))

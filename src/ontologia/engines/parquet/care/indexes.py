@@ -71,7 +71,6 @@ def _repair_plan(engine: ParquetEngine) -> RepairReport | None:
     mend_known_types(engine, known, schemas)
     for ref, found, index in plans:
         _replace(engine, ref, found, index, schemas)
-    engine.mirrored = None
     mirror(engine, start.head, schemas)
     return RepairReport(start.head.commit_id, [item.ref for item in broken], applied=True)
 

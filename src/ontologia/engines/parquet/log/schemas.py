@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ontologia.engines.catalog import SchemaVersion
-from ontologia.files.json_objects import now, rest, text, whole
+from ontologia.files.json_objects import now, optional_text, rest, text, whole
 from ontologia.model import Kind, TypeRef, TypeSchema
 
 
@@ -103,11 +103,17 @@ def version_from(body: Mapping[str, Any]) -> SchemaVersion:
 
 @dataclass(frozen=True, slots=True)
 class KnownTypes:
-    """`meta/schema/types.json`: the types whose indices are kept."""
+    """`meta/schema/types.json`: the types whose indices are kept.
+
+    `mirrored` is ours: the manifest of the catalog that registry and mirrors were last seen to repeat. Every commit
+    reads this object anyway, and knows from it whether there is something to finish. Who is about to change any of them
+    takes it away first.
+    """
 
     entities: tuple[str, ...] = ()
     relations: tuple[str, ...] = ()
     updated_at: str = ""
+    mirrored: str | None = None
     other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -117,8 +123,9 @@ class KnownTypes:
             if not isinstance(body[name], list) or not all(isinstance(item, str) for item in body[name]):
                 raise TypeError(f"{name} must be a list of names")
             lists[name] = tuple(body[name])
-        other = rest(body, "entities", "relations", "updated_at")
-        return cls(lists["entities"], lists["relations"], text(body, "updated_at"), other)
+        other = rest(body, "entities", "relations", "updated_at", "mirrored")
+        mirrored = optional_text(body, "mirrored")
+        return cls(lists["entities"], lists["relations"], text(body, "updated_at"), mirrored, other)
 
     @property
     def refs(self) -> list[TypeRef]:
@@ -133,7 +140,7 @@ class KnownTypes:
         def names(kind: Kind) -> tuple[str, ...]:
             return tuple(sorted({ref.name for ref in known if ref.kind == kind}))
 
-        return cls(names("entity"), names("relation"), now(), other or {})
+        return cls(names("entity"), names("relation"), now(), other=other or {})
 
     def adjusted(self, with_: Iterable[TypeRef], without: Iterable[TypeRef] = ()) -> Self:
         """With these types and without those; itself when that is so already."""
@@ -146,4 +153,5 @@ class KnownTypes:
             "entities": list(self.entities),
             "relations": list(self.relations),
             "updated_at": self.updated_at,
+            **({} if self.mirrored is None else {"mirrored": self.mirrored}),
         }

@@ -5,9 +5,9 @@ RFC 0004 §2.3, §3.5, §5. None of this decides what is committed; the head and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
 
 
-COMMITS_THAT_MIRROR = 16
-
-
 def bring_up(
     engine: ParquetEngine,
     before: Head,
@@ -35,23 +32,29 @@ def bring_up(
     known: SchemaCatalog,
 ) -> None:
     """All of it, up to a new head: indices, what repeats the catalog, and what was purged."""
-    advance(engine, before, head, manifest, schemas)
-    if _may_be_unfinished(engine, head):
-        mirror(engine, head, schemas)
+    types = _known(engine, head, schemas)
+    advance(engine, types, before, head, manifest, schemas)
+    _finish_mirrors(engine, types, head, schemas)
     if schemas.purged != known.purged:
         purge(engine, head, schemas.purged - known.purged)
 
 
-def _may_be_unfinished(engine: ParquetEngine, head: Head) -> bool:
-    """Whether a change of the catalog is so recent that its writer may have died before it was mirrored: the commits
-    after it have looked otherwise."""
+def _finish_mirrors(engine: ParquetEngine, types: Types | None, head: Head, schemas: SchemaCatalog) -> None:
+    """Bring the mirrors in line with the catalog, unless the list of known types says that they are: a migration that
+    died after its swap is finished by the next commit (RFC 0009 §6.5). Where nobody could say so, once per process."""
     path = head.schema_manifest_path
-    return path is None or head.commit_id - engine.log.manifest(path).commit_id <= COMMITS_THAT_MIRROR
+    marked = None if types is None or path is None else types.listed.mirrored == path
+    if marked or (marked is None and engine.mirrored == (path,)):
+        return
+    mirror(engine, head, schemas)
+    if types is not None and path is not None:
+        engine.objects.put(paths.TYPES, encode(replace(types.listed, mirrored=path).body()))
 
 
-def advance(engine: ParquetEngine, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog) -> None:
+def advance(
+    engine: ParquetEngine, types: Types | None, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
+) -> None:
     """Bring the indices of all known types up to a new head (§2.3, normative; §3.5 repair on the way)."""
-    refs = _known(engine, head, schemas)
 
     def one(ref: TypeRef) -> None:
         try:
@@ -60,11 +63,18 @@ def advance(engine: ParquetEngine, before: Head, head: Head, manifest: Manifest,
             engine.log.indices.pop(ref, None)
             engine.warn(f"the index of {ref} stays behind commit {head.commit_id}: {problem}")
 
-    engine.objects.map(one, refs)
+    engine.objects.map(one, [] if types is None else types.refs)
 
 
-def _known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> list[TypeRef]:
-    """The types whose indices to advance: none while the list of known types cannot be read (§5).
+class Types(NamedTuple):
+    """The list of known types as it is now, and those whose indices are brought up: also what it has just lost."""
+
+    listed: KnownTypes
+    refs: Sequence[TypeRef]
+
+
+def _known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> Types | None:
+    """The types whose indices to advance: None while the list of known types cannot be read (§5).
 
     The list is mended where a writer that stalled or died left it behind the catalog; one that is malformed stays for
     the operator to see.
@@ -75,8 +85,9 @@ def _known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> list[Ty
         engine.warn(f"commit {head.commit_id} is done; no index was updated, because {problem}")
         if problem.context.get("kind") == "missing":
             engine.objects.put_if_absent(paths.TYPES, encode(KnownTypes.of(schemas.current).body()))
-        return []
-    return sorted({*known.refs, *mend_known_types(engine, known, schemas).refs})
+        return None
+    listed = mend_known_types(engine, known, schemas)
+    return Types(listed, sorted({*known.refs, *listed.refs}))
 
 
 def mend_known_types(engine: ParquetEngine, known: KnownTypes, schemas: SchemaCatalog) -> KnownTypes:
@@ -126,13 +137,7 @@ def write_index(
 
 
 def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
-    """Bring layout catalog (RFC 0009 §4.4), dropped types and schema registry in line with the catalog in force.
-
-    Looked at once per change of the catalog, whoever made it: a migration that died after its swap is finished by the
-    next commit or repair (RFC 0009 §6.5).
-    """
-    if engine.mirrored == (head.schema_manifest_path,):
-        return
+    """Bring layout catalog (RFC 0009 §4.4), dropped types and schema registry in line with the catalog in force."""
     for key, content in engine.mirrors(schemas).items():
         try:
             stored = parse(engine.objects.get(key).data, engine.objects.url(key), dict)

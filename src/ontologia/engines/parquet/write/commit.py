@@ -182,6 +182,7 @@ class ParquetTransaction(Transaction):
         removes = any(file.own_removals or any(part.removals for part in file.parts) for file in files)
         if removes and not self._engine.is_copy:  # which is stamped when it is finished
             use_feature(self._engine.objects, REMOVALS)  # a reader that does not know them stays out from here on
+        self._unmark_registry(writes)
         self._engine.put_all(writes)  # steps 4 and 5: none of it is visible before the swap
         self._guard(folder, writes)  # step 6
         self._swap(head, folder, writes)  # step 7
@@ -263,6 +264,18 @@ class ParquetTransaction(Transaction):
             known = self._engine.log.known_types(missing=KnownTypes())
             found[paths.TYPES] = encode(known.adjusted(self._schemas.current).body())
         return found
+
+    def _unmark_registry(self, writes: Mapping[str, object]) -> None:
+        """Where the registry is about to run ahead, take away first what says that it is right: should the swap not
+        follow, the next commit looks."""
+        if not any(key.startswith(paths.VERSIONS) for key in writes):
+            return
+        try:
+            known = self._engine.log.known_types()
+        except StorageBackendError:  # a list that is missing or cannot be read says nothing
+            return
+        if known.mirrored is not None:
+            self._engine.objects.put(paths.TYPES, encode(replace(known, mirrored=None).body()))
 
     def _guard(self, folder: str, writes: Iterable[str]) -> None:
         try:
