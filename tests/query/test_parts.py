@@ -11,7 +11,7 @@ import pytest
 
 from ontologia import Entity, Field, Ontology, Relation, initialize_storage
 from ontologia.engines import duck
-from ontologia.engines.parquet import engine as parquet
+from ontologia.engines.parquet.read import answering as parquet
 from ontologia.engines.sqlite import engine as sqlite
 from ontologia.model.values import json_decoder
 from ontologia.query.results import Hydrator

@@ -27,7 +27,7 @@ from ontologia.model import TypeSchema
 from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
-    from ontologia.engines.parquet.engine import ParquetEngine
+    from ontologia.engines.parquet.read.answering import ParquetReads
 
 MOST_ROWS = 2_000_000
 SAMPLED_FILES, SAMPLED_KEYS = 64, 64
@@ -77,7 +77,7 @@ def _starts(reader: FileReader, file: DataFile, key: str) -> list[tuple[str, flo
 
 
 def by_file_or_key(
-    engine: ParquetEngine, schema: TypeSchema, window: Window, catalog: Catalog, head: int | None
+    engine: ParquetReads, schema: TypeSchema, window: Window, catalog: Catalog, head: int | None
 ) -> list[Share]:
     """Files that can be read apart, where there is a head to read up to; else ranges of keys."""
     files = engine.scan(schema.ref, window, catalog)
@@ -88,7 +88,7 @@ def by_file_or_key(
 
 
 def across_versions(
-    engine: ParquetEngine, schema: TypeSchema, window: Window, catalog: Catalog, head: int | None
+    engine: ParquetReads, schema: TypeSchema, window: Window, catalog: Catalog, head: int | None
 ) -> list[Share]:
     """Ranges of keys, found in the files of all versions."""
     files: list[DataFile] = []
