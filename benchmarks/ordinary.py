@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -44,6 +45,10 @@ def questions(folder: Path, rows: int) -> Iterator[Case]:
             if state == "compacted":
                 onto.repository.compact(apply=True)
             yield from asked(onto, connection, place, f"{rows:,} rows and {COMMITS} commits, {state}", rows)
+        for number in range(COMMITS):
+            append(onto, changed(table.take(np.arange(number, rows, rows // ROWS_EACH)), number + 100))
+        where = f"{rows:,} rows, compacted, and {COMMITS} commits to keys everywhere"
+        yield from (case for case in asked(onto, connection, place, where, rows) if case.name.startswith("group-by"))
 
 
 def loaded(folder: Path, table: pa.Table) -> Ontology:
