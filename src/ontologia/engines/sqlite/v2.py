@@ -243,7 +243,9 @@ def _create_index(connection: sqlite3.Connection, table: str, column: str) -> No
 def _insert(connection: sqlite3.Connection, layout: TypeLayout, rows: pa.Table, system: Mapping[str, int]) -> None:
     names = [*layout.ref.identity, *(column.physical for column in layout.schema.columns)]
     # In key order, so that the tree grows at its edge and is not split at random.
-    ordered = rows.select(names).sort_by([(name, "ascending") for name in layout.ref.identity])
+    ordered = rows.select(names)
+    if rows.num_rows > 1:
+        ordered = ordered.sort_by([(name, "ascending") for name in layout.ref.identity])
     columns = ", ".join(quoted(name) for name in (*names, *system))
     values = ", ".join((*("?" for _ in names), *(str(int(value)) for value in system.values())))
     connection.executemany(
