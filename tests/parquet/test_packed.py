@@ -69,6 +69,18 @@ def test_the_next_process_opens_what_is_new_and_packs_it_when_it_is_much(
     assert len(packs(shop)) == 1
 
 
+def test_a_process_that_goes_on_leaves_what_is_packed_as_it_is(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(shop, monkeypatch)
+    (packed,) = packs(shop)
+    with shop.using(auto_compact="never") as repository:
+        query = shop.session(Customer, repository=repository).query().entities(Customer).where(Customer.age >= 0)
+        query.collect()
+        grow(shop, MANY)
+        query.collect()
+    assert packs(shop) == [packed]
+    assert ask(shop, monkeypatch) == MANY
+
+
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-9], lambda data: b"", lambda data: data[:99] + bytes([data[99] ^ 8]) + data[100:]]
 )

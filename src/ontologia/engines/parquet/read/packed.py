@@ -45,15 +45,16 @@ class SmallFiles:
     def __init__(self, reader: FileReader) -> None:
         self._reader = reader
 
-    def rows(self, schema: TypeSchema, files: Sequence[DataFile]) -> pa.Table:
-        """All rows of some files; with `superseded_by` where there are removals."""
+    def rows(self, schema: TypeSchema, files: Sequence[DataFile], *, are_all: bool) -> pa.Table:
+        """All rows of some files; with `superseded_by` where there are removals. Packed are those of all small files of
+        a type, not those that came after some."""
         removals = any(file.removals for file in files)
         name = f"{schema.ref} {schema.fingerprint}{' with removals' if removals else ''}"
         shape = row_shape(schema, removals=removals)
-        packed = self._unpacked(name, shape, files) or Packed(0, empty_table(shape))
+        packed = (self._unpacked(name, shape, files) if are_all else None) or Packed(0, empty_table(shape))
         others = files[packed.files :]
         rows = pa.concat_tables([packed.rows, *self._opened(schema, others, removals=removals)]).combine_chunks()
-        if len(others) >= PACKED_AFTER:
+        if are_all and len(others) >= PACKED_AFTER:
             self._pack(name, rows, files)
         return rows
 

@@ -168,7 +168,8 @@ class Tails:
     def _in_force(self, schema: TypeSchema, new: Sequence[IndexEntry], layers: Layers, kept: _Kept) -> pa.Table:
         """The rows of new commits without those that a later large file has; what they supersede is noted by its
         place."""
-        rows = self._small.rows(schema, [file for entry in new for file in entry.files])
+        files = [file for entry in new for file in entry.files]
+        rows = self._small.rows(schema, files, are_all=len(new) == len(layers.small))
         for large in layers.large:
             after = rows.filter(pc.greater(rows.column(COMMIT_ID), scalar_of(large.max_commit_id, pa.int64())))
             wanted = WantedKeys.of(schema.ref.identity, after)
