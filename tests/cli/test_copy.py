@@ -44,6 +44,9 @@ def test_exports_are_sources_and_histories_are_imported_into_an_empty_place(onto
     assert (Path("back.db").exists(), "to do it" in preview.err) == (False, True)
     assert onto("import", "--db", "back.db", "--input", "all", "--with-history", "--apply").code == 0
     assert all(onto("commits", "--db", name, "--json").json == log for name in ("copy.db", "back.db"))
+    onto("copy", "all", "other.db").failed(2, "add --with-history")
+    onto("copy", "all", "other.db", "--dry-run").failed(2, "add --with-history")
+    assert not Path("other.db").exists()
     state = onto("copy", "now", "state.db", "--json").valid("copy")
     assert (state["head"], state["rows"]) == (1, onto("copy", "now", "b.db", "--dry-run", "--json").json["rows"])
     onto("copy", "now", "other.db", "--with-history").failed(1, "has a state")

@@ -134,6 +134,8 @@ def test_a_declared_type_without_rows_is_empty(onto, initialized, name):
         ((*QUERY, "--filter", "$.address.a-b", "eq", "1"), 2, "identifier"),
         ((*QUERY, "--filter", "$.tier", "eq"), 2, "three words"),
         ((*QUERY, "--filter", "$.age", "is_null", "--json"), 2, "three words"),
+        ((*QUERY, "--filter=$.age eq 1"), 2, "three words"),
+        ((*QUERY, "--filter", "$.tier", "eq", "[" * 5_000 + "]" * 5_000), 2, "nested too deeply"),
         ((*QUERY, "--filter", "$.nothing", "eq", "1"), 1, "no field 'nothing'"),
         ((*QUERY, "--order-by", "nothing"), 1, "no field 'nothing'"),
         ((*QUERY, "--order-by", "age:down"), 2, "FIELD:desc"),

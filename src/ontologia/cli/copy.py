@@ -47,12 +47,12 @@ def copy(
 ) -> None:
     """Copy a store with its history: ids, times, notes, schema versions, drops. If it is cut off, repeat the command.
 
-    The folder of an export is a source too: with --with-history where it has one, else as one commit.
+    The folder of an export is a source too: a history with --with-history, a state without, as one commit.
     """
     from ontologia.cli.models import load_models
-    from ontologia.runtime.transfer import is_export
+    from ontologia.runtime.transfer import is_export, is_exported_history
 
-    if not with_history and not in_place and not is_export(source):
+    if not with_history and not in_place and (not is_export(source) or is_exported_history(source)):
         raise UsageError(
             "onto copy is for the whole history: add --with-history; for the state, onto export and import"
         )

@@ -32,10 +32,11 @@ def joined(arguments: Sequence[str]) -> list[str]:
     while rest:
         word = rest.pop(0)
         found.append(word)
-        if word == _FLAG and not {"--help", "-h"} & set(rest[:3]):
+        is_glued = word.startswith(f"{_FLAG}=")
+        if is_glued or (word == _FLAG and not {"--help", "-h"} & set(rest[:3])):
             words, rest = rest[:3], rest[3:]
-            if len(words) < 3 or any(each.startswith("--") for each in words):
-                raise UsageError("--filter takes three words: PATH OP JSON, as in '$.tier' eq '\"Gold\"'")
+            if is_glued or len(words) < 3 or any(each.startswith("--") for each in words):
+                raise UsageError("--filter takes three words: PATH OP JSON, as in --filter '$.tier' eq '\"Gold\"'")
             found.append(_JOINT.join(words))
     return found
 
@@ -56,6 +57,8 @@ def predicate(schemas: Schemas, ref: TypeRef, path: str, op: str, text: str) -> 
         raise UsageError(f"{said}: the operator is one of {' '.join(OPERATORS)}")
     try:
         value = json.loads(text)
+    except RecursionError:
+        raise UsageError(f"--filter {path!r} {op}: the value is nested too deeply") from None
     except ValueError:
         hint = f"; for the text {text} write '{json.dumps(text)}'" if '"' not in text else ""
         raise UsageError(f"{said}: the value is not JSON{hint}") from None

@@ -30,7 +30,7 @@ def parts_of(schema: TypeSchema, text: str) -> str | list[Any]:
     if text.startswith("["):
         try:
             parts = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UsageError(f"{text}: this is no JSON list") from None
     names = ["left_key", "right_key", *([schema.instance_key] if schema.instance_key else [])]
     if len(parts) != len(names):

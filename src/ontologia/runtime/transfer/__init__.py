@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition
 from ontologia.runtime.transfer.copying import CopyReport, copy_history, largest_commit
-from ontologia.runtime.transfer.export_source import is_export
+from ontologia.runtime.transfer.export_source import is_export, is_exported_history
 from ontologia.runtime.transfer.exporting import ExportReport, TypeExport, export_data, rows_to_export
 from ontologia.runtime.transfer.files import rows_to_import
 from ontologia.runtime.transfer.history_exports import export_history
@@ -30,6 +30,7 @@ __all__ = [
     "export_history",
     "import_data",
     "is_export",
+    "is_exported_history",
     "largest_commit",
     "rows_to_export",
     "rows_to_import",

@@ -38,6 +38,12 @@ def is_export(place: str) -> bool:
     return "://" not in place and Path(place).is_dir()
 
 
+def is_exported_history(place: str) -> bool:
+    """Whether a place is a folder of files that say what was in which commit. (Those of 0.3 do not say.)"""
+    header = read_header(Path(place)) if is_export(place) else None
+    return header is not None and read_history(Path(place), header) is not None
+
+
 class ExportSource:
     """An export, seen as a copy sees the store that it is made from."""
 

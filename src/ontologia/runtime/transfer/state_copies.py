@@ -13,7 +13,7 @@ from ontologia.engines.initializing import initialize_storage
 from ontologia.errors import UninitializedStorageError, ValidationError
 from ontologia.model import Declared
 from ontologia.runtime.store import Store
-from ontologia.runtime.transfer.export_source import is_export
+from ontologia.runtime.transfer.export_source import is_export, is_exported_history
 from ontologia.runtime.transfer.exporting import Progress
 from ontologia.runtime.transfer.importing import ImportReport, import_data
 
@@ -34,6 +34,8 @@ def copy_state(
     origin, place = os.fspath(source), os.fspath(target)
     if not is_export(origin):
         raise ValidationError(f"{origin} is no export: the state of a store goes by onto export and onto import")
+    if is_exported_history(origin):
+        raise ValidationError(f"{origin} has a history, and this would leave one commit of it: use copy_history")
     if not _is_empty_store(place, config):
         check_free(place, config)
         initialize_storage(place, config=config, engine_version=engine_version)
