@@ -217,13 +217,17 @@ def pin_version(text: str) -> int | None:
 
 def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:
     """Every version of a type's schema, with the commit since which it is, or was, in force."""
-    table, ref = manifest.tables[key], ref_of(key)
+    table, ref, pins = manifest.tables[key], ref_of(key), manifest.history.get(key, ())
+    notes = table.notes.get("schemas", ())
+    # There is a pin per commit: from the front up to the last activation, from the back to the first that says something.
     activated: dict[int, int] = {}
-    current = None
-    for pin in manifest.history.get(key, ()):
-        current = pin_version(pin.text) or current  # one that says nothing is of the version before it
-        if current is not None:
-            activated.setdefault(current, pin.published_at - EMPTY)
+    for pin in pins:
+        if len(activated) == len(notes):
+            break
+        found = pin_version(pin.text)
+        if found is not None:
+            activated.setdefault(found, pin.published_at - EMPTY)
+    current = next((found for pin in reversed(pins) if (found := pin_version(pin.text)) is not None), None)
     live = key in manifest.pins
     return [
         SchemaVersion(
@@ -234,5 +238,5 @@ def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:
             activated.get(note["id"]),
             live and note["id"] == current,
         )
-        for note in table.notes.get("schemas", ())
+        for note in notes
     ]
