@@ -219,7 +219,7 @@ def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:
     """Every version of a type's schema, with the commit since which it is, or was, in force."""
     table, ref, pins = manifest.tables[key], ref_of(key), manifest.history.get(key, ())
     notes = table.notes.get("schemas", ())
-    # There is a pin per commit: from the front up to the last activation, from the back to the first that says something.
+    # There is a pin per commit: look from the front up to the last activation, and from the back to the first note.
     activated: dict[int, int] = {}
     for pin in pins:
         if len(activated) == len(notes):
