@@ -69,6 +69,19 @@ def test_missing_upgraders_are_told_in_the_preview_and_refused_when_applied(onto
     migrate(onto, shop, "--models", "myapp.next_models", "--apply", "--force").failed(4, "no upgrader")
 
 
+def test_the_preview_says_which_fields_need_the_missing_upgrader(onto, filled, tmp_path):
+    (tmp_path / "measured.py").write_text(
+        "from ontologia import Entity, Field\n"
+        "class Product(Entity):\n"
+        "    sku: Field[int] = Field(primary_key=True)\n"
+        "    price: Field[str]\n"
+        "    labels: Field[list[str]] = Field(default_factory=list)\n"
+    )
+    lines = migrate(onto, filled("sqlite-v2"), "--models", "./measured.py").out.splitlines()
+    assert "  price: needs an upgrader, for 3 rows" in lines
+    assert "  labels: new; 3 rows get the default" in lines
+
+
 def test_an_upgrader_that_fails_names_the_row_and_changes_nothing(onto, shop, tmp_path):
     (tmp_path / "bad.py").write_text(
         "from ontologia import upgrader\n"

@@ -143,6 +143,36 @@ def test_a_preview_says_which_types_need_no_upgrader(path):
     assert (preview.types_schema_only, preview.types_requiring_upgraders) == (["Person"], [])
 
 
+class Measured(Entity, name="Person"):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[int]
+    tags: Field[list[str]] = Field(default_factory=list)
+    born: Field[int]
+
+
+class Numbered(Relation[V1, V1], name="Edge"):
+    number: Field[str] = Field(instance_key=True)
+    weight: Field[int] = 0
+
+
+def test_a_preview_says_which_fields_need_the_upgrader_and_which_do_not(path):
+    with at(path, Measured, Numbered) as onto:
+        found = onto.migrate().effects
+    assert {effect.field: effect.effect for effect in found["Person"]} == {
+        "id": "carried",
+        "name": "needs_upgrader",
+        "tags": "filled",
+        "born": "needs_upgrader",
+    }
+    assert {effect.field: effect.effect for effect in found["Edge"]} == {
+        "number": "needs_upgrader",
+        "weight": "carried",
+    }
+    with at(path, Rekeyed) as onto:
+        keys = onto.migrate().effects["Person"]
+    assert [(effect.field, effect.effect) for effect in keys] == [("name", "needs_upgrader"), ("id", "discarded")]
+
+
 def test_a_preview_touches_nothing(path):
     before = state(path)
     with at(path, V2) as onto:

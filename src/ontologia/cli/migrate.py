@@ -28,6 +28,7 @@ SAID = {
     "filled": "new; {rows} get the default",
     "discarded": "gone from the code; its values in {rows} are discarded",
     "upgraded": "whatever the upgrader makes of it, in {rows}",
+    "needs_upgrader": "needs an upgrader, for {rows}",
 }
 
 

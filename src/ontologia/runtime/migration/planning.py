@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ontologia.engines.base import Engine
@@ -25,7 +26,7 @@ from ontologia.model.values import plain
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.plan import Plan
 from ontologia.runtime.fingerprints import code_fingerprint
-from ontologia.runtime.migration.effects import FieldEffect, effects_of
+from ontologia.runtime.migration.effects import FieldEffect, effects_of, is_fillable
 from ontologia.runtime.migration.results import MigrationPreview, by_type
 from ontologia.runtime.tokens import token_for
 
@@ -82,12 +83,12 @@ class Step:
 
     def effects(self) -> list[FieldEffect]:
         return effects_of(
-            self.declaration.schema,
+            self.layout.schema,
+            self.declaration,
             self.difference,
             self.rows,
             self.discarded,
             is_upgraded=self.is_upgraded,
-            automatic=self.automatic,
         )
 
 
@@ -171,11 +172,8 @@ def _count(engine: Engine, catalog: Catalog, layout: TypeLayout) -> int:
 
 def is_automatic(stored: TypeSchema, declaration: Declaration) -> bool:
     """Whether rows can be carried over without being told how: fields dropped, widened, or added with a default."""
-
-    def is_fillable(name: str) -> bool:
-        return not declaration.options[name].required or accepts_none(declaration.schema.by_name[name].spec)
-
-    return carries_over(diff(stored, declaration.schema), declaration.schema.names, is_fillable)
+    change = diff(stored, declaration.schema)
+    return carries_over(change, declaration.schema.names, partial(is_fillable, declaration))
 
 
 def describe(engine: Engine, steps: Sequence[Step]) -> MigrationPreview:
