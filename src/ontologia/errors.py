@@ -104,6 +104,12 @@ class UnreadableFileError(ValidationError):
     code = "unreadable_file"
 
 
+class MissingExtraError(ValidationError):
+    """What was asked for needs a library that is not installed; the message names the extra that brings it."""
+
+    code = "missing_extra"
+
+
 class DropRefusedError(OntologiaError):
     """A drop that would leave relations without endpoints, or whose token is stale. Nothing was dropped."""
 

@@ -15,6 +15,7 @@ from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult, VacuumResult, VersionChange, WriteResult
 from ontologia.apiary.state import Snapshot
 from ontologia.errors import OntologiaError, ValidationError
+from ontologia.extras import need
 
 if TYPE_CHECKING:
     import duckdb
@@ -92,6 +93,7 @@ class Frame:
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """The rows as pandas has them; options as for `read`."""
+        need("pandas", "to_pandas()")
         return self.read(**options).to_pandas()
 
     def to_polars(self, version: int | None = None) -> pl.LazyFrame:

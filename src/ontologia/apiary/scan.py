@@ -17,6 +17,7 @@ from ontologia.apiary.pruning import pruned
 from ontologia.apiary.state import Snapshot
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import CorruptFrameError, StorageBackendError, ValidationError
+from ontologia.extras import need
 from ontologia.files.data_files import DataFile
 from ontologia.files.quoting import literal_path, quote_name, quote_names, quote_text
 
@@ -143,6 +144,7 @@ def _file(name: FrameName, cell: Cell) -> DataFile:
 
 def lazy_polars(node: Node, name: FrameName, snapshot: Snapshot) -> pl.LazyFrame:
     """The cells as one lazy frame of polars."""
+    need("polars", "to_polars()")
     import polars as pl
 
     schema = pl.from_arrow(snapshot.schema.arrow.empty_table()).schema  # type: ignore[union-attr]

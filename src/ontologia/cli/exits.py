@@ -16,6 +16,7 @@ INTERRUPTED = 130  # as shells have it for a process that was stopped by the key
 BY_CODE = {
     "ontologia": ERROR,
     "unreadable_file": USAGE,
+    "missing_extra": USAGE,
     "schema_outdated": MISMATCH,
     "concurrent_write": RACE,
     "migration": RACE,

@@ -81,7 +81,7 @@ def migrate(
             return
         run.echo_target()
         with run.output.progress("migrating") as bar:
-            if run.on_spark(engine, preview.estimated_rows) and store.engine.capabilities.object_storage:
+            if store.engine.capabilities.object_storage and run.on_spark(engine, preview.estimated_rows):
                 from ontologia.spark.care.migration import migrate as migrate_on_spark
 
                 session = run.spark()

@@ -248,9 +248,10 @@ def _source(run: Run, store: Store, engine: str | None) -> QuerySource:
     """Who answers: the store's own engine, or Spark."""
     if engine != "spark":
         return store.engine
+    session = run.spark()
     from ontologia.spark.reading.queries import SparkSource
 
-    return SparkSource(run.spark(), store.engine)
+    return SparkSource(session, store.engine)
 
 
 class _Question:

@@ -17,6 +17,7 @@ from ontologia.cli.exits import UsageError
 from ontologia.cli.options import GLOBALS, GlobalOptions
 from ontologia.cli.output import Output, Progress, counted
 from ontologia.cli.target import Settings, resolve
+from ontologia.extras import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,8 +76,12 @@ class Run:
         return Across(store.declarations, load_steps(upgraders or self.settings.upgraders))
 
     def on_spark(self, engine: str, rows: int) -> bool:
-        """Whether work of this size is Spark's."""
-        return engine == "spark" or (engine == "auto" and rows > self.settings.config.spark_above_rows)
+        """Whether work of this size is Spark's, which must be there then."""
+        chosen = engine == "spark" or (engine == "auto" and rows > self.settings.config.spark_above_rows)
+        if chosen:
+            by_size = f"work of {rows:,} rows, unless with --engine local,"
+            need("pyspark", "--engine spark" if engine == "spark" else by_size)
+        return chosen
 
     def spark(
         self, *, master: str | None = None, config: Mapping[str, str] | None = None, brief: bool = False

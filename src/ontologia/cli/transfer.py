@@ -164,7 +164,7 @@ def import_(
     branch: OnBranch = None,
 ) -> None:
     """Bring exported data into a store as one commit. A preview, unless --apply."""
-    from ontologia.runtime.transfer import Precondition
+    from ontologia.runtime.transfer import Precondition, rows_to_import
 
     if dry_run and apply:
         raise UsageError("--dry-run and --apply exclude each other")
@@ -192,8 +192,9 @@ def import_(
         "precondition": rule,
         "meta": notes,
     }
+    on_spark = run.on_spark(engine, rows_to_import(Path(input)) if engine == "auto" else 0)
     with _target_store(run, run.model_names(models), apply, branch) as store:
-        report = _imported(run, store, input, options, engine)
+        report = _imported(run, store, input, options, on_spark=on_spark)
     _show_import(run, report)
 
 
@@ -222,10 +223,10 @@ def _import_history(run: Run, path: str, models: list[str], *, apply: bool) -> N
         run.output.say("to do it: the same command with --apply")
 
 
-def _imported(run: Run, store: Store, path: str, options: dict[str, Any], engine: str) -> ImportReport:
-    from ontologia.runtime.transfer import import_data, rows_to_import
+def _imported(run: Run, store: Store, path: str, options: dict[str, Any], *, on_spark: bool) -> ImportReport:
+    from ontologia.runtime.transfer import import_data
 
-    if not run.on_spark(engine, rows_to_import(Path(path)) if engine == "auto" else 0):
+    if not on_spark:
         with run.output.progress("importing") as bar:
             return import_data(store, path, **options, progress=lambda phase, done, total: bar(done, phase, total))
     from ontologia.spark.transfer import import_data as import_on_spark

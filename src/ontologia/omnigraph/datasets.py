@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ontologia.errors import ConcurrentWriteError, StorageBackendError, ValidationError
+from ontologia.extras import need
 from ontologia.objects import Objects
 from ontologia.omnigraph.names import branch_path
 
@@ -302,7 +303,8 @@ def translated(operation: str, place: str) -> Iterator[None]:
 
 
 def storage_options(objects: Objects) -> dict[str, str] | None:
-    """How Lance reaches the store that these objects are in."""
+    """How Lance reaches the store that these objects are in; an error where there is no Lance, or it cannot."""
+    need("lance", "a graph")
     scheme = objects.backend.root.partition("://")[0]
     if scheme == "file":
         return None

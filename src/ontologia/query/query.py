@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
+from ontologia.extras import need
 from ontologia.model import (
     Declaration,
     FieldExpr,
@@ -189,9 +190,11 @@ class Query(Generic[T]):
         return [replace(stored, table=_versions_shown(stored.schema, plan, stored.table)) for stored in found]
 
     def to_pandas(self) -> pd.DataFrame:
+        need("pandas", "to_pandas()")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
+        need("polars", "to_polars()")
         import polars
 
         frame = polars.from_arrow(self.to_arrow())
@@ -250,6 +253,7 @@ def _versions_shown(schema: TypeSchema, plan: Plan, table: pa.Table) -> pa.Table
 
 def on_spark(spark: SparkSession, source: QuerySource, plan: Plan) -> DataFrame:
     """Spark is a way in, above this layer, and heavy: it is looked up by name when somebody asks for it."""
+    need("pyspark", "to_spark()")
     found: DataFrame = importlib.import_module("ontologia.spark.reading.queries").to_spark(spark, source, plan)
     return found
 

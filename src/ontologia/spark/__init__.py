@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ontologia.extras import need
+
 if TYPE_CHECKING:
     from ontologia.runtime.intake.reports import PipelineReport
     from ontologia.spark.care.compaction import compact
@@ -56,4 +58,5 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'ontologia.spark' has no attribute {name!r}")
+    need("pyspark", f"ontologia.spark.{name}")
     return getattr(importlib.import_module(f"ontologia.spark.{_HOMES[name]}"), name)

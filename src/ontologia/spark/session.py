@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ontologia.errors import StorageBackendError
+from ontologia.extras import need
 from ontologia.spark.sentences import put_sentences_first
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def spark_session(
     A `brief` one is for work of seconds. On this machine it starts in half the time, has no UI, and is slow where there
     are millions of rows.
     """
+    need("pyspark", "work on Spark")
     from pyspark.sql import SparkSession
 
     put_sentences_first()
