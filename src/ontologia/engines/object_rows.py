@@ -7,8 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
-from ontologia.model import Declaration, Declared, encode_json, is_unicode, key_text
+from ontologia.model import Declaration, Declared, is_unicode, key_text
 from ontologia.model.typespec import ambiguous
+from ontologia.model.values import field_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +41,7 @@ def table_of(
     for column, values in zip(declaration.schema.columns, columns, strict=True):
         plain = values
         if column.scalar is None:
-            plain = [None if value is None else encode_json(value) for value in values]
+            plain = field_texts(f"{declaration.ref}.{column.name}", values)
             if ambiguous(column.spec):
                 _check_readable(declaration, column.name, values, plain)
         arrays[column.physical] = _array(declaration, column.name, plain, column.arrow_type)

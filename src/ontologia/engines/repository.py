@@ -27,11 +27,11 @@ from ontologia.model import (
     Predicate,
     TypeRef,
     TypeSchema,
-    encode_json,
     field_at,
     parse_texts,
     removed_column,
 )
+from ontologia.model.values import field_texts
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.plan import LATEST, Order, Plan, Window
 
@@ -396,7 +396,7 @@ def _table(layout: TypeLayout, rows: Sequence[Mapping[str, Any]]) -> Any:
     for column in layout.schema.columns:
         values = [row["fields"].get(column.name) for row in rows]
         if column.scalar is None:
-            values = [None if value is None else encode_json(value) for value in values]
+            values = field_texts(f"{layout.ref}.{column.name}", values)
         if not column.nullable and any(value is None for value in values):
             raise ValidationError(f"{layout.ref}.{column.name} must have a value")
         try:

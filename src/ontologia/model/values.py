@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Any
+
+from ontologia.errors import ValidationError
+
+MOST_LEVELS = 200
+"""How deep the lists and dicts of a value may lie in each other: Pydantic's reader of JSON takes no more."""
+TOO_DEEP = f"lists and dicts may lie in each other at most {MOST_LEVELS} deep, and never inside themselves"
 
 
 def key_text(value: Any) -> str:
@@ -50,6 +57,43 @@ def encode_json(value: Any) -> str:
         return _encoder.encode(plain(value))
 
 
+def field_text(value: Any) -> str:
+    """A value of a structured field as stores keep it: canonical JSON. What cannot be read back from that is a
+    TypeError or a ValueError."""
+    try:
+        text = encode_json(value)
+        deep = may_be_too_deep(text) and is_too_deep(json.loads(text))
+    except RecursionError:
+        deep = True
+    if deep:
+        raise ValueError(TOO_DEEP)
+    return text
+
+
+def field_texts(where: str, values: Iterable[Any]) -> list[str | None]:
+    """Values of a structured field as stores keep them; `where` names the field in what is said of a wrong one."""
+    try:
+        return [None if value is None else field_text(value) for value in values]
+    except (TypeError, ValueError) as problem:
+        raise ValidationError(f"{where}: {problem}") from None
+
+
+def may_be_too_deep(text: str) -> bool:
+    """Whether JSON has brackets enough for that: most has not, and needs no closer look."""
+    return text.count("[") + text.count("{") > MOST_LEVELS
+
+
+def is_too_deep(value: Any, above: int = 0) -> bool:
+    """Whether lists and dicts lie in each other deeper than stores take, not counting those `above`."""
+    level: list[Any] = [[value]]
+    for _ in range(MOST_LEVELS + above + 1):
+        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+        level = [item for item in inner if isinstance(item, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
 @cache
 def json_decoder() -> Callable[[str], Any]:
     """A function from JSON to the value it says. Keys and short texts that come again are the same objects, in a third
@@ -68,6 +112,11 @@ def json_decoder() -> Callable[[str], Any]:
 def parse_texts(texts: Iterable[str | None]) -> list[Any]:
     """Values of a structured field, from the JSON that stores keep of them."""
     return [None if text is None else json.loads(text) for text in texts]
+
+
+def shown(value: Any) -> str:
+    """A value for a message: of a list or a dict, which may be large or deep, the beginning."""
+    return reprlib.repr(value) if isinstance(value, (dict, list, tuple, set)) else repr(value)
 
 
 def plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
 from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.model import SUPERSEDED_BY, Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
+from ontologia.model.values import field_texts
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import repeated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
@@ -263,7 +264,7 @@ def _column(declaration: Declaration, column: Any, table: pa.Table) -> Any:
         return pa.array([value] * table.num_rows, column.arrow_type)
     found = table.column(column.name)
     if column.scalar is None:
-        return pa.array([None if it is None else encode_json(it) for it in found.to_pylist()], pa.string())
+        return pa.array(field_texts(f"{declaration.ref}.{column.name}", found.to_pylist()), pa.string())
     try:
         found = found.cast(column.arrow_type)
     except pa.ArrowInvalid as problem:

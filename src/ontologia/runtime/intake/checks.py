@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
-from ontologia.model import Column, Declaration, encode_json
+from ontologia.model import Column, Declaration
+from ontologia.model.values import field_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,10 +84,13 @@ class Check:
         for place, value in enumerate(values):
             try:
                 valid = validate(value)
-                found.append(encode_json(valid) if is_json and valid is not None else valid)
+                found.append(field_text(valid) if is_json and valid is not None else valid)
             except pydantic.ValidationError as error:
                 first = error.errors()[0]
                 problems[place] = f"{'.'.join(map(str, (column.name, *first['loc'])))}: {first['msg']}"
+                found.append(None)
+            except ValueError as error:
+                problems[place] = f"{column.name}: {error}"
                 found.append(None)
         return found, problems
 

@@ -19,6 +19,7 @@ from ontologia.model import Column, Declaration, TypeSchema, encode_json
 from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import value_adapter
+from ontologia.model.values import field_text
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
 from ontologia.runtime.intake.conversions import converted, kind_of, refused, rule_of, spelled
 
@@ -280,8 +281,8 @@ class _Checked:
         texts: list[str | None] = []
         for row, value in enumerate(given.to_pylist(maps_as_pydicts="lossy")):
             try:
-                texts.append(None if value is None else encode_json(value))
-            except TypeError as problem:
+                texts.append(None if value is None else field_text(value))
+            except (TypeError, ValueError) as problem:
                 texts.append(None)
                 self.reasons.setdefault(row, f"{column.name}: {problem}")
         return pa.chunked_array([pa.array(texts, pa.string())])

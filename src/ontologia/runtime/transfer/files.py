@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.catalog import Catalog
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import TypeRef, TypeSchema, is_unicode
+from ontologia.model.values import TOO_DEEP, is_too_deep, may_be_too_deep
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.export_03 import OutdatedRecords, ours, without_leftovers
 from ontologia.runtime.transfer.history_format import HEADER
@@ -236,8 +237,8 @@ def _jsonl(split: Split) -> Iterator[Record]:
             if line.isspace():
                 continue
             try:
-                record = _parse(line.decode("utf-8-sig"))
-            except (ValueError, RecursionError) as problem:
+                record = _parsed(line.decode("utf-8-sig"), split, number)
+            except ValueError as problem:
                 raise ValidationError(f"{split.place(number)}: not JSON: {problem}. Nothing was imported") from None
             if not isinstance(record, dict):
                 raise ValidationError(f"{split.place(number)}: a record is a JSON object. Nothing was imported")
@@ -262,7 +263,22 @@ def _parquet(split: Split, readers: Readers) -> Iterator[Record]:
             _check_columns(path, reader, table)
             for line in lines(reader.schema, table, with_metadata=False):
                 number += 1
-                yield number, size * number // rows, json.loads(line)
+                yield number, size * number // rows, _parsed(line, split, number)
+
+
+def _parsed(line: str, split: Split, number: int) -> Any:
+    """What a line says. A value that is nested too deeply is refused before anybody walks through it."""
+    try:
+        record = _parse(line)
+        deep = may_be_too_deep(line) and is_too_deep(record, above=2)
+    except RecursionError:
+        record, deep = {}, True
+    if deep:
+        fields = record.get("fields") if isinstance(record, dict) else None
+        named = [name for name, value in fields.items() if is_too_deep(value)] if isinstance(fields, dict) else []
+        where = "".join(f"{record.get('type')}.{name}: " for name in named)
+        raise ValidationError(f"{split.place(number)}: {where}{TOO_DEEP}. Nothing was imported")
+    return record
 
 
 def _check_columns(path: Path, reader: RecordReader, table: pa.Table) -> None:

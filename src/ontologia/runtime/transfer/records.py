@@ -14,7 +14,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Declaration, TypeR
 from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import checked, row_adapter
-from ontologia.model.values import instant_text
+from ontologia.model.values import field_texts, instant_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,7 +146,7 @@ class RecordReader:
         for column in self.schema.columns:
             values = [row[column.name] for row in rows]
             if column.scalar is None:
-                values = [None if value is None else encode_json(value) for value in values]
+                values = field_texts(f"{self.ref}.{column.name}", values)
             columns[column.physical] = pa.array(values, column.arrow_type)
         return pa.table(columns)
 
