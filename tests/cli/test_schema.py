@@ -121,6 +121,24 @@ def test_a_drop_is_a_preview_with_a_token_that_applies_it(onto, shop):
     assert onto("info", *shop.flags, "--json").json["dropped"] == [{"kind": "relation", "name": "Subscription"}]
 
 
+def test_a_dropped_type_reads_as_empty_with_a_note_as_in_python(onto, shop):
+    token = drop(onto, shop, "Product", "--cascade-relations", "--json").json["token"]
+    assert drop(onto, shop, "Product", "--cascade-relations", "--apply", "--token", token).code == 0
+    for question in (
+        ("entities", "Product"),
+        ("entities", "Product", "--as-of", "1", "--filter", "$.price", "gt", "0", "--order-by", "price"),
+        ("entities", "Product", "--with-history", "--across-versions"),
+        ("relations", "Subscription"),
+    ):
+        answer = onto("query", *question, *shop.flags, "--json")
+        assert (answer.code, answer.valid("query-rows")["rows"]) == (0, [])
+        assert {"reason": "type_dropped"} in answer.json["diagnostics"]
+        assert "was dropped: it reads as empty" in answer.err
+    paths = onto("query", "traverse", "Customer", "--via", "Subscription", *shop.flags, "--json")
+    assert (paths.code, paths.json["paths"]) == (0, [])
+    onto("query", "entities", "Product", "--filter", "$.nothing", "eq", "1", *shop.flags).failed(1, "nothing")
+
+
 def test_a_drop_that_leaves_relations_without_ends_is_refused(onto, shop):
     drop(onto, shop, "Product").failed(7, "Subscription")
 

@@ -266,7 +266,13 @@ class _Question:
 
     def schema(self, ref: TypeRef) -> TypeSchema:
         declared = self._store.schemas.get(ref)
-        return self._catalog.named(ref.name, ref.kind).schema if declared is None else declared
+        if declared is not None:
+            return declared
+        if ref in self._catalog.dropped:  # it reads as empty, and still is what it was last (RFC 0009 §9)
+            versions = self._store.engine.schema_versions(ref)
+            if versions:
+                return versions[-1].schema
+        return self._catalog.named(ref.name, ref.kind).schema
 
     def plan(
         self,
