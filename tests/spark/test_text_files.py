@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from ontologia import ValidationError
+from ontologia.runtime.loading.named_sources import are_few_bytes
 from ontologia.spark import text_files
-from ontologia.spark.sources import are_few_bytes, opened
+from ontologia.spark.sources import opened
 
 
 def rows(frame):

@@ -73,9 +73,9 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
 def _compacted(run: Run, store: Store, type_name: str | None, on_spark: Progress | None) -> CompactionReport:
     if on_spark is None:
         return store.repository.compact(type_name, apply=True)  # type: ignore[no-any-return]
-    from ontologia.spark.care.compaction import compact
-
     session = run.spark()
+    from ontologia.spark import compact
+
     with run.following(session, on_spark):
         return compact(session, store, type_name, apply=True)
 

@@ -72,8 +72,7 @@ def ingest(
 ) -> None:
     """Load one file into one type, as one commit: in process where the load is small and plain, else on Spark."""
     from ontologia.runtime.intake.loads import load_expressions
-    from ontologia.spark.loading.pipeline import Pipeline
-    from ontologia.spark.sources import are_few_bytes, check_source
+    from ontologia.runtime.loading.named_sources import are_few_bytes, check_source
 
     declarations = _declared(run, models)
     declaration = declarations.get(into)
@@ -99,6 +98,8 @@ def ingest(
         return
     _check_store(run, _target(run), [declaration])
     session = run.spark(master=master, brief=mode != "sync" and are_few_bytes([source]))
+    from ontologia.spark import Pipeline
+
     with run.output.progress("Spark:") as bar, run.following(session, bar):
         pipeline = Pipeline(session, _target(run), run.settings.config, on_invalid, on_conflict)
         pipeline.load(source, into=declaration.cls, **load)
@@ -116,7 +117,8 @@ def run_file(
     engine: LoadEngine = "auto",
 ) -> None:
     """Run a pipeline: all its loads, in one commit, in process where they are small and plain, else on Spark."""
-    from ontologia.spark.loading.pipeline_file import PipelineFile
+    from ontologia.runtime.loading.local import LocalPipeline
+    from ontologia.runtime.loading.pipeline_file import PipelineFile
 
     described = PipelineFile.read(file)
     names = list(models or ()) or described.models
@@ -128,14 +130,17 @@ def run_file(
         )
     described.check(types)
     run.output.say(f"target: {target}")
-    local = _local(engine, master, lambda: described.local(target, types, run.settings.config))
+    config, options = run.settings.config, described.options
+    local = _local(engine, master, lambda: described.fill(LocalPipeline(target, config, **options), types))
     if local is not None:
         _show(run, local.commit(meta=described.meta | metadata(meta), dry_run=dry_run))
         return
     _check_store(run, target, [types[load["into"]] for load in described.loads])
     session = run.spark(master=master, config=described.spark, brief=described.is_brief)
+    from ontologia.spark import Pipeline
+
     with run.output.progress("Spark:") as bar, run.following(session, bar):
-        pipeline = described.pipeline(session, target, types, run.settings.config)
+        pipeline = described.fill(Pipeline(session, target, config, **options), types)
         report = pipeline.commit(meta=described.meta | metadata(meta), dry_run=dry_run)
     _show(run, report)
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ontologia.omnigraph.graph import Graph, OpenMode
-
 if TYPE_CHECKING:
+    from ontologia.omnigraph.graph import Graph, OpenMode
     from ontologia.runtime.graphs.omnigraph import Omnigraph
+
+# Looked up when asked for: they load Arrow, and the face needs types and queries, which are above this layer.
+_LATER = {"Graph": "omnigraph.graph", "Omnigraph": "runtime.graphs.omnigraph", "OpenMode": "omnigraph.graph"}
 
 __all__ = ["Graph", "Omnigraph", "OpenMode"]
 
 
 def __getattr__(name: str) -> Any:
-    """The face needs types and queries, which are above this layer: it is looked up when somebody asks for it."""
-    if name == "Omnigraph":
-        return importlib.import_module("ontologia.runtime.graphs.omnigraph").Omnigraph
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ontologia.{_LATER[name]}"), name)

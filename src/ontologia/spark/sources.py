@@ -2,60 +2,23 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ontologia.apiary import Frame
-from ontologia.apiary.names import FrameName
-from ontologia.errors import UnreadableFileError, ValidationError
-from ontologia.runtime.loading.sources import OnlySpark, files_of
+from ontologia.errors import ValidationError
+from ontologia.runtime.loading.named_sources import check_source, suffix_of
 from ontologia.spark.failures import explained
-from ontologia.spark.text_files import FEW_BYTES, read_csv, read_json
+from ontologia.spark.text_files import read_csv, read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-FORMATS = ("csv", "json", "parquet", "orc", "jdbc")
-_ALIASES = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
 _PATTERN = re.compile(r"([*?\[\]{}\\])")
 """What Spark takes for a pattern in a path."""
-
-
-def format_of(source: str, format: str | None = None) -> str:
-    """What a source is, as said or by its suffix. A local file that is not there is refused before Spark starts."""
-    if source.startswith("jdbc:"):
-        return "jdbc"
-    said = (format or _suffix(source)).lower()
-    kind = _ALIASES.get(said, said)
-    if kind not in FORMATS[:-1]:
-        raise ValidationError(f"{source}: say what it is with format: csv, json, parquet or orc")
-    if "://" not in source and not glob.glob(source) and not Path(source).exists():
-        raise UnreadableFileError(f"{source}: there is no such file")
-    return kind
-
-
-def check_source(source: str, format: str | None = None, options: Mapping[str, str] | None = None) -> str:
-    """What a source is; all that is wrong with it and can be seen without Spark is said."""
-    if format == "frame":
-        FrameName.parse((options or {}).get("frame", ""))
-        return "frame"
-    kind = format_of(source, format)
-    if kind == "jdbc" and not (options or {}).keys() & {"dbtable", "query"}:
-        raise ValidationError(f"{source}: say which table, with the option dbtable or query")
-    return kind
-
-
-def are_few_bytes(sources: Iterable[str]) -> bool:
-    """Whether sources are small files of this machine, which Spark reads sooner than it starts."""
-    try:
-        return sum(file.stat().st_size for source in sources for file in files_of(source)) <= FEW_BYTES
-    except OnlySpark:  # a folder, or another machine's
-        return False
 
 
 def opened(
@@ -80,15 +43,11 @@ def opened(
     found = _as_spark_names_it(place)
     with explained(f"opening {place}"):
         if kind == "csv":
-            is_tabbed = "tsv" in (_suffix(place), (format or "").lower())
+            is_tabbed = "tsv" in (suffix_of(place), (format or "").lower())
             return read_csv(spark, found, {**({"sep": "\t"} if is_tabbed else {}), **given})
         if kind == "json":
             return read_json(spark, found, given)
         return spark.read.format(kind).options(**given).load(found)
-
-
-def _suffix(source: str) -> str:
-    return Path(source).suffix.lstrip(".").lower()
 
 
 def _as_spark_names_it(place: str) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ontologia.errors import ValidationError
+from ontologia.runtime.loading.named_sources import FEW_BYTES
 from ontologia.runtime.loading.sources import ENDINGS
 from ontologia.spark.types import quoted
 
@@ -33,8 +34,6 @@ ABOUT_FILES = frozenset(
     ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "compression", "linesep")
 )
 """Options, in lower case, that say which files are read, and where lines end."""
-FEW_BYTES = 8 << 20
-"""So much is looked at sooner than a job of Spark's has begun."""
 
 
 @dataclass(frozen=True, slots=True)

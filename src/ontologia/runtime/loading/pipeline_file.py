@@ -28,19 +28,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from ontologia.errors import UnreadableFileError, ValidationError
 from ontologia.model import Declaration
 from ontologia.runtime.intake.loads import CHOICES, check_choices, duplicates_of, load_expressions
-from ontologia.spark.loading.pipeline import Pipeline
-from ontologia.spark.sources import are_few_bytes, check_source
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from ontologia.config import OntologiaConfig
-    from ontologia.runtime.loading.local import LocalPipeline
+from ontologia.runtime.loading.named_sources import are_few_bytes, check_source
 
 _TABLES = {"target": {"uri", "db", "models"}, "options": {"on_invalid", "on_conflict"}, "spark": None, "meta": None}
 _IDENTITY = ("key", "left", "right", "instance_key")
@@ -60,6 +53,15 @@ _LOAD = {
     "mode",
     "max_removals",
 }
+
+
+class TakesLoads(Protocol):
+    """A pipeline, in process or on Spark."""
+
+    def load(self, source: Any, *, into: type[Any], **terms: Any) -> Any: ...
+
+
+P = TypeVar("P", bound=TakesLoads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,34 +147,13 @@ class PipelineFile:
             raise ValidationError(f"no declared type is named {load['into']!r}; the models have {known}")
         return declaration
 
-    def pipeline(
-        self,
-        spark: SparkSession,
-        target: str,
-        types: Mapping[str, Declaration],
-        config: OntologiaConfig | None = None,
-    ) -> Pipeline:
-        """The pipeline it describes. `types` are the declared ones, by name."""
+    def fill(self, pipeline: P, types: Mapping[str, Declaration]) -> P:
+        """Add its loads to a pipeline that has its `options`. `types` are the declared ones, by name."""
         self.check(types)
-        pipeline = Pipeline(spark, target, config, **self.options)
-        self._fill(pipeline, types)
-        return pipeline
-
-    def local(
-        self, target: str, types: Mapping[str, Declaration], config: OntologiaConfig | None = None
-    ) -> LocalPipeline:
-        """The same in process. Raises `OnlySpark` for what cannot be done there."""
-        from ontologia.runtime.loading.local import LocalPipeline
-
-        self.check(types)
-        pipeline = LocalPipeline(target, config, **self.options)
-        self._fill(pipeline, types)
-        return pipeline
-
-    def _fill(self, pipeline: Pipeline | LocalPipeline, types: Mapping[str, Declaration]) -> None:
         for load in self.loads:
             rest = {name: value for name, value in load.items() if name not in ("source", "into")}
             pipeline.load(_near(self.path, load["source"]), into=types[load["into"]].cls, **rest)
+        return pipeline
 
 
 def _check_texts(place: Path, number: int, load: Mapping[str, Any]) -> None:

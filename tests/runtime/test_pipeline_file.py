@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ontologia import ValidationError
-from ontologia.spark.loading.pipeline_file import PipelineFile
+from ontologia.runtime.loading.pipeline_file import PipelineFile
 
 
 def test_paths_are_meant_from_the_folder_of_the_file(tmp_path):
