@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.values import bound_value, partition_value
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
     Numbers = np.ndarray[Any, Any]
 
 UNKNOWN = -1
@@ -31,8 +31,6 @@ class Ends:
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Ends:
-        import numpy as np
-
         found = np.empty(len(values), object)
         found[:] = values
         return cls(found, np.fromiter((value is not None for value in values), bool, len(values)))
@@ -58,8 +56,6 @@ class CellBounds:
     """The bounds of some cells, by column. Each is made when it is first asked for."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
-        import numpy as np
-
         self._cells = cells
         self._rows = np.fromiter((cell.rows for cell in cells), np.int64, len(cells))
         self._known: dict[tuple[str, str], Bounds] = {}
@@ -81,17 +77,12 @@ class CellBounds:
         return self._known[kind, name]
 
     def _partition(self, name: str, arrow: pa.DataType) -> Bounds:
-        import numpy as np
-
         texts = [cell.partition_values.get(name) for cell in self._cells]
         values = {text: None if text is None else partition_value(text, arrow) for text in set(texts)}
         ends = Ends.of([values[text] for text in texts])
         return Bounds(ends, ends, np.where(ends.known, 0, UNKNOWN), self._rows)
 
     def _statistics(self, name: str, arrow: pa.DataType) -> Bounds:
-        import numpy as np
-        import pyarrow as pa
-
         partition = self.of_partition(name, arrow)
         doubtful = pa.types.is_floating(arrow)  # other writers' bounds may come from comparisons with NaN
         lows, highs = list(partition.low.values), list(partition.high.values)

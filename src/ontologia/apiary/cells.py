@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.names import partition_folder
 from ontologia.apiary.values import bound_json
 from ontologia.errors import FrameSchemaError
 from ontologia.objects import Objects
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 IN_MEMORY_BYTES = 64 << 20  #: larger cells are written to disk first, and sent from there
 FLOOR_BYTES = 16 << 20
@@ -80,8 +80,6 @@ def stream_cell(
     in_memory: bool,
 ) -> Cell:
     """The same for rows that come in parts, which are encoded one by one. There is at least one part."""
-    import pyarrow as pa
-
     cell_id = f"cell_{uuid.uuid4()}"
     path = "/".join([*(partition_folder(name, values[name]) for name in partition_by), f"{cell_id}.parquet"])
     if len(f"{folder.prefix}/{path}".encode()) > _KEY_BYTES:
@@ -106,8 +104,6 @@ def stream_cell(
 
 def _write(sink: Any, parts: Iterable[pa.Table], constant: Sequence[str]) -> tuple[int, dict[str, dict[str, Any]]]:
     """Write a file; how many rows it has, and what there is to say of its columns."""
-    import pyarrow as pa
-
     from ontologia.files.writing import parquet_writer, repeating_columns, write_rows
 
     coming = iter(parts)
@@ -139,8 +135,6 @@ def statistics(
 def _text_bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[str, str]]:
     """Bounds of texts as Parquet's writer found them: it compares each value of its dictionaries once, we would compare
     all rows. Columns are left out where it wrote none, as for long texts."""
-    import pyarrow as pa
-
     found = {}
     for number, field in enumerate(schema):
         if not pa.types.is_string(field.type) or not footer.num_row_groups:
@@ -153,9 +147,6 @@ def _text_bounds(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, tuple[
 
 
 def _column_statistics(column: pa.ChunkedArray, name: str, known: tuple[str, str] | None = None) -> dict[str, Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     low = high = None
     if column.type == pa.float16():
         column = column.cast(pa.float32())  # Arrow does not compare shorter ones
@@ -177,8 +168,6 @@ def _column_statistics(column: pa.ChunkedArray, name: str, known: tuple[str, str
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
-    import pyarrow.compute as pc
-
     if math.isfinite(pc.sum(column).as_py()):  # one NaN makes the sum NaN, and a sum is quicker than a look at each
         return False
     return bool(pc.any(pc.is_nan(column)).as_py())

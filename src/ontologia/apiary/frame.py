@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+
 from ontologia.apiary import compaction, merging, rewriting, scan, vacuum, writing
 from ontologia.apiary import history as past
 from ontologia.apiary.conditions import Filter, condition
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
 
 
 class Frame:
@@ -48,8 +49,6 @@ class Frame:
     @property
     def schema(self) -> pa.Schema:
         """The columns. Those declared as not null say so."""
-        import pyarrow as pa
-
         fields = self._node.ledger(self.name).known().schema.fields
         return pa.schema([pa.field(field.name, field.arrow, field.nullable) for field in fields])
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.apiary.types import FrameField, FrameSchema
 from ontologia.errors import FrameSchemaError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 def tables(data: Any, schema: FrameSchema, most_bytes: int) -> Iterator[pa.Table]:
     """The rows, in tables that are handed on once they have reached a size. At least one, so that columns are seen."""
-    import pyarrow as pa
-
     found = _arrow(data, schema)
     if isinstance(found, pa.Table):
         yield found
@@ -40,16 +37,12 @@ def is_spark(data: Any) -> bool:
 
 def one_table(data: Any, schema: FrameSchema) -> pa.Table:
     """All rows at once."""
-    import pyarrow as pa
-
     found = _arrow(data, schema)
     return found if isinstance(found, pa.Table) else found.read_all()
 
 
 def _arrow(data: Any, schema: FrameSchema) -> Any:
     """A table, or a reader of batches."""
-    import pyarrow as pa
-
     if isinstance(data, pa.Table | pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -73,8 +66,6 @@ def _arrow(data: Any, schema: FrameSchema) -> Any:
 
 def _from_rows(rows: Sequence[dict[str, Any]], schema: FrameSchema) -> pa.Table:
     """Python values have no Arrow type: they take that of the column."""
-    import pyarrow as pa
-
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pa.table(
         {name: column_of([row.get(name) for row in rows], name, schema.by_name.get(name)) for name in names}
@@ -83,8 +74,6 @@ def _from_rows(rows: Sequence[dict[str, Any]], schema: FrameSchema) -> pa.Table:
 
 def column_of(values: Sequence[Any], name: str, field: FrameField | None) -> pa.Array:
     """Python values as a column. Fractions are refused where whole numbers are wanted: Arrow would cut them off."""
-    import pyarrow as pa
-
     wanted = field.data_type if field else "one type"
     try:
         if field is not None and pa.types.is_integer(field.arrow):
@@ -98,8 +87,6 @@ def column_of(values: Sequence[Any], name: str, field: FrameField | None) -> pa.
 
 def from_ipc(data: Any) -> pa.Table:
     """The table in the bytes of an Arrow IPC stream."""
-    import pyarrow as pa
-
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             return reader.read_all()
@@ -109,8 +96,6 @@ def from_ipc(data: Any) -> pa.Table:
 
 def to_ipc(table: pa.Table) -> bytes:
     """A table as the bytes of an Arrow IPC stream."""
-    import pyarrow as pa
-
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -14,10 +14,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ontologia.apiary.values import bound_value
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from sqlglot.expressions import Expr
 
 _DIGITS = re.compile(r"-?(\d+)(?:\.(\d+))?")
@@ -44,7 +45,6 @@ class Span:
 
 def span(tree: Expr, arrow: pa.DataType) -> Span | None:
     """What a literal stands for next to a column of a type; None if DuckDB would convert one of the two."""
-    import pyarrow as pa
     from sqlglot import exp
 
     kinds = pa.types
@@ -77,8 +77,6 @@ def _text(tree: Expr) -> tuple[str | None, str | None]:
 
 
 def _number(tree: Expr, arrow: pa.DataType) -> Span | None:
-    import pyarrow as pa
-
     text, cast = _text(tree)
     if text is None:
         return _written_number(tree, arrow)
@@ -98,7 +96,6 @@ def _number(tree: Expr, arrow: pa.DataType) -> Span | None:
 
 def _written_number(tree: Expr, arrow: pa.DataType) -> Span | None:
     """A number as it is written, with its sign."""
-    import pyarrow as pa
     from sqlglot import exp
 
     negative = False
@@ -127,8 +124,6 @@ def _digits(text: str) -> int:
 
 def _double(text: str, arrow: pa.DataType) -> Span | None:
     """A text that is cast to a float of 64 bits, with which decimals, and large integers, are compared as floats."""
-    import pyarrow as pa
-
     if _FLOAT.fullmatch(text) is None:
         return None
     value = float(text)
@@ -139,8 +134,6 @@ def _double(text: str, arrow: pa.DataType) -> Span | None:
 
 def _near(value: float, arrow: pa.DataType, digits: int = 0) -> Span | None:
     """A float, and those next to it where it is not certain which of them DuckDB makes of so many digits."""
-    import pyarrow as pa
-
     found = [value]
     if digits > _FLOAT_DIGITS:
         found += [value * (1 - 1e-15), value * (1 + 1e-15)]

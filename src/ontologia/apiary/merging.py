@@ -10,6 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ontologia.apiary import scan
 from ontologia.apiary.conditions import conjunction, literal
 from ontologia.apiary.entries import Cell
@@ -23,8 +27,6 @@ from ontologia.errors import FrameSchemaError, ValidationError
 from ontologia.files.quoting import quote_name
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from sqlglot.expressions import Expr
 
 NUMBER = "\u200bnumber"
@@ -47,8 +49,6 @@ def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteR
     _check_keys(name, given, keys)
 
     def fill(work: Rewrite) -> None:
-        import pyarrow as pa
-
         if not given.num_rows:
             return
         work.where = _key_ranges(given, keys)
@@ -86,8 +86,6 @@ def _check_keys(name: FrameName, given: pa.Table, keys: Sequence[str]) -> None:
 
 def _key_ranges(given: pa.Table, keys: Sequence[str]) -> Expr | None:
     """Where keys lie, to leave cells out. Few values are named one by one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
     from sqlglot import exp
 
     parts: list[Expr] = []
@@ -113,9 +111,6 @@ Matches = Mapping[str, tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]]
 
 def _matches(work: Rewrite, given: pa.Table, keys: Sequence[str]) -> Matches:
     """Where rows have a given key."""
-    import numpy as np
-    import pyarrow as pa
-
     numbered = given.select(list(keys)).append_column(NUMBER, pa.array(np.arange(given.num_rows)))
     cells = work.candidates()
     found = (_found_in_files if scan.can_number(work.schema, cells) else _found_in_rows)(work, cells, keys, numbered)
@@ -130,8 +125,6 @@ def _matches(work: Rewrite, given: pa.Table, keys: Sequence[str]) -> Matches:
 
 
 def _found_in_files(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
     with scan.sources(work.node, work.name, work.schema, cells, with_file=True, with_place=True) as source:
         found = scan.rows(work.node, _join(source.sql, keys), **{GIVEN: numbered})
         files = found.column("cell").combine_chunks().dictionary_encode()
@@ -141,9 +134,6 @@ def _found_in_files(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], n
 
 def _found_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
     """The same for cells whose files DuckDB cannot number."""
-    import numpy as np
-    import pyarrow as pa
-
     stored = []
     for cell in cells:
         rows = pa.concat_tables(scan.cell_rows(work.node, work.name, work.schema, cell)).select(list(keys))
@@ -173,10 +163,6 @@ def _merged(work: Rewrite, cells: Sequence[Cell], matches: Matches, new: pa.Tabl
 
 def _replaced(rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
     """Rows with those at some places taken from the new ones, as far as these have columns."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     mask = np.zeros(rows.num_rows, bool)
     mask[places] = True
     chosen = new.take(pa.array(numbers))
@@ -187,9 +173,6 @@ def _replaced(rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbe
 
 
 def _unmatched(given: pa.Table, matched: Sequence[np.ndarray[Any, Any]]) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
     fresh = np.ones(given.num_rows, bool)
     for numbers in matched:
         fresh[numbers] = False

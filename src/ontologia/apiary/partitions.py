@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.apiary.state import Partition
 from ontologia.apiary.values import partition_text
 from ontologia.errors import PartitionLimitError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 GATHERED_BYTES = 1 << 30
 
@@ -36,9 +36,6 @@ class Group:
 def _taken(table: pa.Table, rows: Any) -> pa.Table:
     """Some rows of a table, by their numbers, in order. In halves while it is large: Arrow gathers no more than 2 GiB
     of text at once."""
-    import numpy as np
-    import pyarrow as pa
-
     if table.nbytes <= GATHERED_BYTES or table.num_rows < 2:
         return table.take(pa.array(rows))
     middle = table.num_rows // 2
@@ -49,8 +46,6 @@ def _taken(table: pa.Table, rows: Any) -> pa.Table:
 
 def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
     """One group per combination of partition values, with the rows in the order they came."""
-    import numpy as np
-
     if not table.num_rows:
         return []
     if not partition_by:
@@ -72,8 +67,6 @@ def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
 
 def _codes(table: pa.Table, partition_by: Sequence[str]) -> tuple[Any, list[tuple[Any, ...]]]:
     """A small number for each row's combination of values, and the combinations by number."""
-    import numpy as np
-
     first, *more = partition_by
     codes, values = _encoded(table, first)
     seen: list[tuple[Any, ...]] = [(value,) for value in values]
@@ -96,8 +89,6 @@ def _encoded(table: pa.Table, name: str) -> tuple[Any, list[Any]]:
 
 def _renumbered(codes: Any, limit: int) -> tuple[Any, Any]:
     """The numbers that occur, in order, and the codes by their place among them. Counting is quicker than sorting."""
-    import numpy as np
-
     if limit > 4 * len(codes) + 1024:
         return np.unique(codes, return_inverse=True)
     used = np.flatnonzero(np.bincount(codes, minlength=limit))
@@ -124,8 +115,6 @@ def check_limit(
 
 def coarser_columns(table: pa.Table, partition_by: Sequence[str], rows: int = 100_000) -> dict[str, int]:
     """How many values the other columns have, in some of the rows."""
-    import pyarrow.compute as pc
-
     some = table.slice(0, rows)
     return {
         name: pc.count_distinct(some.column(name)).as_py() for name in table.column_names if name not in partition_by

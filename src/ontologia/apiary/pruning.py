@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ontologia.apiary.bounds import UNKNOWN, Bounds, CellBounds
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.literals import Span, span
@@ -51,8 +53,6 @@ def prune(
     bounds: CellBounds | None = None,
 ) -> Pruned:
     """Leave out cells that no row of can satisfy the condition."""
-    import numpy as np
-
     types = {name: schema.by_name[name].arrow for name in schema.names}
     test = None if where is None else _compiled(where, types)
     if test is None or not cells:

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ontologia.apiary.conditions import rendered
 from ontologia.apiary.entries import FORMAT, Cell
 from ontologia.apiary.names import FrameName
@@ -24,7 +27,6 @@ from ontologia.files.quoting import literal_path, quote_name, quote_names, quote
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-    import pyarrow as pa
     from sqlglot.expressions import Expr
 
     from ontologia.files.reading import FileReader
@@ -59,8 +61,6 @@ def rows(node: Node, sql: str, **tables: pa.Table) -> pa.Table:
 
 def typed(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Table:
     """A result with the exact types of the frame."""
-    import pyarrow as pa
-
     return table.select(list(names)).cast(pa.schema([(name, schema.by_name[name].arrow) for name in names]))
 
 
@@ -112,9 +112,6 @@ def sources(
 
 def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> Iterator[pa.Table]:
     """All rows of one cell in the order of its file, in parts; the next one is decoded while one is used."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not cell.exact or not cell.rows:
         with sources(node, name, schema, [cell]) as source:
             yield typed(rows(node, source.sql), schema, schema.names)
@@ -195,8 +192,6 @@ def _alike(
 
 
 def _stored_columns(node: Node, file: DataFile) -> tuple[tuple[str, str], ...]:
-    import pyarrow.parquet as pq
-
     with node.reader.opened(file) as source:
         return tuple((field.name, str(field.type)) for field in pq.read_schema(source))
 
@@ -235,8 +230,6 @@ def _nothing(schema: FrameSchema, with_file: bool, with_place: bool) -> str:
 
 def duck_type(arrow: pa.DataType) -> str:
     """The name of a type in DuckDB."""
-    import pyarrow as pa
-
     if pa.types.is_timestamp(arrow):
         return "TIMESTAMP" if arrow.tz is None else "TIMESTAMPTZ"
     if pa.types.is_decimal(arrow):

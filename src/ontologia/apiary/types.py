@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.errors import FrameSchemaError, UnknownNameError
 from ontologia.files.json_objects import text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ARROW = {
     **{name: name for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
@@ -74,8 +73,6 @@ class FrameSchema:
     @cached_property
     def arrow(self) -> pa.Schema:
         """The schema of tables that are read. All columns are nullable, as they are in the cells."""
-        import pyarrow as pa
-
         return pa.schema([(field.name, field.arrow) for field in self.fields])
 
     def column(self, name: str) -> FrameField:
@@ -116,8 +113,6 @@ def declared(schema: object) -> FrameSchema:
 
     `{"type": "int64", "nullable": False}` declares a column that must have a value.
     """
-    import pyarrow as pa
-
     if isinstance(schema, pa.Schema):
         found = [FrameField(field.name, type_name(field.type), field.nullable) for field in schema]
     elif isinstance(schema, FrameSchema):
@@ -140,8 +135,6 @@ def declared(schema: object) -> FrameSchema:
 
 
 def _declared_field(name: str, said: Any) -> FrameField:
-    import pyarrow as pa
-
     nullable: Any = True
     if isinstance(said, Mapping):
         unknown = sorted(set(said) - {"type", "nullable"})
@@ -159,8 +152,6 @@ def _declared_field(name: str, said: Any) -> FrameField:
 
 def arrow_type(name: str, *, column: str | None = None) -> pa.DataType:
     """The Arrow type of a type name, in any case."""
-    import pyarrow as pa
-
     lower = name.strip()
     if zoned := _ZONED.fullmatch(lower):
         return pa.timestamp("us", zoned[1])
@@ -178,8 +169,6 @@ def arrow_type(name: str, *, column: str | None = None) -> pa.DataType:
 
 def type_name(arrow: pa.DataType) -> str:
     """The name of an Arrow type, as the ledger has it."""
-    import pyarrow as pa
-
     kinds = pa.types
     if kinds.is_dictionary(arrow):
         return type_name(arrow.value_type)
@@ -205,8 +194,6 @@ def type_name(arrow: pa.DataType) -> str:
 
 def check_partitioning(schema: FrameSchema, partition_by: Sequence[str]) -> tuple[str, ...]:
     """Which columns a frame is partitioned by, once they are found to suit."""
-    import pyarrow as pa
-
     if isinstance(partition_by, str):
         raise FrameSchemaError(f"partition_by is a list of columns, as in [{partition_by!r}]")
     for name in partition_by:

@@ -7,13 +7,11 @@ could still lose a value (nanoseconds, whole numbers beyond 2^53) are checked va
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ontologia.apiary.types import FrameField, FrameSchema
 from ontologia.errors import ExtraColumnsWarning, FrameSchemaError, warn
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 _FLOATS = {"halffloat": 11, "float": 24, "double": 53}
@@ -21,8 +19,6 @@ _FLOATS = {"halffloat": 11, "float": 24, "double": 53}
 
 def conformed(table: pa.Table, schema: FrameSchema, partition_by: Sequence[str], frame: str) -> pa.Table:
     """The rows as the frame stores them: its columns, its types, its order. Raises `FrameSchemaError`."""
-    import pyarrow as pa
-
     if table.schema.equals(schema.arrow):
         _check_nulls(table, schema, partition_by, frame)
         return table.replace_schema_metadata(None)  # what pandas notes there of its index is not of the frame
@@ -68,8 +64,6 @@ def _check_nulls(table: pa.Table, schema: FrameSchema, partition_by: Sequence[st
 
 
 def _cast(column: pa.ChunkedArray, field: FrameField, frame: str) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     wanted = field.arrow
     if column.type == wanted:
         return column
@@ -88,8 +82,6 @@ def _cast(column: pa.ChunkedArray, field: FrameField, frame: str) -> pa.ChunkedA
 
 def is_safe(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of one type has an equal in the other, but for what a checked cast still finds."""
-    import pyarrow as pa
-
     kinds = pa.types
     if given == wanted or kinds.is_null(given):
         return True

@@ -6,12 +6,11 @@ from __future__ import annotations
 import math
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.errors import FrameSchemaError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BOUND_CHARACTERS = 1024  #: a longer bound is left out, which means: not known
 
@@ -31,8 +30,6 @@ def bound_json(value: Any) -> Any:
 
 def bound_value(stored: Any, arrow: pa.DataType) -> Any:
     """A stored bound as a value of its column; None if it is not known, or not of this type."""
-    import pyarrow as pa
-
     kinds = pa.types
     try:
         if kinds.is_boolean(arrow):
@@ -69,8 +66,6 @@ def partition_text(value: Any, column: str) -> str:
 
 def partition_value(stored: str, arrow: pa.DataType) -> Any:
     """The value behind a partition text; None where the text is not one of this type, so that nothing is pruned."""
-    import pyarrow as pa
-
     kinds = pa.types
     try:
         if kinds.is_boolean(arrow):

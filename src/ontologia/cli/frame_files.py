@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import csv, dataset, json
+from pyarrow.dataset import FileFormat
 
 from ontologia.errors import UnreadableFileError, ValidationError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyarrow.dataset import FileFormat
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
 
 def rows_of(paths: list[Path], declared: pa.Schema) -> pa.RecordBatchReader:
     """The rows of some files, all of one kind. What the frame has no column for is read as well, and reported there."""
-    import pyarrow as pa
-    from pyarrow import dataset
-
     kinds = {_kind(path) for path in paths}
     if len(kinds) > 1:
         raise ValidationError("files of several kinds at once: write them one kind after another")
@@ -37,8 +33,6 @@ def _read(batches: pa.RecordBatchReader, paths: list[Path]) -> Iterator[pa.Recor
 
 @contextmanager
 def _explained(paths: list[Path]) -> Iterator[None]:
-    import pyarrow as pa
-
     try:
         yield
     except (pa.ArrowException, OSError) as problem:
@@ -56,8 +50,6 @@ def _kind(path: Path) -> str:
 
 def _format(kind: str, path: Path, declared: pa.Schema) -> FileFormat | str:
     """Text has no types: its columns are read as the frame has them, so that 007 stays a text where one is declared."""
-    from pyarrow import csv, dataset, json
-
     if kind == "csv":
         parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
         types = {field.name: field.type for field in declared}

@@ -7,6 +7,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.upgrading import Journey, upgraded
 from ontologia.engines.versions import Version, read_in, versions_of
@@ -30,8 +33,6 @@ from ontologia.query.plan import Across, Plan
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ontologia.engines.base import Engine
 
 ROWS_AT_ONCE = 10_000
@@ -118,9 +119,6 @@ def _carried(asked: _Question, ref: TypeRef, version: Version, way: Way) -> Iter
 
 def _upgraded(asked: _Question, ref: TypeRef, version: Version, journey: Journey) -> pa.Table:
     """The rows that a plan needs of a version, past the upgraders, some at a time; with their commits."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plan, schema = asked.plan, version.schema
     is_source = ref == plan.source
     where = _of_identity(plan, schema) if is_source else ()

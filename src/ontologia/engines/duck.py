@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.engines.base import PART_ROWS, Engine, as_outputs
 from ontologia.errors import StorageBackendError
@@ -17,9 +19,6 @@ from ontologia.query.compiler import Statement
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class DuckEngine(Engine):
@@ -59,8 +58,6 @@ class DuckEngine(Engine):
         return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
-        import pyarrow as pa
-
         for batch in self.duck.batches(statement.sql, parameters, PART_ROWS, **self.tables_in_memory()):
             rows = as_outputs(pa.Table.from_batches([batch]), statement)
             yield [python_values(column) for column in rows.columns]

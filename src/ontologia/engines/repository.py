@@ -353,7 +353,6 @@ class Repository:
         return found[0] if found else None
 
     def _rows(self, plan: Plan, keys: Any = None) -> list[dict[str, Any]]:
-
         schema = plan.schema
         identity = plan.source.identity if plan.source.kind == "relation" else ()
         names = ["commit_id", *identity, *(column.name for column in schema.columns)]

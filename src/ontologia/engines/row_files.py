@@ -57,7 +57,6 @@ class RowFile:
 
     def _complete(self, rows: pa.Table, *, removed: bool) -> pa.Table:
         """The rows with commit, version and, in v1, type and document; in the order of their identity."""
-
         ref = self.layout.ref
         rows = sort_by_identity(rows, ref.identity)
         constant = {COMMIT_ID: self._commit_id, SCHEMA_VERSION_ID: self.layout.schema_version_id}
@@ -82,14 +81,12 @@ def span_of(rows: pa.Table, key: str, before: KeySpan | None) -> KeySpan | None:
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Zero has one form in files: readers that filter by dictionaries would tell the two apart, though equal."""
-
     return pc.add(column, scalar_of(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def file_schema(schema: TypeSchema, *, document: bool, settled: bool = False) -> pa.Schema:
     """The columns of a data file. v1 carries the type's name and the row as JSON besides (RFC 0004 §2.5). Where it is
     `settled`, rows know the commit that superseded them."""
-
     plain = arrow_schema(schema.ref.kind, schema.columns)
     if settled:
         return file_schema(schema, document=document).append(pa.field(SUPERSEDED_BY, pa.int64()))

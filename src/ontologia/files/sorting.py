@@ -48,13 +48,11 @@ class Sorter:
             self._spill()
 
     def _spill(self) -> None:
-
         self._files.append(Path(self._folder.name, f"{len(self._files)}.parquet"))
         pq.write_table(pa.concat_tables(self._held), self._files[-1], compression="lz4", write_statistics=False)
         self._held, self._bytes = [], 0
 
     def chunks(self) -> Iterator[pa.Table]:
-
         if not self._held and not self._files:
             return
         if not self._files:
@@ -72,7 +70,6 @@ def sorted_files(
     files: Sequence[Path], names: Sequence[str], identity: Sequence[str], then: str = ""
 ) -> Iterator[pa.Table]:
     """The rows of Parquet files in the order of identity, `then` of something else, in chunks of about a row group."""
-
     rows = f"SELECT {quote_names(names)} FROM read_parquet($files, {AS_STORED})"
     with _asked(f"{rows} ORDER BY {quote_names(identity)}{then}", files) as batches:
         yield from identity_chunks(batches, identity)
@@ -103,7 +100,6 @@ def _asked(question: str, files: Sequence[Path]) -> Iterator[pa.RecordBatchReade
 
 def identity_chunks(batches: Iterable[pa.RecordBatch], identity: Sequence[str]) -> Iterator[pa.Table]:
     """Tables of about a row group, from sorted rows, never cut between rows of one identity."""
-
     rest: pa.Table | None = None
     for gathering in gather(batches):
         table = gathering if rest is None else pa.concat_tables([rest, gathering])

@@ -9,10 +9,12 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from obstore.store import GCSStore
+
 from ontologia.objects.remote import RemoteBackend, client_options, retry_config
 
 if TYPE_CHECKING:
-    from obstore.store import GCSConfig, GCSStore
+    from obstore.store import GCSConfig
 
 
 def gcs_backend(bucket: str, *, request_timeout_s: float) -> RemoteBackend:
@@ -31,8 +33,6 @@ class GcsConnector:
     emulator: str | None = None
 
     def __call__(self, *, retries: bool) -> GCSStore:
-        from obstore.store import GCSStore
-
         settings: GCSConfig = {}
         if self.emulator is not None:
             settings["service_account_key"] = json.dumps(_UNSIGNED | {"gcs_base_url": self.emulator})

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import obstore
+from obstore.exceptions import AlreadyExistsError, NotModifiedError, PreconditionError
+
 from ontologia.objects.backend import PAGE, Blob, Info
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, kind_of
 
@@ -56,8 +59,6 @@ class RemoteBackend:
         self.__post_init__()
 
     def get(self, path: str) -> Blob:
-        import obstore
-
         try:
             answer = obstore.get(self._repeating, path)
             return Blob(bytes(answer.bytes()), self._version(answer.meta))
@@ -65,9 +66,6 @@ class RemoteBackend:
             raise self._missing(path, error) from None
 
     def get_if_changed(self, path: str, etag: str) -> Blob | None:
-        import obstore
-        from obstore.exceptions import NotModifiedError
-
         if self.version_field != "e_tag":  # the condition goes by etags, and these versions are none
             found = self.get(path)
             return None if found.etag == etag else found
@@ -81,8 +79,6 @@ class RemoteBackend:
         return None if found.etag == etag else found  # some servers ignore the condition
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        import obstore
-
         try:
             return bytes(obstore.get_range(self._repeating, path, start=start, length=length))
         except FileNotFoundError as error:
@@ -93,8 +89,6 @@ class RemoteBackend:
             raise
 
     def put(self, path: str, data: bytes) -> str:
-        import obstore
-
         result = obstore.put(
             self._repeating,
             path,
@@ -119,16 +113,12 @@ class RemoteBackend:
         return self._put_once(path, data, mode, etag)
 
     def head(self, path: str) -> Info | None:
-        import obstore
-
         try:
             return self._info(obstore.head(self._repeating, path))
         except FileNotFoundError:
             return None
 
     def pages(self, folder: str, start_after: str | None) -> Iterator[list[Info]]:
-        import obstore
-
         for page in obstore.list(self._repeating, folder or None, offset=start_after, chunk_size=PAGE):
             yield [self._info(meta) for meta in page]
 
@@ -169,9 +159,6 @@ class RemoteBackend:
         return clients
 
     def _put_once(self, path: str, data: bytes, mode: PutMode, expected: str | None) -> str:
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
         try:
             return self._version(obstore.put(self._once, path, data, mode=mode, use_multipart=False))
         except (AlreadyExistsError, PreconditionError) as error:
@@ -182,8 +169,6 @@ class RemoteBackend:
             raise ConditionFailed(f"{self.root}/{path}", expected) from None
 
     def _delete(self, paths: str | list[str]) -> None:
-        import obstore
-
         try:
             obstore.delete(self._repeating, paths)
         except FileNotFoundError as error:

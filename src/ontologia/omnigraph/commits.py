@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.omnigraph.datasets import Datasets, is_in, quoted, translated
 from ontologia.omnigraph.manifest import CommitRecord, Manifest
 from ontologia.omnigraph.names import ACTORS, COMMITS, RECOVERIES, stored_branch
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 RECOVERY_ACTOR = "omnigraph:recovery"
@@ -28,8 +29,6 @@ _log = logging.getLogger(__name__)
 
 
 def _schema(*fields: tuple[str, bool]) -> pa.Schema:
-    import pyarrow as pa
-
     kinds: dict[str, Any] = {"manifest_version": pa.uint64(), "created_at": pa.timestamp("us")}
     return pa.schema([pa.field(name, kinds.get(name, pa.string()), nullable=nullable) for name, nullable in fields])
 
@@ -229,8 +228,6 @@ def _ancestors(pool: Mapping[str, CommitRecord], start: str) -> set[str]:
 
 
 def _table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
 
 

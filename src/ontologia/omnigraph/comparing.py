@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ontologia.files.row_spools import RowSpool
 from ontologia.omnigraph.lookups import among
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
@@ -32,8 +35,6 @@ class Difference:
     @property
     def written(self) -> pa.Table:
         """The rows that are new or changed, as they are now."""
-        import pyarrow as pa
-
         return pa.concat_tables([self.inserted, self.after])
 
     def __bool__(self) -> bool:
@@ -45,9 +46,6 @@ def compare(old: LanceDataset | None, new: LanceDataset | None) -> Difference:
 
     A compaction moves rows without changing them; they are read and found equal.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     given = new if new is not None else old
     assert given is not None
     schema = given.schema.remove_metadata()
@@ -73,8 +71,6 @@ class Written:
 
     def both(self, other: Written) -> set[str]:
         """The ids that this lineage and another wrote or deleted."""
-        import pyarrow as pa
-
         mine, theirs = (
             pa.chunked_array([*it.rows.column("id").chunks, pa.array(it.deleted, pa.string())], pa.string())
             for it in (self, other)
@@ -160,8 +156,6 @@ def _deletions(fragment: Any) -> tuple[int, int] | None:
 
 def _read(dataset: LanceDataset | None, fragments: Sequence[Any], where: str | None = None) -> pa.Table | None:
     """The rows of fragments. Many of them go to a local file: a merge does not hold what it merges."""
-    import pyarrow as pa
-
     if dataset is None or not fragments:
         return None if dataset is None else dataset.schema.empty_table()
     batches = dataset.scanner(fragments=list(fragments), filter=where).to_batches()
@@ -170,8 +164,6 @@ def _read(dataset: LanceDataset | None, fragments: Sequence[Any], where: str | N
 
 def _difference_of_places(old: Any, left: Any, new: Any, right: Any) -> tuple[pa.Table, pa.Table]:
     """Rows alive on one side only, where both have the same files and other deletions."""
-    import numpy as np
-
     mask = 0xFFFFFFFF
     sides = []
     for dataset, fragment in ((old, left), (new, right)):
@@ -184,9 +176,6 @@ def _difference_of_places(old: Any, left: Any, new: Any, right: Any) -> tuple[pa
 
 
 def _taken(dataset: Any, fragment: Any, row_ids: Any) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not len(row_ids):
         return dataset.schema.empty_table()
     if len(row_ids) * 50 < fragment.physical_rows:
@@ -196,15 +185,11 @@ def _taken(dataset: Any, fragment: Any, row_ids: Any) -> pa.Table:
 
 
 def _joined(left: pa.Table | None, right: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
     return right if left is None else pa.concat_tables([left, right.cast(left.schema)])
 
 
 def _conformed(table: pa.Table | None, schema: pa.Schema) -> pa.Table:
     """Rows in the columns of a schema; what an older schema lacks is null, what it had besides is left out."""
-    import pyarrow as pa
-
     if table is None:
         return schema.empty_table()
     columns = [
@@ -223,9 +208,6 @@ def _castable(left: pa.DataType, right: pa.DataType) -> bool:
 
 def equal_rows(left: pa.Table, right: pa.Table) -> pa.ChunkedArray:
     """Row by row, whether all columns agree. Null is only equal to null, and not-a-number to itself."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     equal: Any = pa.chunked_array([pa.array([True] * left.num_rows, pa.bool_())])
     for name in left.column_names:
         equal = pc.and_(equal, equal_values(left.column(name), right.column(name)))
@@ -233,9 +215,6 @@ def equal_rows(left: pa.Table, right: pa.Table) -> pa.ChunkedArray:
 
 
 def equal_values(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_nested(left.type):
         pairs: Iterable[tuple[Any, Any]] = zip(left.to_pylist(), right.to_pylist(), strict=True)
         return pa.chunked_array([pa.array([a == b for a, b in pairs], pa.bool_())])

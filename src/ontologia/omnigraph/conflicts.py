@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.omnigraph.snapshots import Snapshot
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Strategy = Literal["fail", "ours", "theirs"]
 STRATEGIES = ("fail", "ours", "theirs")
@@ -53,7 +53,4 @@ def rows_by_id(side: Snapshot, key: str, names: Sequence[str]) -> dict[str, Row]
 
 def without(rows: pa.Table, ids: set[str]) -> pa.Table:
     """Rows, but for those with these ids."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return rows.filter(pc.invert(pc.is_in(rows.column("id"), value_set=pa.array(sorted(ids), pa.string()))))

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ontologia.errors import StorageBackendError
 from ontologia.omnigraph.datasets import DATA_FORMAT, Datasets, lance_operations, lance_transaction, translated
 from ontologia.omnigraph.names import branch_path
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 FILE_BATCH_ROWS = 65_536
@@ -78,7 +79,6 @@ def rows_of_files(
     datasets: Datasets, files: StagedFragments, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
     """The rows of staged fragments, a batch at a time."""
-    import pyarrow as pa
     from lance.file import LanceFileReader
 
     for key in files.keys:

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ontologia.files.quoting import quote_name
 from ontologia.omnigraph.datasets import is_in, translated
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
     from ontologia.files.duck import Duck
@@ -21,9 +24,6 @@ MEMORY = "256MB"
 
 def rows_with(dataset: LanceDataset, column: str, values: Any, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows that have one of these values in a column, which may be of any type."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = dataset.schema.field(column).type
     wanted = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, kind)
     wanted = pc.drop_null(wanted).cast(kind)
@@ -39,9 +39,6 @@ def rows_with(dataset: LanceDataset, column: str, values: Any, columns: Sequence
 
 def missing_from(dataset: LanceDataset | None, column: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Those of these values, each once, that no row has in a column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if dataset is None:
         return pc.unique(values)
     if len(values) <= MANY:
@@ -56,9 +53,6 @@ def missing_from(dataset: LanceDataset | None, column: str, values: pa.ChunkedAr
 
 def among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
     """Those of these values that are one of the others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if len(values) <= MANY and len(others) <= MANY:
         return values.filter(pc.is_in(values, value_set=pc.unique(others)))
     text = "SELECT DISTINCT v.value FROM given v SEMI JOIN others o ON v.value = o.value"
@@ -67,9 +61,6 @@ def among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def not_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
     """Those of these values that are none of the others."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if len(values) <= MANY and len(others) <= MANY:
         return values.filter(pc.invert(pc.is_in(values, value_set=pc.unique(others))))
     text = "SELECT DISTINCT v.value FROM given v ANTI JOIN others o ON v.value = o.value"
@@ -78,9 +69,6 @@ def not_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArr
 
 def repeated(values: pa.ChunkedArray) -> list[tuple[Any, int]]:
     """Values that come more than once, and how often."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if len(values) <= MANY:
         counts = pc.value_counts(values).to_pylist()
         return [(item["values"], item["counts"]) for item in counts if item["counts"] > 1]
@@ -91,17 +79,12 @@ def repeated(values: pa.ChunkedArray) -> list[tuple[Any, int]]:
 
 def last_places(values: pa.ChunkedArray) -> Any:
     """For every value the place where it comes last, in order."""
-    import numpy as np
-    import pyarrow as pa
-
     given = pa.table({"value": values, "place": pa.array(np.arange(len(values)))})
     text = "SELECT max(place) AS place FROM given GROUP BY value ORDER BY place"
     return _duck().table(text, {}, given=given).column(0).to_numpy()
 
 
 def _filter(column: str, values: Any) -> str:
-    import pyarrow as pa
-
     plain = values.to_pylist()
     if pa.types.is_string(values.type):
         return is_in(column, plain)
@@ -113,8 +96,6 @@ def _listed(columns: Sequence[str] | None) -> list[str] | None:
 
 
 def _schema(dataset: LanceDataset, columns: Sequence[str] | None) -> pa.Schema:
-    import pyarrow as pa
-
     schema: pa.Schema = dataset.schema
     found = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     return pa.schema([pa.field(field.name, field.type) for field in found])

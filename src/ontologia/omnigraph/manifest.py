@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ontologia.errors import StorageBackendError
 from ontologia.omnigraph.names import MAIN, branch_name
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
 TABLE = "table"
@@ -31,8 +32,6 @@ CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 
 def manifest_schema(*, keyed: bool = True) -> pa.Schema:
-    import pyarrow as pa
-
     text, number = pa.string(), pa.uint64()
     return pa.schema(
         [
@@ -192,8 +191,6 @@ def row(object_id: str, object_type: str, key: str, **values: Any) -> dict[str, 
 
 
 def rows_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.Table.from_pylist(list(rows), schema=manifest_schema())
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ontologia.omnigraph.conflicts import Conflict, Sides, Strategy, rows_by_id, without
 from ontologia.omnigraph.mutation import ENDS, TableChange, endpoints_of, missing_nodes
 from ontologia.omnigraph.snapshots import same_place
@@ -50,9 +53,6 @@ def _edges_to_missing(
     sides: Sides, changes: dict[str, TableChange], key: str, column: str, node: str, strategy: Strategy
 ) -> list[Conflict]:
     """The source's edges touch nodes that the target deleted, or that this merge deletes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     change = changes.get(key)
     if change is None or change.rows is None:
         return []
@@ -107,8 +107,6 @@ def unique_violations(sides: Sides, changes: dict[str, TableChange], strategy: S
 
 def _as_source(sides: Sides, change: TableChange, ids: Sequence[str]) -> None:
     """Make rows of the target what they are on the source, where they may not be at all."""
-    import pyarrow as pa
-
     again = sides.source.rows_of(change.key, ids)
     known = set(again.column("id").to_pylist())
     change.deleted = [*change.deleted, *(name for name in ids if name not in known)]

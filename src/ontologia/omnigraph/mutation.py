@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ontologia.errors import GraphValidationError
 from ontologia.omnigraph.fragments import StagedFragments, commit_of_files
 from ontologia.omnigraph.lookups import missing_from, not_among, rows_with
@@ -15,7 +18,6 @@ from ontologia.omnigraph.snapshots import Snapshot
 from ontologia.omnigraph.uniqueness import clashes, unique_columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
 
     from ontologia.omnigraph.datasets import Datasets
@@ -128,8 +130,6 @@ def _check_unique(snapshot: Snapshot, change: TableChange, manifest: Manifest, p
 def _check_endpoints(
     snapshot: Snapshot, changes: Mapping[str, TableChange], manifest: Manifest, problems: _Problems
 ) -> None:
-    import pyarrow.compute as pc
-
     for change in changes.values():
         table = change.table or manifest.tables[change.key]
         ends = endpoints_of(table)
@@ -151,9 +151,6 @@ def _check_endpoints(
 
 def missing_nodes(snapshot: Snapshot, change: TableChange | None, node: str, ids: pa.ChunkedArray) -> pa.Array:
     """Those of these nodes that will not exist after the mutation."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     unknown = ids if change is None or change.rows is None else not_among(ids, change.rows.column("id"))
     if change is not None and change.replace_all:
         return _one(pc.unique(unknown))
@@ -166,8 +163,6 @@ def missing_nodes(snapshot: Snapshot, change: TableChange | None, node: str, ids
 
 
 def _one(values: Any) -> pa.Array:
-    import pyarrow as pa
-
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Table
 from ontologia.omnigraph.snapshots import Snapshot
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,6 @@ def clashes(
     snapshot: Snapshot, key: str, columns: Sequence[str], rows: pa.Table, gone: Sequence[str], *, replace_all: bool
 ) -> Iterator[Clash]:
     """Rows to be written that share a unique value with each other, or with a row that is neither written nor gone."""
-    import pyarrow.compute as pc
-
     written = set(rows.column("id").to_pylist()) if columns else set()
     settled = written | set(gone)
     for column in columns:

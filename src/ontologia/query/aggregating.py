@@ -144,7 +144,6 @@ class GroupedQuery:
         return group_names(self._groups)
 
     def _decoded(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-
         decoded = list(columns)
         for number, group in enumerate(self._groups):
             if group.scalar is None and decoded:

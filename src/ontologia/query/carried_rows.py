@@ -6,14 +6,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sqlglot import exp
+
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
 from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from ontologia.query.dialects import Dialect
 
 
@@ -77,8 +77,6 @@ class CarriedRows(StoredRows):
         } | dict(self.stored.constants)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        from sqlglot import exp
-
         sources = [self.projection.of(column) for column in columns]
         needed = {source.before.physical: source.before for source in sources if source.before is not None}
         stored = self.stored.rows(window, list(needed.values()), probe=probe, removals=removals).subquery("v")
@@ -88,8 +86,6 @@ class CarriedRows(StoredRows):
         return exp.select(*plain, *fields, *marks).from_(stored)
 
     def _value(self, source: ColumnSource) -> exp.Expression:
-        from sqlglot import exp
-
         dialect = self.projection.dialect
         if source.before is None:
             value = None if source.value is None else self.projection.parameter_of(source)
@@ -122,8 +118,6 @@ class RowsTogether(StoredRows):
         return {name: value for part in self.parts for name, value in part.constants.items()}
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Query:
-        from sqlglot import exp
-
         parts = []
         for part in self.parts:
             rows = part.rows(window, columns, probe=probe, removals=removals)
@@ -153,8 +147,6 @@ class RowsTogether(StoredRows):
 def leave_out_unused(select: exp.Select, alias: str) -> None:
     """Take out of rows that are put together under an alias what a statement does not ask of them: SQLite would read
     it all the same."""
-    from sqlglot import exp
-
     source = next((found for found in select.find_all(exp.Subquery) if found.alias == alias), None)
     if source is None or not isinstance(source.this, exp.Union):
         return
@@ -168,8 +160,6 @@ def leave_out_unused(select: exp.Select, alias: str) -> None:
 
 
 def _parts_of(rows: exp.Query) -> Iterator[exp.Select]:
-    from sqlglot import exp
-
     if isinstance(rows, exp.Union):
         yield from _parts_of(rows.left)
         yield from _parts_of(rows.right)
@@ -187,8 +177,6 @@ class HeldRows(StoredRows):
         self.has_removals = has_removals
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        from sqlglot import exp
-
         names = [*self.ref.identity, COMMIT_ID]
         chosen: list[exp.Expr] = [exp.column(name, table="h", quoted=True) for name in names]
         for column in columns:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from sqlglot import exp
 
 NEWEST_FIRST = [(COMMIT_ID, "descending")]
 """The order of Arrow rows in which the first of an identity is the newest."""
@@ -24,8 +25,6 @@ NEWEST_FIRST = [(COMMIT_ID, "descending")]
 
 def rank(identity: Sequence[str]) -> exp.Window:
     """The place of a row among those of its identity, of which the newest is the first."""
-    from sqlglot import exp
-
     newest_first = exp.Ordered(this=_column(COMMIT_ID), desc=True, nulls_first=False)
     return exp.Window(
         this=exp.Anonymous(this="row_number"),
@@ -36,23 +35,17 @@ def rank(identity: Sequence[str]) -> exp.Window:
 
 def keep_newest(rows: exp.Select, identity: Sequence[str]) -> exp.Select:
     """Of each identity the newest row, in dialects that know QUALIFY."""
-    from sqlglot import exp
-
     rows.set("qualify", exp.Qualify(this=exp.EQ(this=rank(identity), expression=exp.Literal.number(1))))
     return rows
 
 
 def is_removal(table: str | None = None) -> exp.Expression:
     """Whether a row, which has `superseded_by`, says that something was removed. Never null."""
-    from sqlglot import exp
-
     return exp.NullSafeEQ(this=_column(SUPERSEDED_BY, table), expression=_column(COMMIT_ID, table))
 
 
 def is_current(table: str | None = None, at: int | None = None) -> exp.Expr:
     """Whether no commit superseded a row, which has `superseded_by`; or none up to one."""
-    from sqlglot import exp
-
     by = _column(SUPERSEDED_BY, table)
     if at is None:
         return by.is_(exp.null())
@@ -92,6 +85,4 @@ def mark_removals(removed: pa.ChunkedArray, commits: pa.ChunkedArray) -> pa.Chun
 
 
 def _column(name: str, table: str | None = None) -> exp.Column:
-    from sqlglot import exp
-
     return exp.column(name, table=table, quoted=True)

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sqlglot import exp
+
 from ontologia.model import Column, TypeRef
 from ontologia.query.plan import Window
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from ontologia.query.carried_rows import Projection
 
 
@@ -96,8 +96,6 @@ class EmptyRows(StoredRows):
         self.key = ("empty", ref)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        from sqlglot import exp
-
         types = dict.fromkeys(self.ref.identity, "TEXT") | {"commit_id": "BIGINT"}
         types |= {self.name_of(column): SQL_TYPES.get(column.scalar or "", "TEXT") for column in columns}
         nothing = (exp.alias_(exp.cast(exp.null(), kind), name, quoted=True) for name, kind in types.items())

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from ontologia.errors import OntologiaError, StorageBackendError, SumOverflowError
 from ontologia.spark.sentences import put_sentences_first
 
@@ -25,7 +28,6 @@ def explained(operation: str) -> Iterator[None]:
     report as its cause.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
 
     put_sentences_first()
     try:
@@ -45,8 +47,6 @@ def explained(operation: str) -> Iterator[None]:
 @contextmanager
 def described(operation: str) -> Iterator[None]:
     """Give jobs a name that people understand, where the session can (a Connect session cannot)."""
-    from pyspark.sql import SparkSession
-
     context = getattr(SparkSession.getActiveSession(), "_sc", None)
     if context is None:
         yield
@@ -65,8 +65,6 @@ def stoppable() -> Iterator[None]:
     PySpark's own handler speaks to Spark in the middle of another call, which fails: the jobs go on, and the connection
     is broken. Here another thread cancels, over a connection of its own, and the call that waits for the jobs ends.
     """
-    from pyspark.sql import SparkSession
-
     context: Any = getattr(SparkSession.getActiveSession(), "_sc", None)
     if context is None or threading.current_thread() is not threading.main_thread():
         yield

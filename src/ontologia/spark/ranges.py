@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import BinaryType, StructType
+
 from ontologia.spark.types import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     BatchWork = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -60,9 +62,6 @@ def how_many_tasks(count: int, rows_per_task: int, parallelism: int) -> int:
 
 def sampled(keys: DataFrame, share: float) -> tuple[int, list[tuple[str, ...]]]:
     """About how many rows there are, from a share of them, and the identities of some, in order."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sql
-
     seen = Observation()
     first = sql.monotonically_increasing_id() % 2**33 == 0  # in its partition: where there are rows, some are drawn
     drawn = keys.withColumn(DRAWN, sql.rand(seed=1) < share).where(sql.col(DRAWN) | first)
@@ -81,7 +80,6 @@ def _parallelism(spark: SparkSession) -> int:
 
 def _place(identity: Sequence[str], cuts: Sequence[tuple[str, ...]]) -> SparkColumn:
     """The number of the range that a row lies in, found by halving."""
-    from pyspark.sql import functions as sql
 
     def within(first: int, last: int) -> SparkColumn:
         if first == last:
@@ -94,8 +92,6 @@ def _place(identity: Sequence[str], cuts: Sequence[tuple[str, ...]]) -> SparkCol
 
 def _before(identity: Sequence[str], cut: tuple[str, ...]) -> SparkColumn:
     """Whether a row's identity comes before a cut, part by part."""
-    from pyspark.sql import functions as sql
-
     parts = [(sql.col(quoted(name)), part) for name, part in zip(identity, cut, strict=True)]
     *rest, (last, bound) = parts
     return reduce(lambda later, part: (part[0] < part[1]) | ((part[0] == part[1]) & later), rest[::-1], last < bound)
@@ -107,10 +103,6 @@ def in_quick_batches(rows: DataFrame) -> DataFrame:
     The settings are those of a session of their own: the caller's keeps what it has, whoever else uses it meanwhile.
     A Connect session has no copies, and rows with binary values may be large: these keep the session's limits.
     """
-    from pyspark.sql import DataFrame as ClassicFrame
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import BinaryType
-
     spark: Any = rows.sparkSession
     plan: Any = getattr(rows, "_jdf", None)
     if plan is None or any(isinstance(field.dataType, BinaryType) for field in rows.schema):
@@ -120,7 +112,7 @@ def in_quick_batches(rows: DataFrame) -> DataFrame:
         copy.conf().set(f"spark.sql.execution.arrow.{name}", str(value))
     analyzed = plan.queryExecution().analyzed()
     found = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(copy, analyzed)
-    return ClassicFrame(found, SparkSession(spark.sparkContext, copy))
+    return DataFrame(found, SparkSession(spark.sparkContext, copy))
 
 
 def map_in_arrow(rows: DataFrame, work: BatchWork, struct: str | StructType) -> DataFrame:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary import Frame
 from ontologia.errors import ValidationError
 from ontologia.runtime.loading.named_sources import check_source, suffix_of
 from ontologia.spark.failures import explained
 from ontologia.spark.text_files import read_csv, read_json
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 _PATTERN = re.compile(r"([*?\[\]{}\\])")
 """What Spark takes for a pattern in a path."""
@@ -60,9 +59,6 @@ def _as_spark_names_it(place: str) -> str:
 
 def _frame(spark: SparkSession, source: Any) -> DataFrame:
     """A DataFrame of Spark as it is; a frame, a DataFrame of pandas or polars, or an Arrow table as one of Spark."""
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
     if isinstance(source, DataFrame):
         return source
     if isinstance(source, Frame):
@@ -84,8 +80,6 @@ def _frame(spark: SparkSession, source: Any) -> DataFrame:
 
 def _known_to_spark(kind: pa.DataType) -> pa.DataType:
     """A column's type as Spark has it. It would take a time without a zone for one in the zone of its session."""
-    import pyarrow as pa
-
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz="UTC")
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)

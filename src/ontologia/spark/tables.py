@@ -10,7 +10,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.dispatch import open_engine
@@ -20,10 +24,6 @@ from ontologia.objects import Location
 from ontologia.spark.comments import comment_of, field_comments
 from ontologia.spark.reading.nested import Nested, check_nested
 from ontologia.spark.types import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
 
 ADDRESS, COMMENTS = "ontologia", "comments"
 EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
@@ -162,8 +162,6 @@ def check_no_table_is_made() -> None:
     Spark asks a source for the same writer as for a `save`. But it runs the write inside the command that makes the
     table, and tasks know of both. A write inside a stream's batch is also inside of something, and is let through.
     """
-    from pyspark import TaskContext
-
     context: Any = TaskContext.get()
     said = {} if context is None else context._localProperties
     if "sql.streaming.queryId" not in said and said.get(EXECUTION) != said.get(OUTERMOST):
@@ -177,8 +175,6 @@ def is_table(options: Mapping[str, str]) -> bool:
 
 def with_address(struct: StructType, options: Mapping[str, str]) -> StructType:
     """The columns of a table, with its address noted at the first, and comments at all that have one."""
-    from pyspark.sql.types import StructField, StructType
-
     said = json.loads(options.get(COMMENTS, "{}"))
     address = {name: text for name, text in options.items() if name != COMMENTS}
     fields = []

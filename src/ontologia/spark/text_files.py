@@ -14,16 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType
 
 from ontologia.errors import ValidationError
 from ontologia.runtime.loading.named_sources import FEW_BYTES
 from ontologia.runtime.loading.sources import ENDINGS
 from ontologia.spark.types import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 # A first line of names, quotes doubled inside quotes, and no line that is silently dropped.
 CSV = {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "true"}
@@ -164,8 +165,6 @@ def _look(path: str, content: bytes, quote: bytes) -> Look | None:
 
 
 def _looked_at_by_spark(lines: DataFrame, quote: str) -> list[Look]:
-    from pyspark.sql import functions as sql
-
     line, quotes = sql.col("value"), sql.lit(0)
     if quote:
         quotes = sql.length(line) - sql.length(sql.replace(line, sql.lit(quote), sql.lit("")))
@@ -206,9 +205,6 @@ def _paths(looks: Sequence[Look]) -> list[str]:
 
 def _decoded(frame: DataFrame, as_bytes: bool) -> DataFrame:
     """Text that was read as bytes, as what it is: rows with bytes that are no text are found where they are mapped."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import StringType
-
     if not as_bytes:
         return frame
     columns: list[Any] = []

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, types
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
+
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeSchema, commit_column, removed_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
 
 
 def spark_type(name: str) -> DataType:
-    from pyspark.sql import types
-
     found: dict[str, type[DataType]] = {
         "string": types.StringType,
         "bigint": types.LongType,
@@ -32,8 +34,6 @@ def spark_type(name: str) -> DataType:
 def stored_struct(schema: TypeSchema, *, settled: bool = False) -> StructType:
     """Rows as files have them: identity, commit, fields under their stored names; with what superseded them where that
     is `settled`, and where rows are versions, which may be removals."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
     fields = [StructField(name, StringType(), False) for name in schema.ref.identity]
     fields.append(StructField(COMMIT_ID, LongType(), False))
     fields += [StructField(one.physical, spark_type(one.spark_type), one.nullable) for one in schema.columns]
@@ -48,8 +48,6 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
 
     What cannot be None is said not to be.
     """
-    from pyspark.sql.types import StringType, StructField, StructType
-
     fields = [StructField(commit_column(schema), spark_type("bigint"), False)] if versions else []
     if schema.ref.kind == "relation":
         fields += [StructField(name, StringType(), False) for name in schema.ref.identity]
@@ -61,8 +59,6 @@ def result_struct(schema: TypeSchema, *, versions: bool) -> StructType:
 
 def nullable(struct: StructType) -> StructType:
     """The same columns, any of which may be None: rows that an earlier release wrote can lack what a class requires."""
-    from pyspark.sql.types import StructField, StructType
-
     return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in struct])
 
 
@@ -76,24 +72,17 @@ def by_place(rows: DataFrame) -> tuple[DataFrame, dict[str, Column]]:
 
     Spark takes names that differ in case alone for one, unless the session says otherwise.
     """
-    from pyspark.sql import functions as sql
-
     places = [f"c{place}" for place in range(len(rows.columns))]
     return rows.toDF(*places), dict(zip(rows.columns, map(sql.col, places), strict=True))
 
 
 def narrowed(struct: StructType, names: Container[str]) -> StructType:
     """Some of the columns."""
-    from pyspark.sql.types import StructType
-
     return StructType([field for field in struct if field.name in names])
 
 
 def arrow_schema_of(struct: StructType) -> pa.Schema:
     """The columns of a DataFrame as Arrow has them, instants in UTC."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     try:
         return to_arrow_schema(struct, timezone="UTC")
     except PySparkException as problem:
@@ -106,8 +95,6 @@ def with_nullability(files: DataFrame, struct: StructType) -> DataFrame:
     Spark takes every column of a file for nullable, whatever it is told, and a cast or a check in the plan would keep
     filters from the files. So the relation is made again with the schema as declared. Connect has no way to do that.
     """
-    from pyspark.sql import DataFrame as ClassicFrame
-
     plan: Any = getattr(files, "_jdf", None)
     relation = None if plan is None else plan.queryExecution().analyzed()
     if relation is None or relation.getClass().getSimpleName() != "LogicalRelation":
@@ -118,4 +105,4 @@ def with_nullability(files: DataFrame, struct: StructType) -> DataFrame:
         *(found.location(), found.partitionSchema(), session.parseDataType(struct.json()), found.bucketSpec()),
         *(found.fileFormat(), found.options(), session),
     )
-    return ClassicFrame(session.baseRelationToDataFrame(declared), spark)
+    return DataFrame(session.baseRelationToDataFrame(declared), spark)

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.engines.base import Engine
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import OntologiaError
 from ontologia.files.data_files import DataFile
 from ontologia.objects import Location
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,6 @@ class Message:
         return ", ".join(f"{name} {kind}" for name, kind in self.fields.items())
 
     def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        import pyarrow as pa
-
         settle()
         kinds = {"string": pa.string(), "bigint": pa.int64()}
         schema = pa.schema([(name, kinds[kind]) for name, kind in self.fields.items()])

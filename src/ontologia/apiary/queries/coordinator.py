@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.colony.heartbeats import INTERVAL_S, Heartbeat, all_heartbeats, assignment, load_json
@@ -21,9 +22,6 @@ from ontologia.apiary.sql.planning import PlannedQuery
 from ontologia.apiary.sql.sealing import sealed
 from ontologia.errors import ValidationError
 from ontologia.objects import pauses
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 
@@ -164,8 +162,6 @@ def _shapes(node: Node, plan: PlannedQuery, parts: Parts) -> _Shapes:
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.concat_tables(tables, promote_options="default")
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.expressions import Expr
 
 from ontologia.apiary.conditions import conjunction
 from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.apiary.types import FrameSchema
-
-if TYPE_CHECKING:
-    from sqlglot.expressions import Expr
 
 _MADE_OF_PARTS = {"from_", "expressions", "where", "group", "having", "order", "limit", "offset"}
 _NAMED = ("this", "alias")
@@ -39,8 +40,6 @@ class Fragment:
     @property
     def sql_over_view(self) -> str:
         """The same over the view that stands for the frame here."""
-        from sqlglot import exp
-
         tree = self.tree.copy()
         table = tree.find(exp.Table)
         assert table is not None
@@ -65,8 +64,6 @@ def in_parts(plan: PlannedQuery) -> Parts:
 
 
 def _rows_of(plan: PlannedQuery, reference: Reference) -> Expr:
-    from sqlglot import exp
-
     columns = [exp.column(name, quoted=True) for name in plan.columns(reference.snapshot.schema)]
     select = exp.select(*columns).from_(_frame(reference))
     where = conjunction([part for part in _conditions(reference.where) if _gives_the_same_again(part)])
@@ -74,8 +71,6 @@ def _rows_of(plan: PlannedQuery, reference: Reference) -> Expr:
 
 
 def _conditions(where: Expr | None) -> list[Expr]:
-    from sqlglot import exp
-
     if where is None:
         return []
     return [part.unnest() for part in where.flatten()] if isinstance(where, exp.And) else [where]
@@ -83,23 +78,17 @@ def _conditions(where: Expr | None) -> list[Expr]:
 
 def _gives_the_same_again(tree: Expr) -> bool:
     """A condition that is tested here and there must mean the same twice, as `random() < 0.5` does not."""
-    from sqlglot import exp
-
     return not any(
         isinstance(node, exp.Func) and not isinstance(node, exp.Cast | exp.Connector) for node in tree.walk()
     )
 
 
 def _frame(reference: Reference, alias: Expr | None = None) -> Expr:
-    from sqlglot import exp
-
     name = reference.name
     return exp.Table(this=_name(name.frame), db=_name(name.box), catalog=_name(name.hive), alias=alias)
 
 
 def _name(text: str) -> Any:
-    from sqlglot import exp
-
     return exp.to_identifier(text, quoted=True)
 
 
@@ -108,8 +97,6 @@ def _name(text: str) -> Any:
 
 def _aggregated(plan: PlannedQuery) -> Parts | None:
     """Aggregates of one frame that can be made of those of its parts; None if there is anything else."""
-    from sqlglot import exp
-
     tree = plan.tree
     if len(plan.references) != 1 or not isinstance(tree, exp.Select) or not _is_plain(tree):
         return None
@@ -139,8 +126,6 @@ def _aggregated(plan: PlannedQuery) -> Parts | None:
 
 def _is_plain(tree: Any) -> bool:
     """A SELECT of one frame, without windows, subqueries, and functions that may be aggregates we do not know."""
-    from sqlglot import exp
-
     if any(value and name not in _MADE_OF_PARTS for name, value in tree.args.items()):
         return False
     table = tree.args["from_"].this
@@ -157,8 +142,6 @@ def _is_plain(tree: Any) -> bool:
 
 def _keys(tree: Any, schema: FrameSchema, alias: str) -> list[str] | None:
     """The columns of GROUP BY, by their declared names; None if there is more to it than columns."""
-    from sqlglot import exp
-
     group = tree.args.get("group")
     if group is None:
         return []
@@ -178,9 +161,6 @@ def _keys(tree: Any, schema: FrameSchema, alias: str) -> list[str] | None:
 
 
 def _can_be_merged(node: Any, schema: FrameSchema) -> bool:
-    import pyarrow as pa
-    from sqlglot import exp
-
     if type(node) not in (exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg) or node.args.get("expressions"):
         return False
     if node.find(exp.Distinct, exp.Order, exp.Limit) is not None or node.find_ancestor(exp.AggFunc) is not None:
@@ -196,8 +176,6 @@ def _can_be_merged(node: Any, schema: FrameSchema) -> bool:
 
 def _names_only_keys(tree: Any, keys: Sequence[str]) -> bool:
     """Whether columns outside of aggregates are those of GROUP BY, or names that the SELECT gives."""
-    from sqlglot import exp
-
     named = {key.casefold() for key in keys}
     given = {item.alias.casefold() for item in tree.expressions if item.alias}
     for column in tree.find_all(exp.Column):
@@ -211,7 +189,6 @@ def _names_only_keys(tree: Any, keys: Sequence[str]) -> bool:
 
 def _merged(node: Any, parts: dict[str, Expr]) -> Expr:
     """The aggregate of the parts of an aggregate. What they are is added to `parts`."""
-    from sqlglot import exp
 
     def part(tree: Expr) -> Expr:
         name = _PART.format(len(parts))
@@ -235,8 +212,6 @@ def merge_sql(
 ) -> str:
     """The statement that makes the answer. `types` has the columns of each view with their types, `rows` the name of
     the table that has its rows, and `names` what the columns of the answer are called."""
-    from sqlglot import exp
-
     tree: Any = parts.merge.copy()
     if isinstance(tree, exp.Select) and len(names) == len(tree.expressions):
         for item, name in zip(list(tree.expressions), names, strict=True):

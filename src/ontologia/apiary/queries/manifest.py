@@ -9,16 +9,15 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.apiary.entries import decode
 from ontologia.apiary.names import QUERIES
 from ontologia.errors import CorruptFrameError, OntologiaError
 from ontologia.files.json_objects import optional_text, rest, text, whole
 from ontologia.objects import Objects
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TIMEOUT_S = 60
 _ERROR = b"apiary.error"
@@ -173,8 +172,6 @@ def forget(objects: Objects, query_id: str) -> None:
 
 def part_bytes(table: pa.Table) -> bytes:
     """Rows as an Arrow file. One without rows is written, too: it says that there are none."""
-    import pyarrow as pa
-
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -184,16 +181,12 @@ def part_bytes(table: pa.Table) -> bytes:
 
 def failure_bytes(problem: BaseException) -> bytes:
     """A part that says why there is none."""
-    import pyarrow as pa
-
     said = f"{type(problem).__name__}: {problem}".encode()
     return part_bytes(pa.schema([], metadata={_ERROR: said}).empty_table())
 
 
 def read_part(objects: Objects, key: str) -> pa.Table | str:
     """The rows of a part, or what its node says went wrong."""
-    import pyarrow as pa
-
     try:
         table = pa.ipc.open_file(pa.py_buffer(objects.get(key).data)).read_all()
     except pa.ArrowException as problem:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 
+import pyarrow as pa
+
 from ontologia.apiary.names import QUERIES
 from ontologia.apiary.node import Node
 from ontologia.apiary.queries.manifest import Manifest, failure_bytes, forget, part_bytes
@@ -66,8 +68,6 @@ class Worker:
         if not tasks or manifest.coordinator == node.node_id:
             return
         try:
-            import pyarrow as pa
-
             node.admit_query()
             part = part_bytes(pa.concat_tables(run_task(node, task) for task in tasks))
         except Exception as problem:  # whoever asked does the task himself, and sees what is wrong with it

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.expressions import Expr
 
 from ontologia.apiary.types import FrameSchema
-
-if TYPE_CHECKING:
-    from sqlglot.expressions import Expr
 
 _CLAUSES = ("Select", "From", "Where", "Group", "Having", "Qualify", "Order", "Ordered", "Limit", "Offset", "Distinct")
 _SOURCES = ("Table", "TableAlias", "Join", "CTE", "With", "Subquery", "Union", "Except", "Intersect", "Values")
@@ -18,8 +18,6 @@ _SPELLED_OUT = frozenset((*_CLAUSES, *_SOURCES, *_PARTS, *_AROUND_AGGREGATES))
 
 def columns_meant(tree: Expr, schema: FrameSchema) -> list[str]:
     """The columns of a frame that a statement may mean, and at least one: a frame without any has no rows."""
-    from sqlglot import exp
-
     if not _spells_out(tree):
         return list(schema.names)
     named = {identifier.name.casefold() for identifier in tree.find_all(exp.Identifier)}
@@ -29,15 +27,11 @@ def columns_meant(tree: Expr, schema: FrameSchema) -> list[str]:
 def _spells_out(tree: Expr) -> bool:
     """Whether every column is named that a statement means. What is not known to need names does not count: COLUMNS(),
     `#2`, PIVOT and `*` have none."""
-    from sqlglot import exp
-
     tables = {table.alias_or_name.casefold() for table in tree.find_all(exp.Table)}
     return all(_is_spelled_out(node, tables) for node in tree.walk())
 
 
 def _is_spelled_out(node: Any, tables: set[str]) -> bool:
-    from sqlglot import exp
-
     if isinstance(node, exp.Star):
         return isinstance(node.parent, exp.Count)
     if isinstance(node, exp.Column):

@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import sqlglot
+from sqlglot import exp
+from sqlglot.expressions import Expr
+
 from ontologia.apiary.scan import duck_type
 from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.files.quoting import quote_name
 
 if TYPE_CHECKING:
-    import duckdb
     import pyarrow as pa
-    from sqlglot.expressions import Expr
 
 OWN_DATABASE = "memory"
 """What a DuckDB in memory calls itself, which a hive may be called, too."""
@@ -37,8 +40,6 @@ def named_as_written(found: pa.Table, text: str, plan: PlannedQuery, hive: str |
 
 def _projections(tree: Expr) -> list[Any]:
     """What the statement gives: of a UNION, its first part says what it is called."""
-    from sqlglot import exp
-
     node: Any = tree
     while isinstance(node, exp.SetOperation | exp.Subquery):
         node = node.this
@@ -46,16 +47,12 @@ def _projections(tree: Expr) -> list[Any]:
 
 
 def _has_name(item: Any) -> bool:
-    from sqlglot import exp
-
     return isinstance(item, exp.Alias | exp.Column | exp.Star)
 
 
 def _without_versions(text: str) -> str:
     """A statement without versions of frames, such as FOR VERSION AS OF 3: the tables that DuckDB is asked about have
     none."""
-    import sqlglot
-
     tokens = sqlglot.tokenize(text, read=DIALECT)
     words = [token.text.upper() for token in tokens]
     for start in reversed(range(len(tokens))):  # from the end, so that what is before stays where it is
@@ -68,8 +65,6 @@ def _without_versions(text: str) -> str:
 
 def _names(text: str, plan: PlannedQuery, hive: str | None, box: str | None) -> list[str]:
     """The names that DuckDB gives, asked over empty tables that are called as the frames are."""
-    import duckdb
-
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         try:
             _create_tables(connection, plan.references)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
+
+from sqlglot import exp
+from sqlglot.expressions import Expr
+from sqlglot.optimizer.scope import traverse_scope
 
 from ontologia.apiary.conditions import conjunction
 from ontologia.apiary.names import FrameName
@@ -17,9 +21,6 @@ from ontologia.apiary.sql.statements import DIALECT
 from ontologia.apiary.state import Snapshot
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import UnknownNameError, UnsupportedStatementError, ValidationError
-
-if TYPE_CHECKING:
-    from sqlglot.expressions import Expr
 
 _GENERATORS = ("GenerateSeries", "Unnest", "ExplodingGenerateSeries", "Explode")
 _REACHING_OUT = ("reflect", "java_method", "try_reflect", "from_protobuf", "to_protobuf")
@@ -59,8 +60,6 @@ class PlannedQuery:
 
 def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> PlannedQuery:
     """Resolve every name, prune every frame, and put a view in each place."""
-    from sqlglot import exp
-
     tree = tree.copy()
     _refuse_functions(tree)
     state = node.registry.state(fresh=False)
@@ -87,9 +86,6 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Planne
 
 def _tables(tree: Expr) -> list[tuple[Any, Any]]:
     """The tables that are not names of the query's own, each with the SELECT whose FROM it stands in."""
-    from sqlglot import exp
-    from sqlglot.optimizer.scope import traverse_scope
-
     found: dict[int, tuple[Any, Any]] = {}
     own: set[int] = set()
     for scope in traverse_scope(tree):
@@ -111,8 +107,6 @@ def _is_generator(table: Any) -> bool:
 def _refuse_functions(tree: Expr) -> None:
     """Nothing is read but frames: no table functions, which would read files, no names of files, and no functions of
     Spark that call Java or open files."""
-    from sqlglot import exp
-
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier | exp.Dot) and not _is_generator(table):
             raise UnsupportedStatementError(
@@ -164,8 +158,6 @@ def _version(table: Any) -> int | None:
 
 
 def _replace(table: Any, reference: Reference) -> None:
-    from sqlglot import exp
-
     alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
     kept = {key: table.args.get(key) for key in ("sample", "pivots", "joins", "laterals") if table.args.get(key)}
     table.replace(exp.Table(this=exp.to_identifier(reference.view, quoted=True), alias=alias, **kept))
@@ -176,8 +168,6 @@ def _replace(table: Any, reference: Reference) -> None:
 
 def _where_of(select: Any, table: Any, snapshot: Snapshot) -> Expr | None:
     """The part of a SELECT's WHERE that is about one of its tables alone, with declared column names."""
-    from sqlglot import exp
-
     if not isinstance(select, exp.Select) or select.args.get("where") is None or not _may_prune(select, table):
         return None
     alone = not (select.args.get("joins") or select.args.get("laterals"))
@@ -200,8 +190,6 @@ def _where_of(select: Any, table: Any, snapshot: Snapshot) -> Expr | None:
 
 
 def _declared(tree: Expr, folded: dict[str, str]) -> Expr:
-    from sqlglot import exp
-
     def named(node: Expr) -> Expr:
         return exp.column(folded[node.name.casefold()], quoted=True) if isinstance(node, exp.Column) else node
 
@@ -211,8 +199,6 @@ def _declared(tree: Expr, folded: dict[str, str]) -> Expr:
 def _may_prune(select: Any, table: Any) -> bool:
     """Rows of an outer join's optional side are missed, not filtered, and those of a positional one are counted:
     leaving some out would change the answer. Columns that an alias renames are not those of the frame."""
-    from sqlglot import exp
-
     joins = select.args.get("joins") or []
     if any(join.side in ("RIGHT", "FULL") or join.method == "POSITIONAL" for join in joins):
         return False

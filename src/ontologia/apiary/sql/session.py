@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.colony.heartbeats import all_heartbeats, assignment
@@ -17,9 +18,6 @@ from ontologia.apiary.sql.planning import PlannedQuery, Reference, planned
 from ontologia.apiary.sql.sealing import sealed
 from ontologia.apiary.sql.statements import Command, ReadStatement, parsed
 from ontologia.errors import ValidationError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ENGINES = ("duckdb", "colony", "spark")
 
@@ -146,13 +144,9 @@ def assignment_facts(node: Node, references: Sequence[Reference]) -> list[tuple[
 
 
 def _one_column(name: str, values: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
     return pa.table({name: pa.array(values, pa.string())}, schema=pa.schema([pa.field(name, pa.string(), False)]))
 
 
 def _properties(facts: Sequence[tuple[str, str]]) -> pa.Table:
-    import pyarrow as pa
-
     names, values = zip(*facts, strict=True)
     return pa.table({"property": pa.array(names, pa.string()), "value": pa.array(values, pa.string())})

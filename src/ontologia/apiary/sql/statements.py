@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.expressions import Expr
 
 from ontologia.errors import UnsupportedStatementError, ValidationError
-
-if TYPE_CHECKING:
-    from sqlglot.expressions import Expr
 
 DIALECT = "duckdb"
 _SKIPPED = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
@@ -87,9 +87,6 @@ def _refuse_writes(text: str) -> None:
 
 
 def _tree(text: str) -> Expr:
-    import sqlglot
-    from sqlglot import exp
-
     try:
         found = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
     except sqlglot.errors.SqlglotError as problem:

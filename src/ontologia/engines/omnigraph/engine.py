@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import as_outputs, past_versions_refused
@@ -44,9 +46,6 @@ from ontologia.omnigraph.names import LEASES, MAIN
 from ontologia.query.plan import Plan, Window
 from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.stored_rows import EmptyRows, StoredRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class GraphEngine(DuckEngine):
@@ -139,8 +138,6 @@ class GraphEngine(DuckEngine):
     def relations(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
-        import pyarrow as pa
-
         found: dict[TypeRef, StoredRows] = {}
         tables: dict[str, pa.Table | None] = {}
         keys = getattr(self._reading, "keys", None)

@@ -10,6 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
 from ontologia.engines.omnigraph.types import EMPTY, GraphType
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
@@ -22,9 +27,7 @@ from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from lance import LanceDataset
-    from sqlglot import exp
 
     from ontologia.omnigraph.graph import Graph
 
@@ -98,8 +101,6 @@ class TypeRows:
         gone: list[int] | None = None,
     ) -> pa.Table:
         """Identity, commit and fields. `gone` collects commits whose rows a cleanup removed."""
-        import pyarrow as pa
-
         pins = self._pins(window)
         if window.deduplicated:
             parts = [self._rows(pins[-1], columns, where)] if pins else []
@@ -131,16 +132,12 @@ class TypeRows:
         self, earlier: LanceDataset | None, found: LanceDataset, pin: Pin, columns: Sequence[Column] | None
     ) -> Iterator[pa.Table]:
         """The rows that a version has no more, as they were, under the commit that took them away."""
-        import pyarrow as pa
-
         deleted = None if earlier is None else deleted_between(earlier, found)
         if deleted is not None and deleted.num_rows:
             commit = pa.array([pin.published_at - EMPTY] * deleted.num_rows, pa.int64())
             yield _marked(self.type.from_graph(deleted.select(self.type.needed(columns)), commit), commit)
 
     def _rows(self, pin: Pin | None, columns: Sequence[Column] | None, where: str | None) -> pa.Table:
-        import pyarrow as pa
-
         wanted = [*self.type.needed(columns), UPDATED]
         if pin is None:
             empty = pa.schema([field for field in self.type.arrow if field.name in wanted]).empty_table()
@@ -150,9 +147,6 @@ class TypeRows:
 
     def _typed(self, rows: pa.Table) -> pa.Table:
         """Rows as an engine gives them back, each with the commit that published its version."""
-        import numpy as np
-        import pyarrow as pa
-
         pins = self.manifest.history[self.type.key]
         versions = np.fromiter((it.version for it in pins), np.uint64, len(pins))
         published = np.fromiter((it.published_at - EMPTY for it in pins), np.int64, len(pins))
@@ -162,14 +156,10 @@ class TypeRows:
 
 def _marked(rows: pa.Table, removed_by: pa.Array | None = None) -> pa.Table:
     """Versions with what superseded them, as far as removals are concerned."""
-    import pyarrow as pa
-
     return rows.append_column(SUPERSEDED_BY, pa.nulls(rows.num_rows, pa.int64()) if removed_by is None else removed_by)
 
 
 def pa_table(batch: pa.RecordBatch) -> pa.Table:
-    import pyarrow as pa
-
     return pa.Table.from_batches([batch])
 
 
@@ -220,7 +210,6 @@ def row_by_key(plan: Plan, tables: Mapping[str, pa.Table | None]) -> pa.Table | 
     rows = tables.get(GraphRows(plan.source).name)
     if key is None or rows is None:
         return None
-    import pyarrow.compute as pc
 
     names = [COMMIT_ID, *(column.physical for column in plan.schema.columns)]
     return rows.filter(pc.equal(rows.column(plan.source.identity[0]), key)).select(names)
@@ -290,8 +279,6 @@ class GraphRows(StoredRows):
         self.name = f"rows of {ref}"
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        from sqlglot import exp
-
         chosen: list[Any] = [_named(name) for name in (*self.ref.identity, COMMIT_ID)]
         for column in columns:
             found: Any = _named(column.physical)
@@ -308,6 +295,4 @@ class GraphRows(StoredRows):
 
 
 def _named(name: str) -> exp.Column:
-    from sqlglot import exp
-
     return exp.column(name, table="t", quoted=True)

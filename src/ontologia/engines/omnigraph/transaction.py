@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import pyarrow as pa
+
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
@@ -30,8 +32,6 @@ from ontologia.omnigraph.snapshots import Snapshot
 from ontologia.query.plan import LATEST, Plan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ontologia.engines.omnigraph.engine import GraphEngine
 
 
@@ -218,6 +218,4 @@ class GraphEngineTransaction(Transaction):
 
 
 def _narrowed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema([schema.field(name) for name in names])

@@ -7,16 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.errors import GraphValidationError
 from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json, parse_texts
 from ontologia.omnigraph.manifest import Manifest, Table
 from ontologia.omnigraph.names import table_key, table_path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 KINDS = {"entity": "node", "relation": "edge"}
 REFS = {"node": "entity", "edge": "relation"}
@@ -78,8 +77,6 @@ class GraphType:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        import pyarrow as pa
-
         fields = [pa.field(name, pa.string(), nullable=False) for name in IDS[self.ref.kind]]
         by_column = {column: name for name, column in self.columns.items()}
         for column in sorted(by_column.keys() - set(IDS[self.ref.kind])):
@@ -87,8 +84,6 @@ class GraphType:
         return pa.schema(fields)
 
     def _type(self, name: str) -> pa.DataType:
-        import pyarrow as pa
-
         if name in self.vectors:
             return pa.list_(pa.field("item", pa.float32()), self.vectors[name])
         if name == self.schema.instance_key and name not in self.schema.by_name:
@@ -117,8 +112,6 @@ class GraphType:
 
     def to_graph(self, rows: pa.Table) -> pa.Table:
         """Rows as an engine is handed them (identity and fields) in the columns of the table."""
-        import pyarrow as pa
-
         arrays = dict(zip(IDS[self.ref.kind], self._ids(rows), strict=True))
         for name, column in self.columns.items():
             if column in arrays:
@@ -132,8 +125,6 @@ class GraphType:
         return pa.table([_one_type(arrays[field.name], field.type) for field in self.arrow], schema=self.arrow)
 
     def _ids(self, rows: pa.Table) -> list[Any]:
-        import pyarrow as pa
-
         if self.ref.kind == "entity":
             return [rows.column("entity_key")]
         keys = [rows.column(name) for name in ("left_key", "right_key")]
@@ -147,8 +138,6 @@ class GraphType:
         return found
 
     def _vectors(self, name: str, rows: pa.Table) -> pa.Array:
-        import pyarrow as pa
-
         size = self.vectors[name]
         texts = rows.column(self.schema.by_name[name].physical).to_pylist()
         values = parse_texts(texts)
@@ -162,8 +151,6 @@ class GraphType:
 
     def from_graph(self, rows: pa.Table, commits: pa.Array | None = None) -> pa.Table:
         """Rows of the table under the names that an engine gives back; only the columns that were read."""
-        import pyarrow as pa
-
         names = {"id": "entity_key"} if self.ref.kind == "entity" else {"src": "left_key", "dst": "right_key"}
         arrays: dict[str, Any] = {name: rows.column(column) for column, name in names.items()}
         if self.ref.kind == "relation":
@@ -197,8 +184,6 @@ def _one_type(values: Any, kind: pa.DataType) -> Any:
 
 
 def _texts(vectors: pa.ChunkedArray) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array([None if value is None else encode_json(value) for value in vectors.to_pylist()], pa.string())
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.engines.object_rows import identity_of, table_of, transposed
@@ -20,9 +23,6 @@ from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.rows import identity_from_key
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 T = TypeVar("T", bound=Declared)
 
@@ -54,8 +54,6 @@ class PendingRows:
 
     def rows(self) -> pa.Table | None:
         """All rows that are written, each id once, as an engine is handed them."""
-        import pyarrow as pa
-
         parts = list(self.tables)
         if self.objects:
             parts.append(rows_of_objects(self.declaration, list(self.objects.values())))
@@ -227,8 +225,6 @@ def _check_unique(pending: PendingRows, rows: pa.Table | None) -> None:
 
 def rows_of_table(declaration: Declaration, table: pa.Table) -> pa.Table:
     """Rows of a caller's table as an engine is handed them: checked for columns, types and missing values."""
-    import pyarrow as pa
-
     schema = declaration.schema
     ends = ["left_key", "right_key"] if schema.ref.kind == "relation" else []
     keyed = [schema.instance_key] if schema.instance_key else []
@@ -256,8 +252,6 @@ def _required(declaration: Declaration, name: str) -> bool:
 
 
 def _column(declaration: Declaration, column: Any, table: pa.Table) -> Any:
-    import pyarrow as pa
-
     if column.name not in table.column_names:
         value = declaration.default_of(column.name)
         value = encode_json(value) if column.scalar is None and value is not None else value
@@ -285,9 +279,6 @@ class _Overlaid(GraphEngine):
         self._pending = pending
 
     def overlaid(self, type: GraphType, rows: pa.Table | None) -> pa.Table | None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         pending = self._pending.get(type.ref)
         if pending is None:
             return rows

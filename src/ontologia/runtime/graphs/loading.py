@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from ontologia.engines.omnigraph.engine import catalog_of
 from ontologia.engines.omnigraph.types import GraphType
@@ -19,9 +22,6 @@ from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.runtime.graphs.changes import registered, rows_of_objects, rows_of_table
 from ontologia.runtime.graphs.files import read_lines
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MODES = ("overwrite", "append", "merge")
 OBJECTS_AT_ONCE = 10_000
@@ -65,9 +65,6 @@ class LoadedRows:
 
 def _kept(rows: pa.Table) -> Iterator[pa.Table]:
     """The last row of each id, some at a time: taking them all at once would hold them all."""
-    import numpy as np
-    import pyarrow as pa
-
     wanted = np.zeros(rows.num_rows, bool)
     wanted[last_places(rows.column("id"))] = True
     for start in range(0, rows.num_rows, ROWS_AT_ONCE):
@@ -120,8 +117,6 @@ def load(
 
 
 def _parts(source: pa.Table | pa.RecordBatchReader) -> Iterable[pa.Table]:
-    import pyarrow as pa
-
     if isinstance(source, pa.Table):
         return (source.slice(start, ROWS_AT_ONCE) for start in range(0, source.num_rows, ROWS_AT_ONCE))
     if isinstance(source, pa.RecordBatchReader):

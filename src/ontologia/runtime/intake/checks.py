@@ -11,13 +11,13 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.model import Column, Declaration
 from ontologia.model.values import field_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "ge": (operator.ge, "greater_equal"),
@@ -41,8 +41,6 @@ class Limit:
         return self.bound.endswith("length")
 
     def holds_in_arrow(self, values: pa.ChunkedArray) -> Any:
-        import pyarrow.compute as pc
-
         return getattr(pc, COMPARISONS[self.bound][1])(pc.utf8_length(values) if self.of_length else values, self.value)
 
 
@@ -54,15 +52,10 @@ class Check:
     limits: tuple[Limit, ...] | None = None
 
     def refuses(self, column: Column, value: Any) -> bool:
-        import pyarrow as pa
-
         return value is not None and bool(self.of(column, pa.chunked_array([[value]], column.arrow_type))[1])
 
     def of(self, column: Column, values: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[int, str]]:
         """Values as the model has them, JSON in its canonical text; and what is wrong, by row."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.limits is not None:
             cleared = reduce(pc.and_, (limit.holds_in_arrow(values) for limit in self.limits))
             rows = pc.indices_nonzero(pc.fill_null(pc.invert(cleared), False))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
 from ontologia.runtime.intake.rows import ORDER
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 OnInvalid = Literal["abort", "quarantine"]
 OnDuplicate = Literal["error", "last"]
@@ -22,8 +22,6 @@ COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties", "remov
 
 def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
     """Count what the delta rule found."""
-    import pyarrow.compute as pc
-
     inserted = pc.sum(pc.equal(changed.column(OPERATION), INSERT)).as_py() or 0
     counts["inserted"] += inserted
     counts["updated"] += changed.num_rows - inserted
@@ -32,8 +30,6 @@ def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
 
 def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:
     """What is to be done about rows that the store has already."""
-    import pyarrow.compute as pc
-
     if on_conflict == "upsert":
         return changed
     existing = pc.equal(changed.column(OPERATION), UPDATE)
@@ -47,9 +43,6 @@ def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Tab
 
 def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Table:
     """Each identity once: the last in order, or an error, as asked. Rows come sorted by identity and order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if table.num_rows < 2:
         return table
     keys = identity_key(table, ref.identity).combine_chunks()
@@ -74,9 +67,6 @@ def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:
 
     Rows come sorted by identity, order and values, so that it is the same row however often it is asked for.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if table.num_rows < 2:
         return 0
     keys = identity_key(table, ref.identity).combine_chunks()

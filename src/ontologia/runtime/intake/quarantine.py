@@ -13,6 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ontologia.errors import OntologiaError
 from ontologia.model import TypeRef
 from ontologia.objects import Location
@@ -43,9 +46,6 @@ class Quarantine:
 
     def add(self, rows: Sequence[RejectedRow], name: str | None = None) -> str:
         """Set rows aside. Returns the path of their file; one of the same name is replaced."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         schema = pa.schema([(name, pa.string()) for name in RejectedRow._fields])
         table = pa.Table.from_pylist([row._asdict() for row in rows], schema=schema)
         sink = io.BytesIO()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -84,7 +85,6 @@ class Intake:
 
     def take(self, given: pa.Table, source: pa.Table | None = None) -> tuple[pa.Table, list[RejectedRow]]:
         """The rows that fit, named and typed as storage has them, and those that do not, as `source` has them."""
-
         found = _Checked(self, given)
         fields = found.fields()
         columns = found.identity(fields) | fields
@@ -195,7 +195,6 @@ class _Checked:
 
     def _readable(self, given: pa.Table) -> pa.Table:
         """The table with texts that can be read. Rows with others are flagged."""
-
         for place, name in enumerate(given.column_names):
             try:
                 given.column(place).validate(full=True)
@@ -230,7 +229,6 @@ class _Checked:
         return given if key is None else self._values(key, given)
 
     def _instance_key(self) -> pa.ChunkedArray:
-
         name = self.plan.schema.instance_key
         source = self.plan.columns.get("instance_key")
         if source is None:
@@ -245,7 +243,6 @@ class _Checked:
         return self._validated(instance_column(name), keys)
 
     def fields(self) -> dict[str, Any]:
-
         required = self.plan.required
         found: dict[str, Any] = {}
         for column in self.plan.schema.columns:
@@ -265,7 +262,6 @@ class _Checked:
         return found
 
     def _values(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
-
         if column.scalar is None:
             return given.cast(pa.string()) if column.name in self.plan.json_text else self._encoded(column, given)
         values, lost = converted(column, given)
@@ -275,7 +271,6 @@ class _Checked:
         return values
 
     def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
-
         if is_plain(given.type):
             return json_texts(given)
         texts: list[str | None] = []
@@ -297,13 +292,11 @@ class _Checked:
         return checked
 
     def _present(self, name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
-
         if values.null_count:
             self._flag(pc.is_null(values), f"{name}: must have a value")
         return values
 
     def _flag(self, wrong: pa.ChunkedArray, reason: str) -> None:
-
         for row in pc.indices_nonzero(pc.fill_null(wrong, False)).to_pylist():
             self.reasons.setdefault(row, reason)
 
@@ -340,7 +333,6 @@ def unreadable(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray | None) -> pa.ChunkedArray:
     """Values that can be shown: text with a sign for what cannot be read, and nothing in place of a nested value."""
-
     if wrong is not None and not is_text(values.type):
         return pc.if_else(wrong, pa.scalar(None, values.type), values)
     texts = [text and text.decode(errors="replace") for text in values.cast(pa.large_binary()).to_pylist()]
@@ -354,7 +346,6 @@ def key_texts(keys: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def is_plain(kind: pa.DataType) -> bool:
     """Whether values are texts, whole numbers and truths, in any nesting: their JSON is the same whoever writes it."""
-
     if pa.types.is_struct(kind):
         return kind.num_fields > 0 and all(is_plain(kind.field(place).type) for place in range(kind.num_fields))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -364,8 +355,6 @@ def is_plain(kind: pa.DataType) -> bool:
 
 def json_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Plain values as JSON, written column-wise by DuckDB. The check of a field gives it its canonical form."""
-    import duckdb
-
     given = pa.table({"value": values})
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.register("given", given)

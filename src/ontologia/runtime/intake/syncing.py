@@ -6,7 +6,9 @@ The rule is one function over identities, so that whoever loads, in process or o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.transaction import removals_refused
@@ -14,14 +16,9 @@ from ontologia.errors import RemovalLimitError, ValidationError
 from ontologia.files.identity import identity_key
 from ontologia.model import TypeRef
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 def identities_to_remove(stored: pa.Table, source: pa.Table, identity: Sequence[str]) -> pa.Table:
     """The stored identities that the source does not have. Both have the columns of an identity, each at most once."""
-    import pyarrow.compute as pc
-
     keys = stored.select(list(identity))
     if not source.num_rows or not keys.num_rows:
         return keys

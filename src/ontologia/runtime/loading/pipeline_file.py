@@ -25,7 +25,7 @@ source = "nightly"
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -58,7 +58,8 @@ _LOAD = {
 class TakesLoads(Protocol):
     """A pipeline, in process or on Spark."""
 
-    def load(self, source: Any, *, into: type[Any], **terms: Any) -> Any: ...
+    @property
+    def load(self) -> Callable[..., Any]: ...
 
 
 P = TypeVar("P", bound=TakesLoads)

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+from pyarrow import orc
 
 from ontologia.errors import UnreadableFileError, ValidationError
 
@@ -77,8 +80,6 @@ def _joined(tables: list[tuple[Path, pa.Table]]) -> pa.Table:
 
 def _csv(file: Path, separator: str) -> pa.Table:
     """A CSV file as text. What is empty is nothing, as it is to Spark; bytes that are not UTF-8 stay what they are."""
-    from pyarrow import csv as arrow_csv
-
     names = _header(file, separator)
     if names is None:
         return pa.table({})
@@ -163,8 +164,6 @@ def _column(file: Path, name: str, values: list[Any]) -> pa.Array:
 
 
 def _parquet(file: Path) -> pa.Table:
-    import pyarrow.parquet as pq
-
     try:
         return pq.read_table(file, partitioning=None)
     except (pa.ArrowInvalid, OSError) as problem:
@@ -172,8 +171,6 @@ def _parquet(file: Path) -> pa.Table:
 
 
 def _orc(file: Path) -> pa.Table:
-    from pyarrow import orc
-
     try:
         return orc.read_table(str(file))
     except (pa.ArrowInvalid, OSError) as problem:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
 from ontologia.engines.base import Engine
 from ontologia.files.data_files import DataFile
 from ontologia.runtime.store import Store
@@ -17,7 +20,6 @@ from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from ontologia.engines.care import CompactionReport, SnapshotWork
 
@@ -65,8 +67,6 @@ class _Executors:
 
     def _all_rows(self, task: SnapshotWork) -> DataFrame:
         """Every row of the files to merge, with all columns."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         struct = from_arrow_schema(task.stored_schema)
         paths = native_paths(self.spark, self.engine, task.files)
         if paths is not None:

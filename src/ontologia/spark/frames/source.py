@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -22,9 +22,6 @@ from ontologia.spark.frames.work import commit_cells, work_on
 from ontologia.spark.options import moment
 from ontologia.spark.tables import check_no_table_is_made
 from ontologia.spark.workers import plainly_said
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 READ_OPTIONS = ("path", "frame", "asOf", "versionAsOf", "timestampAsOf", "settings")
 WRITE_OPTIONS = ("path", "frame", "settings")
@@ -79,8 +76,6 @@ class FrameReader(DataSourceReader):
         return [InputPartition(cells_text(share)) for share in shares(self.snapshot.cells, 16)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         target = spark_arrow(self.work.schema)
         if partition is None or partition.value is None:
             return

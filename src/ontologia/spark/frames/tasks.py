@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.apiary.conditions import condition, rendered
 from ontologia.apiary.entries import Cell
@@ -17,9 +19,6 @@ from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.writing import CellWriter
 from ontologia.files.quoting import quote_names
 from ontologia.objects import Location
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BATCH_ROWS = 131_072
 
@@ -71,8 +70,6 @@ def cells_of(text: str) -> list[Cell]:
 
 def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """Small batches as tables of about the size of a cell."""
-    import pyarrow as pa
-
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

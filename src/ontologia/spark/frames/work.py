@@ -6,8 +6,8 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary.compaction import CompactionPolicy, batches, due
@@ -30,9 +30,6 @@ from ontologia.objects import Location
 from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
 from ontologia.spark.ranges import map_in_arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CELLS = "cells string"
 
@@ -107,8 +104,6 @@ def commit_cells(node: Node, name: FrameName, cells: Sequence[Cell], *, replace:
 
 
 def _message(cells: Sequence[Cell]) -> pa.RecordBatch:
-    import pyarrow as pa
-
     return pa.RecordBatch.from_pydict({"cells": [cells_text(cells)]})
 
 
@@ -189,8 +184,6 @@ def _read_by_tasks(
     tasks = shares(cells, session.sparkContext.defaultParallelism * 2)
 
     def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for batch in batches_:
             for text in batch.column(0).to_pylist():
                 found = work.read(cells_of(text), names, where)

@@ -7,7 +7,12 @@ gives another meaning, no cast of text that its grammar has not let through.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as sql
+from pyspark.sql import types
+from pyspark.sql.types import DataType, TimestampType
 
 from ontologia.model import Column
 from ontologia.runtime.intake.conversions import (
@@ -27,10 +32,6 @@ from ontologia.runtime.intake.conversions import (
 )
 from ontologia.spark.types import spark_type
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql.types import DataType
-
 TRIMMED = " \t\r\n"
 
 
@@ -43,8 +44,6 @@ class SourceValue(NamedTuple):
 
 def kind_of(source: DataType) -> str | None:
     """What a column of this type holds, as the table calls it; None for what no scalar field takes."""
-    from pyspark.sql import types
-
     if isinstance(source, types.DecimalType):
         return "decimal" if source.scale else "int"
     named: dict[str, type[DataType] | tuple[type[DataType], ...]] = {
@@ -63,8 +62,6 @@ def kind_of(source: DataType) -> str | None:
 
 def converted(column: Column, given: SourceValue) -> tuple[SparkColumn, SparkColumn | None]:
     """A source value as a scalar field's value, and whether it is lost; None where it never is."""
-    from pyspark.sql import functions as sql
-
     scalar, kind = column.scalar or "str", kind_of(given.kind)
     target = spark_type(column.spark_type)
     rule = None if kind is None else rule_of(scalar, kind)
@@ -82,9 +79,6 @@ def converted(column: Column, given: SourceValue) -> tuple[SparkColumn, SparkCol
 
 
 def _as_it_is(scalar: str, kind: str, given: SourceValue, target: DataType) -> tuple[SparkColumn, SparkColumn | None]:
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
     value = given.value.try_cast(target)
     if kind == "text":
         return value, ~sql.is_valid_utf8(given.value)
@@ -97,8 +91,6 @@ def _as_it_is(scalar: str, kind: str, given: SourceValue, target: DataType) -> t
 
 def calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
     """The first and the last value that Python's calendar has: Spark's goes further."""
-    from pyspark.sql import functions as sql
-
     if scalar == "date":
         first, last = (sql.date_from_unix_date(sql.lit(days)) for days in DAYS)
     else:
@@ -108,8 +100,6 @@ def calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
 
 def spelled(kind: str, value: SparkColumn) -> SparkColumn:
     """A value as the text of keys, as `key_text` has it."""
-    from pyspark.sql import functions as sql
-
     if kind == "instant":
         # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
         seconds = sql.unix_micros(value).cast("decimal(24,0)") / 1_000_000
@@ -124,15 +114,11 @@ def spelled(kind: str, value: SparkColumn) -> SparkColumn:
 
 def in_utc(value: SparkColumn) -> SparkColumn:
     """A time without a zone as an instant."""
-    from pyspark.sql import functions as sql
-
     seconds = (value - epoch()).cast("interval second").cast("decimal(20,6)")
     return sql.timestamp_seconds(seconds)
 
 
 def epoch() -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     return sql.lit("1970-01-01").cast("timestamp_ntz")
 
 
@@ -141,8 +127,6 @@ def epoch() -> SparkColumn:
 
 def _spelled(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     """Times outside the calendar of Python have no spelling."""
-    from pyspark.sql import functions as sql
-
     value = spelled(kind, given.value)
     if kind == "int":
         return value
@@ -151,14 +135,10 @@ def _spelled(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
 
 
 def _utf8(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     return sql.try_validate_utf8(given.value.cast("string")) if kind == "bytes" else given.value.cast("binary")
 
 
 def _whole(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     value = given.value
     if kind == "decimal":
         return sql.when(value % 1 == 0, value.try_cast("bigint"))  # compared with its floor, it would be rounded
@@ -168,8 +148,6 @@ def _whole(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
 
 
 def _exact(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     return sql.when(given.value.between(-EXACT_FLOATS, EXACT_FLOATS), given.value.cast("double"))
 
 
@@ -178,8 +156,6 @@ def _nearest(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
 
 
 def _zero_or_one(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     return sql.when(given.value == 1, True).when(given.value == 0, False)
 
 
@@ -188,29 +164,21 @@ def _in_utc(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
 
 
 def _midnight(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     seconds = sql.unix_date(given.value).cast("bigint") * 86_400
     return sql.when(given.value.between(*calendar("date")), sql.timestamp_seconds(seconds))
 
 
 def _at_midnight(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     micros = sql.unix_micros(in_utc(given.value) if kind == "local" else given.value)
     days = ((micros - sql.pmod(micros, sql.lit(DAY_MICROSECONDS))) / DAY_MICROSECONDS).cast("int")
     return sql.when(sql.pmod(micros, sql.lit(DAY_MICROSECONDS)) == 0, sql.date_from_unix_date(days))
 
 
 def _seconds(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     return sql.when(given.value.between(-SECONDS, SECONDS), sql.timestamp_seconds(given.value.cast("bigint")))
 
 
 def _read(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     text = given.value
     if scalar == "bool":
         word = sql.lower(sql.btrim(text, sql.lit(TRIMMED)))
@@ -231,9 +199,6 @@ def _read(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
 
 def _moment(text: SparkColumn) -> SparkColumn:
     """Text as an instant: spelled out first, with seconds and a zone, so that only one reading is left."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import TimestampType
-
     parts = rf"({DAY})(?:[T ]({TIME}) ?({ZONE})?)?"
     day, time, zone = (sql.regexp_extract(text, parts, number) for number in (1, 2, 3))
     time = sql.when(time == "", "00:00:00").when(time.rlike("^[^:]+:[^:]+$"), sql.concat(time, sql.lit(":00")))

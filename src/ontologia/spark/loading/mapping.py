@@ -9,7 +9,15 @@ import operator
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, types
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DataType
 
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
@@ -22,11 +30,6 @@ from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
 from ontologia.spark.loading.conversions import SourceValue, converted, kind_of, spelled
 from ontologia.spark.loading.suspects import suspects
 from ontologia.spark.types import quoted, spark_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
 
 REASON, SOURCE = "__reason", "__source"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,9 +56,6 @@ def mapped(
     order_by: Any = None,
 ) -> DataFrame:
     """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as sql
-
     chosen = {
         name: sql.col(quoted(name)) if expression is None else _expression(expression)
         for name, expression in fills(source.columns, declaration, expressions).items()
@@ -76,9 +76,6 @@ def mapped(
 
 def mapped_identity(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> DataFrame:
     """The identities that a source names, with the reason against each."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as sql
-
     ends = ["left_key", "right_key", *([declaration.instance_key] if declaration.instance_key else [])]
     names = [declaration.primary_key or ""] if declaration.ref.kind == "entity" else ends
     missing = [name for name in names if name not in expressions and name not in source.columns]
@@ -109,8 +106,6 @@ def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[Spa
     The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
     reason, and one with a value that executors have to look at.
     """
-    from pyspark.sql import functions as sql
-
     checks = checks_of(declaration)
     values: dict[str, SparkColumn] = {}
     problems: list[Problem] = []
@@ -145,9 +140,6 @@ def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[Spa
 
 def _ordered(source: DataFrame, order_by: Any) -> SparkColumn:
     """What decides which row is the last. Text that reads as a number counts as one: in a CSV file all is text."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
     if isinstance(order_by, (list, tuple)):
         return sql.struct(*(_ordered(source, one).alias(f"_{place}") for place, one in enumerate(order_by)))
     order = _expression(order_by)
@@ -157,8 +149,6 @@ def _ordered(source: DataFrame, order_by: Any) -> SparkColumn:
 
 
 def _expression(text: Any) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     return sql.expr(text) if isinstance(text, str) else text
 
 
@@ -174,8 +164,6 @@ def _identity(
     checks: Mapping[str, Check],
 ) -> tuple[dict[str, SparkColumn], list[Problem]]:
     """The identity columns as text, and what may be wrong with them beyond what is wrong with a field."""
-    from pyspark.sql import functions as sql
-
     if declaration.ref.kind == "entity":
         key = declaration.schema.by_name[declaration.primary_key or ""]
         if key.name in given:
@@ -208,9 +196,6 @@ def _identity(
 
 def _settle_key(key: Column, check: Check, value: SparkColumn) -> tuple[SparkColumn, Problem]:
     """A key as its validator leaves it, and the reason where it refuses: rows must meet by the key they end up with."""
-    import pyarrow as pa
-    from pyspark.sql import functions as sql
-    from pyspark.sql.pandas.functions import arrow_udf
 
     def settle(values: pa.Array) -> pa.Array:
         found, problems = check.of(key, pa.chunked_array([values.cast(key.arrow_type)]))
@@ -226,8 +211,6 @@ def _settle_key(key: Column, check: Check, value: SparkColumn) -> tuple[SparkCol
 
 def _key_text(name: str, given: SourceValue) -> SparkColumn:
     """A key as the text it is stored under, as `key_text` has it; none where it is no text that can be read."""
-    from pyspark.sql import functions as sql
-
     found = kind_of(given.kind)
     if found not in ("text", "int", "date", "instant", "local"):
         raise _no_key(name, given)
@@ -261,8 +244,6 @@ def _converted(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Pr
 
 def _lost(name: str, given: SourceValue, scalar: str) -> SparkColumn:
     """What is said of a value that a field cannot take."""
-    from pyspark.sql import functions as sql
-
     kind = kind_of(given.kind) or ""
     if rule_of(scalar, kind) is None:
         return sql.lit(refused(name, kind, scalar))
@@ -271,9 +252,6 @@ def _lost(name: str, given: SourceValue, scalar: str) -> SparkColumn:
 
 def _json(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem]]:
     """A structured value as JSON text, which executors check and bring to its canonical form."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
     source, kind = given
     if isinstance(kind, types.StringType):
         wrong = ~sql.is_valid_utf8(source) | sql.try_parse_json(source).isNull()
@@ -289,9 +267,6 @@ def _json(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem
 
 def _sayable(value: SparkColumn, kind: DataType) -> SparkColumn:
     """A value that `to_json` says in our words: bytes in hex, and the keys of a map as keys are stored."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
     if _is_sayable(kind):
         return value
     match kind:
@@ -311,8 +286,6 @@ def _sayable(value: SparkColumn, kind: DataType) -> SparkColumn:
 
 
 def _is_sayable(kind: DataType) -> bool:
-    from pyspark.sql import types
-
     match kind:
         case types.ArrayType():
             return _is_sayable(kind.elementType)
@@ -326,9 +299,6 @@ def _is_sayable(kind: DataType) -> bool:
 
 def _garbled(value: SparkColumn, kind: DataType) -> SparkColumn:
     """Whether there is text in a value that is not UTF-8."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql import types
-
     match kind:
         case types.StringType():
             return ~sql.is_valid_utf8(value)
@@ -348,22 +318,16 @@ def _takes_none(column: Column) -> bool:
 
 
 def _missing(name: str, given: SparkColumn) -> Problem:
-    from pyspark.sql import functions as sql
-
     return Problem(given.isNull(), sql.lit(f"{name}: must have a value"))
 
 
 def _said(name: str, given: SourceValue, expected: str) -> SparkColumn:
-    from pyspark.sql import functions as sql
-
     shown = sql.make_valid_utf8(spelled(kind_of(given.kind) or "", given.value))
     return sql.concat(sql.lit(f"{name}: cannot be read as {expected}: "), shown)
 
 
 def _default(declaration: Declaration, column: Column) -> SparkColumn:
     """A default as a literal. Times are told in numbers: as themselves they would follow the zone of the driver."""
-    from pyspark.sql import functions as sql
-
     value = _default_value(declaration, column)
     if isinstance(value, datetime):
         since = (to_utc(value) - EPOCH) // timedelta(microseconds=1)

@@ -12,7 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, NumericType, StructType
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine
@@ -41,11 +45,6 @@ from ontologia.spark.loading.staging import StageTask, patient, staged
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +163,6 @@ class Pipeline:
 
     def _check_alike(self, load: _Load) -> None:
         """Refuse a load whose rows cannot be put in order with those of another: a type's loads are one job."""
-        from pyspark.sql.types import NumericType
-
         ref = load.declaration.ref
         for other in self._loads:
             if other.declaration.ref != ref:
@@ -275,8 +272,6 @@ class _Run:
 
     def _lacking(self, catalog: Catalog, loads: Sequence[_Load], report: TypeReport) -> pa.Table:
         """The identities that a sync removes; none of a load that is no sync, and of a type that is new."""
-        import pyarrow as pa
-
         schema, terms = loads[0].declaration.schema, loads[0].terms
         if terms.mode != "sync" or schema.ref not in catalog.layouts:
             return pa.table({name: pa.array([], pa.string()) for name in schema.ref.identity})
@@ -349,8 +344,6 @@ def _together(loads: Sequence[_Load]) -> DataFrame:
 
 def _order_name(kind: DataType) -> str:
     """Text travels with the number it may be, as a pair."""
-    from pyspark.sql.types import StructType
-
     return "string" if isinstance(kind, StructType) else kind.simpleString()
 
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.catalog import TypeLayout
@@ -39,10 +44,6 @@ from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.loading.mapping import REASON, SOURCE
 from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 PATIENCE_MS = 60_000
 STAGED = Message({**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint")})
@@ -153,8 +154,6 @@ class _ShareTask:
 
     def _valid(self, table: pa.Table) -> pa.Table:
         """The rows that pass every check, as storage has them; those that do not are set aside."""
-        import pyarrow.compute as pc
-
         self.counts["read"] += table.num_rows
         if table.column(REASON).null_count < table.num_rows:
             self._reject(table.filter(pc.is_valid(table.column(REASON))))
@@ -163,8 +162,6 @@ class _ShareTask:
 
     def _checked(self, table: pa.Table) -> pa.Table:
         """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
-        import pyarrow as pa
-
         reasons: dict[int, str] = {}
         for column in self.task.schema.columns:
             check = self.task.checks.get(column.physical)
@@ -191,8 +188,6 @@ class _ShareTask:
 
     def _set_aside(self) -> None:
         """Write the rows that do not fit, under a name that is the same when Spark tries the task again."""
-        from pyspark import TaskContext
-
         if self.rejected and self.parts is not None:
             context: Any = TaskContext.get()
             self.task.quarantine.add(self.rejected, f"{context.partitionId():05d}-{self.files_aside:03d}")

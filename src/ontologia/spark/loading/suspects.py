@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import operator
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as sql
 
 from ontologia.model import Column
 from ontologia.runtime.intake.checks import COMPARISONS, Check, Limit
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-
 
 def suspects(check: Check, column: Column, value: SparkColumn) -> SparkColumn:
     """Whether the validator has to see a value: all that limits do not clear."""
-    from pyspark.sql import functions as sql
-
     if check.limits is None:
         return value.isNotNull()
     cleared: SparkColumn = reduce(operator.and_, (_holds(limit, value) for limit in check.limits))
@@ -25,6 +23,4 @@ def suspects(check: Check, column: Column, value: SparkColumn) -> SparkColumn:
 
 
 def _holds(limit: Limit, value: SparkColumn) -> Any:
-    from pyspark.sql import functions as sql
-
     return COMPARISONS[limit.bound][0](sql.char_length(value) if limit.of_length else value, limit.value)

@@ -7,7 +7,10 @@ else an `update_version`, as in the list of a commit's changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
@@ -21,10 +24,6 @@ from ontologia.query.plan import Across, Plan, Window
 from ontologia.runtime.delta import OPERATION, identity_key
 from ontologia.spark.types import result_struct
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
 
 def operation_column(schema: TypeSchema) -> str:
     """What the operation is called beside the fields of a type."""
@@ -33,8 +32,6 @@ def operation_column(schema: TypeSchema) -> str:
 
 def change_struct(schema: TypeSchema) -> StructType:
     """Changes as callers see them: commit, operation, then keys and fields."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
     commit, *rest, _ = result_struct(schema, versions=True).fields
     return StructType([commit, StructField(operation_column(schema), StringType(), False), *rest])
 
@@ -94,8 +91,6 @@ def _touches(engine: Engine, commit_id: int, schema: TypeSchema) -> bool:
 
 def up_to(table: pa.Table, commit_id: int) -> pa.Table:
     """The rows of commits that were there when the read was planned: later ones are another read's."""
-    import pyarrow.compute as pc
-
     return table.filter(pc.less_equal(table.column(COMMIT_ID), commit_id))
 
 
@@ -103,8 +98,6 @@ def _operations(
     engine: Engine, catalog: Catalog, schema: TypeSchema, rows: pa.Table, after: int, across: Across | None
 ) -> pa.Array:
     """The operation of each row. Rows come in the order of commits."""
-    import pyarrow as pa
-
     identity = schema.ref.identity
     there = set(_known(engine, schema, rows.select(list(identity)), after, across).to_pylist())
     layout = catalog.layouts.get(schema.ref)
@@ -121,8 +114,6 @@ def _operations(
 
 def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int, across: Across | None) -> pa.Array:
     """Which of these identities the store had at a commit."""
-    import pyarrow as pa
-
     if commit_id == 0 or not keys.num_rows:
         return pa.array([], pa.large_string())
     window = Window("as_of", commit_id)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, types
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, DoubleType, MapType, StructField, StructType, VariantType
+from pyspark.sql.variant_utils import VariantUtils
 
 from ontologia.errors import ValidationError
 from ontologia.model import TypeSchema
 from ontologia.model.typespec import NONE, TypeSpec
 from ontologia.spark.types import by_place, spark_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
 
 Nested = Literal["json", "struct", "variant"]
 READ = {"mode": "FAILFAST", "timeZone": "UTC"}
@@ -29,8 +31,6 @@ def check_nested(text: str) -> Nested:
 
 def nested_types(schema: TypeSchema, nested: Nested) -> dict[str, DataType]:
     """Which fields do not come as JSON text, and as what."""
-    from pyspark.sql.types import VariantType
-
     fields = {column.name: column.spec for column in schema.columns if column.scalar is None}
     if nested == "json":
         return {}
@@ -42,8 +42,6 @@ def nested_types(schema: TypeSchema, nested: Nested) -> dict[str, DataType]:
 
 def nested_struct(struct: StructType, kinds: dict[str, DataType]) -> StructType:
     """Columns with these types in place of JSON text."""
-    from pyspark.sql.types import StructField, StructType
-
     return StructType(
         [StructField(field.name, kinds.get(field.name, field.dataType), field.nullable) for field in struct]
     )
@@ -51,9 +49,6 @@ def nested_struct(struct: StructType, kinds: dict[str, DataType]) -> StructType:
 
 def nested_column(texts: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
     """JSON text as values of a nested type, each distinct one read once."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_type
-
     wanted = to_arrow_type(kind)
     chunks = []
     for chunk in texts.dictionary_encode().chunks:
@@ -63,9 +58,6 @@ def nested_column(texts: pa.ChunkedArray, kind: DataType) -> pa.ChunkedArray:
 
 
 def _value(text: str, kind: DataType) -> Any:
-    from pyspark.sql.types import VariantType
-    from pyspark.sql.variant_utils import VariantUtils
-
     if isinstance(kind, VariantType):
         value, metadata = VariantUtils.parse_json(text)
         return {"value": value, "metadata": metadata}
@@ -74,8 +66,6 @@ def _value(text: str, kind: DataType) -> Any:
 
 def _arranged(value: Any, kind: DataType) -> Any:
     """What was read from JSON, as Arrow takes it: maps as pairs, and numbers that JSON cannot say from their names."""
-    from pyspark.sql.types import ArrayType, DoubleType, MapType, StructType
-
     if value is None:
         return None
     match kind:
@@ -92,8 +82,6 @@ def _arranged(value: Any, kind: DataType) -> Any:
 
 def structured(rows: DataFrame, schema: TypeSchema, nested: Nested) -> DataFrame:
     """Rows with their structured fields as asked. What has no one type stays JSON text."""
-    from pyspark.sql import functions as sql
-
     kinds: dict[str, Any] = nested_types(schema, nested)
     if not kinds.keys() & set(rows.columns):
         return rows
@@ -111,8 +99,6 @@ def type_of(spec: TypeSpec) -> DataType | None:
 
     Times and bytes inside are text in JSON, and stay that.
     """
-    from pyspark.sql import types
-
     members = [member for member in (spec["members"] if spec["kind"] == "union" else [spec]) if member != NONE]
     if len(members) != 1:
         return None

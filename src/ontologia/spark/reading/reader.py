@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     InputPartition,
@@ -31,9 +31,6 @@ from ontologia.spark.reading.changes import (
 from ontologia.spark.reading.nested import Nested, nested_column, nested_struct, nested_types
 from ontologia.spark.types import nullable, result_struct, stored_struct
 from ontologia.spark.workers import engine_at, plainly_said, settle
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +136,6 @@ class OntologiaReader(DataSourceReader):
 
 def to_batches(wanted: ReadPlan, table: pa.Table, nullable: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:
     """Stored rows under the names and in the order that Spark was promised, and with None where it was told of it."""
-    import pyarrow as pa
-
     if REMOVED in table.column_names:
         table = table.append_column(SUPERSEDED_BY, mark_removals(table.column(REMOVED), table.column(COMMIT_ID)))
     columns = {name: table.column(wanted.physical(name)) for name in nullable}

@@ -9,7 +9,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine
@@ -42,10 +46,6 @@ from ontologia.spark.reading.filters import check_filter, is_of_one_type, to_tex
 from ontologia.spark.reading.nested import Nested, check_nested, structured
 from ontologia.spark.sentences import put_sentences_first
 from ontologia.spark.types import by_place, narrowed, nullable, quoted, result_struct, stored_struct, with_nullability
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 FORMAT = "ontologia"
 PATTERN = frozenset("*?[]{}\\")
@@ -292,8 +292,6 @@ def _native(
     spark: SparkSession, schema: TypeSchema, files: FilesInForce, paths: dict[str, str], window: Window
 ) -> DataFrame:
     """The rows in force, on Spark's reader."""
-    from pyspark.sql import functions as sql
-
     identity = list(schema.ref.identity)
     names = [field.name for field in stored_struct(schema)]
 
@@ -325,8 +323,6 @@ def _native(
 
 def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
     """The last row of each identity; nothing to do where each has one."""
-    from pyspark.sql import functions as sql
-
     if not mixed:
         return rows
     ranked = rows.withColumn(RANK, sql.expr(rank(identity).sql("spark")))
@@ -335,14 +331,11 @@ def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
 
 def _is_removal() -> Column:
     """Whether a row, which knows what superseded it, says that something was removed."""
-    from pyspark.sql import functions as sql
-
     return sql.expr(is_removal().sql("spark"))
 
 
 def _rename(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) -> DataFrame:
     """Rows under the names callers know."""
-    from pyspark.sql import functions as sql
 
     def column(name: str) -> Column:
         return _is_removal() if stored[name] == SUPERSEDED_BY else sql.col(quoted(stored[name]))

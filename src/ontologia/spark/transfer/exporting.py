@@ -6,7 +6,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import TypeLayout
@@ -23,10 +27,6 @@ from ontologia.spark.loading.staging import ROWS_SORTED
 from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
 from ontologia.spark.reading.rows import check_reach, stored_rows
 from ontologia.spark.workers import Message
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 WRITTEN = Message({"part": "string", "rows": "bigint"})
 
@@ -108,9 +108,6 @@ def _removed_by(versions: pa.Table) -> pa.ChunkedArray:
 
 def _write_part(task: ExportTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One range of keys, in order. A part has its name when it is complete; a task that is tried again replaces it."""
-    import pyarrow as pa
-    from pyspark import TaskContext
-
     context: Any = TaskContext.get()
     path = task.part(context.partitionId())
     partial = path.with_name(f".{path.name}.{context.taskAttemptId()}")

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ontologia.engines.staging import Staging
 from ontologia.errors import ValidationError
@@ -23,9 +26,6 @@ from ontologia.runtime.transfer.files import Readers, Split, checked_records
 from ontologia.runtime.transfer.importing import TypeImport, merged
 from ontologia.runtime.transfer.records import Identity, RecordReader
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROWS_AT_ONCE = 25_000
 
@@ -61,8 +61,6 @@ class MergeTask:
 
 def staged_schema(reader: RecordReader) -> pa.Schema:
     """Checked rows as they are staged: identity, fields, and their order in the files."""
-    import pyarrow as pa
-
     return reader.arrow_schema.append(pa.field(ORDER, pa.int64()))
 
 
@@ -114,9 +112,6 @@ class _Rows:
             self._flush()
 
     def _flush(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._sink, staged_schema(self.reader), compression="zstd")
         table = self.reader.table(self._identities, self._values)

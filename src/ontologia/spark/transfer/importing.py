@@ -9,7 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
@@ -41,10 +46,6 @@ from ontologia.spark.transfer.import_tasks import (
 from ontologia.spark.workers import parts_of
 from ontologia.spark.writing.plan import STAGING
 from ontologia.spark.writing.writer import remove_if_empty
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 SPLIT_BYTES = 32 << 20
 
@@ -151,14 +152,10 @@ class _OnSpark:
 
     def _rows(self, item: StagedParts) -> DataFrame:
         """Staged parts as a DataFrame, fetched through the object store wherever that is."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         area = self.area
         listed = self.spark.createDataFrame([(path,) for path in item.parts], "path string")
 
         def fetched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow.parquet as pq
-
             objects = area.open_objects()
             for batch in batches:
                 for path in batch.column(0).to_pylist():

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import TypeLayout
@@ -31,9 +34,6 @@ from ontologia.spark.writing.overtaken import overtaken
 from ontologia.spark.writing.plan import WritePlan
 from ontologia.spark.writing.shares import StagedShare
 from ontologia.spark.writing.staged import staged_files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 IN_MEMORY_BYTES = 32 << 20
 """Staged rows are compressed: so much of them is a few times as much in memory."""
@@ -88,9 +88,6 @@ def _take_away(
     engine: Engine, transaction: Transaction, plan: WritePlan, files: Sequence[Path], counts: dict[str, int]
 ) -> None:
     """Remove what is stored and not among the rows of an overwrite."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     schema, catalog = plan.schema, transaction.catalog
     check_sync(schema.ref, engine.capabilities, plan.on_conflict, counts["rejected"])
     if schema.ref not in catalog.layouts:
@@ -132,8 +129,6 @@ def _append(
 
 def _differing(wanted: pa.Table) -> pa.Table:
     """The rows that a task found to differ from the store."""
-    import pyarrow.compute as pc
-
     return wanted.filter(pc.is_valid(wanted.column(OPERATION)))
 
 
@@ -167,8 +162,6 @@ def _output(
 
 def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Iterator[pa.Table]:
     """All staged rows in the order of identity, in chunks that never part two rows of one."""
-    import pyarrow.parquet as pq
-
     schema = plan.schema
     kinds = {field.name: field.type for field in arrow_schema(schema.ref.kind, schema.columns)}
     names = [*(name for name in kinds if name not in (COMMIT_ID, SCHEMA_VERSION_ID)), OPERATION]
@@ -188,9 +181,6 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
 
 def _later(file: Path) -> str:
     """What decides which row of an identity is the last: as in a mapping, text that reads as a number counts as one."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     kind = pq.read_schema(file).field(ORDER).type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return (f', TRY_CAST("{ORDER}" AS DOUBLE) NULLS FIRST' if is_text else "") + f', "{ORDER}" NULLS FIRST'

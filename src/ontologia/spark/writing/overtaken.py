@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
@@ -20,9 +23,6 @@ from ontologia.runtime.delta import OPERATION
 from ontologia.spark.writing.plan import WritePlan
 from ontologia.spark.writing.shares import StagedShare
 from ontologia.spark.writing.staged import StagedFiles
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,6 @@ def overtaken(
     engine: Engine, catalog: Catalog, plan: WritePlan, shares: Sequence[StagedShare], staged: StagedFiles
 ) -> Overtaken:
     """What has to be compared again, because a commit after a task's look touched the type."""
-    import pyarrow.parquet as pq
-
     since = min((share.head for share in shares), default=catalog.head)
     touched = _touched(engine, catalog, plan, since)
     if touched is None:
@@ -67,16 +65,12 @@ def _touched(engine: Engine, catalog: Catalog, plan: WritePlan, since: int) -> p
 
 
 def _among(seen: pa.Table, touched: pa.Table, plan: WritePlan) -> pa.Table:
-    import pyarrow.compute as pc
-
     identity = plan.schema.ref.identity
     return seen.filter(pc.is_in(identity_key(seen, identity), value_set=identity_key(touched, identity)))
 
 
 def _as_it_was(engine: Engine, plan: WritePlan, head: int, keys: pa.Table) -> pa.Table | None:
     """Rows as a task found them, in the form of a staged part; whoever compares them says what is to be done."""
-    import pyarrow as pa
-
     if not keys.num_rows:
         return None
     schema = plan.schema

@@ -11,8 +11,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ontologia.engines.base import Engine
@@ -27,9 +30,6 @@ from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.tables import check_no_table_is_made
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing.plan import WritePlan
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ROWS_PER_PART, BYTES_PER_PART = 8 * ROW_GROUP_ROWS, 64 << 20
 
@@ -124,8 +124,6 @@ class _ShareTask:
 
     def _stage(self, rows: pa.Table, stored: pa.Table | None) -> None:
         """Which of several rows of an identity is the last, the driver finds out, and has to see all of them whole."""
-        import pyarrow.compute as pc
-
         identity = self.plan.schema.ref.identity
         operation = operations(self._values(rows), stored, identity)
         marked = rows.append_column(OPERATION, operation)
@@ -151,8 +149,6 @@ class _Parts:
         self._rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        import pyarrow.parquet as pq
-
         if not rows.num_rows:
             return
         if self._writer is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ontologia.errors import OntologiaError
@@ -33,8 +34,6 @@ class OntologiaWriter(DataSourceArrowWriter):
 
     @plainly_said()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from pyspark import TaskContext
-
         context: Any = TaskContext.get()
         return stage_share(self.plan, iterator, f"{context.partitionId():05d}")
 

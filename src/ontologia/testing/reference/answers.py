@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.model import COMMIT_ID, FieldExpr, encode_json
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Plan, group_names
 from ontologia.testing.reference.filters import ABSENT, Version, as_number, is_number, rank
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Joined = tuple[Version, ...]
 
@@ -112,8 +111,6 @@ def columns_of(plan: Plan, path: Joined) -> tuple[Any, ...]:
 
 
 def output_fields(plan: Plan) -> list[pa.Field]:
-    import pyarrow as pa
-
     if plan.aggregates:
         groups = list(zip(group_names(plan.groups), (group.scalar for group in plan.groups), strict=True))
         numbers = [(name, aggregate.scalar) for name, aggregate in plan.aggregates]

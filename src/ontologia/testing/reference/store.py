@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.object_rows import identity_of
@@ -45,9 +47,6 @@ from ontologia.testing.reference.filters import (
     passes,
     rank,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Row = dict[str, Any]
 Change = tuple[TypeRef, tuple[str, ...], str]
@@ -266,8 +265,6 @@ class ReferenceStore:
         return Fetched(columns, self._diagnostics(plan))
 
     def table(self, plan: Plan, keys: pa.Table | None = None) -> pa.Table:
-        import pyarrow as pa
-
         schema = pa.schema(output_fields(plan))
         columns = self.fetch(plan, keys).columns
         return pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(columns, schema, strict=True)], schema=schema)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import PART_ROWS, as_outputs, output_schema
@@ -38,9 +40,6 @@ from ontologia.objects import Location, Objects
 from ontologia.query.compiler import Statement
 from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class ParquetReads(DuckEngine):
@@ -140,7 +139,6 @@ class ParquetReads(DuckEngine):
         if not isinstance(statement, AnsweredStatement):
             yield from super().run_in_parts(statement, parameters)
             return
-        import pyarrow as pa
 
         parts = self.run_arrow(statement, parameters, None).to_batches(PART_ROWS)[::-1]
         pa.default_memory_pool().release_unused()  # decoding took more than the rows, and Arrow would keep it
@@ -189,8 +187,6 @@ class ParquetReads(DuckEngine):
 
     def _rows_of_files(self, plan: Plan, files: Scan) -> Iterator[pa.Table]:
         """The answer to a plan from these files alone, a batch at a time."""
-        import pyarrow as pa
-
         with self.reader.places(files.files) as places:
             rows = FileRows(plan.source, files, places, numbered=can_number(plan.schema))
             statement = self._statement(plan, {plan.source: rows})
@@ -201,8 +197,6 @@ class ParquetReads(DuckEngine):
     def rows_of(
         self, schema: TypeSchema, wanted: pa.Table, window: Window, catalog: Catalog | None = None, *, dense: bool
     ) -> pa.Table:
-        import pyarrow as pa
-
         catalog = catalog or self.catalog()
         if schema.ref not in catalog.layouts:
             return super().rows_of(schema, wanted, window, catalog, dense=dense)

@@ -49,7 +49,6 @@ class Lookup:
 
     def rows(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> pa.Table:
         """The last row of each of these identities in the scan, unless it was removed: commit, identity and fields."""
-
         wanted = WantedKeys.of(schema.ref.identity, keys)
         found = [empty_table(row_shape(schema, removals=scan.has_removals))]
         room = max(SMALL_FILE_BYTES, wanted.keys.nbytes)  # many identities are matched with many rows at once
@@ -88,7 +87,6 @@ class Lookup:
         return [file for file in reversed(likely) if file.path in sure or file.path in touched]
 
     def _footer(self, schema: TypeSchema, file: DataFile) -> Footer:
-
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
             return Footer.of(parquet.metadata, schema.ref.identity[0], SUPERSEDED_BY)
 
@@ -102,14 +100,12 @@ class Lookup:
         return [rows for rows in known.values() if rows is not None]
 
     def _whole(self, schema: TypeSchema, file: DataFile, *, removals: bool) -> pa.Table:
-
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
             names = stored_names(schema, parquet.metadata, removals=removals)
             return shaped(schema, parquet.read(names), removals=removals)
 
     def _large(self, schema: TypeSchema, file: DataFile, wanted: WantedKeys, scan: Scan) -> Iterator[pa.Table]:
         """The rows of a large file that are likely wanted, by row group."""
-
         footer = self._footers.get(file.path) or self._footer(schema, file)
         removals, first = scan.has_removals, schema.ref.identity[0]
         touched = touched_groups(footer, wanted, scan.upper, removals=file.removals > 0)

@@ -63,12 +63,10 @@ class WantedKeys:
 
     def places_in(self, column: pa.ChunkedArray) -> pa.Array:
         """Where in a column of first parts of identities there is a wanted one."""
-
         return pc.indices_nonzero(pc.is_in(column.cast(self._first.type), value_set=self._first))
 
     def newest(self, rows: pa.Table, upper: int | None) -> tuple[pa.Table, WantedKeys]:
         """The last row of each wanted identity, up to a commit, and the identities of which there is none."""
-
         slim = rows.select([COMMIT_ID, *self.identity]).append_column(PLACE, numbers_of(np.arange(rows.num_rows)))
         if rows.num_rows > self.keys.num_rows:
             slim = slim.take(self.places_in(slim.column(self.identity[0])))
