@@ -68,7 +68,7 @@ def run_all(suites: Sequence[Suite], pages: Pages, run: Run) -> int:
         found.append(outcome)
         pages.add(outcome)
     show([item for outcome in found for item in outcome.measured])
-    for line in page.told(found):
+    for line in page.summarize(found):
         print(line)
     print(f"as JSON: {pages.data}")
     missed = [item for outcome in found for item in (*outcome.measured, *outcome.growths) if item.met is False]

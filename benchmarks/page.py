@@ -25,7 +25,7 @@ def write(about: dict[str, Any], outcomes: Sequence[Outcome]) -> Path:
     for old in PAGES.glob("*.svg"):
         old.unlink()
     lines = ["# Benchmarks", "", _heading(about, outcomes), ""]
-    said = list(told(outcomes))
+    said = list(summarize(outcomes))
     lines += [f"**{said[0]}**", "", *(f"- {line}" for line in said[1:]), ""]
     growths = [item for outcome in outcomes for item in outcome.growths]
     if growths:
@@ -43,7 +43,7 @@ HOW_TO_READ = (
 )
 
 
-def told(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def summarize(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """What a reader must not overlook."""
     goals = [item for outcome in outcomes for item in (*outcome.measured, *outcome.growths) if item.met is not None]
     missed = [item for item in goals if item.met is False]

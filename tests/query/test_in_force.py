@@ -51,7 +51,7 @@ def in_duckdb(rows: pa.Table, sql: str) -> list[Row]:
         return connection.register("rows", rows).execute(sql).fetchall()
 
 
-def settled(rows: list[Row]) -> list[Row]:
+def with_successors(rows: list[Row]) -> list[Row]:
     """The rows as a snapshot has them: each knows the commit that superseded it."""
     later = {(key, commit): [n for other, n, _ in rows if other == key and n > commit] for key, commit, _ in rows}
     return [(key, n, n if by == n else min(later[key, n], default=None)) for key, n, by in rows]
@@ -85,7 +85,7 @@ def test_rows_that_know_what_superseded_them_are_in_force_where_they_are_the_new
     upper = 40 if at is None else at
     expected = {row[:2] for row in newest(versions, upper).values() if row[2] is None}
 
-    found = table([row for row in settled(versions) if row[1] <= upper])
+    found = table([row for row in with_successors(versions) if row[1] <= upper])
     by_duckdb = in_duckdb(found, f"SELECT * FROM rows WHERE {is_current(at=at).sql('duckdb')}")
     by_arrow = found.filter(are_current(found, at)).to_pylist()
 
@@ -94,7 +94,7 @@ def test_rows_that_know_what_superseded_them_are_in_force_where_they_are_the_new
 
 def test_removals_are_told_from_rows_that_others_superseded(versions: list[Row]) -> None:
     expected = {row[:2] for row in versions if row[2] is not None}
-    found = table(settled(versions))
+    found = table(with_successors(versions))
     texts = (is_removal("t").sql("duckdb"), removal_sql("t"))
     by_duckdb = [{row[:2] for row in in_duckdb(found, f"SELECT * FROM rows t WHERE {text}")} for text in texts]
     marks = mark_removals(are_removals(found), found.column(COMMIT_ID)).to_pylist()

@@ -15,7 +15,7 @@ from ontologia.errors import ValidationError
 from ontologia.model.columns import Column
 from ontologia.model.schema import TypeRef, TypeSchema
 from ontologia.model.typespec import ITEM, TypeSpec, spec_at
-from ontologia.model.values import is_unicode, shown, to_utc
+from ontologia.model.values import abridge, is_unicode, to_utc
 
 T = TypeVar("T")
 Side = Literal["left", "right"]
@@ -235,7 +235,7 @@ class FieldExpr(Generic[T]):
         wrong = wrong or (self.scalar == "date" and isinstance(value, datetime))
         if wrong:
             expected = self.scalar or "a scalar"
-            raise TypeError(f"{self} is {expected}: it cannot be compared with {shown(value)}")
+            raise TypeError(f"{self} is {expected}: it cannot be compared with {abridge(value)}")
         if isinstance(value, str):
             self._unicode(value)
         return to_utc(value) if isinstance(value, datetime) else value

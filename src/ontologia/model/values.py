@@ -114,7 +114,7 @@ def parse_texts(texts: Iterable[str | None]) -> list[Any]:
     return [None if text is None else json.loads(text) for text in texts]
 
 
-def shown(value: Any) -> str:
+def abridge(value: Any) -> str:
     """A value for a message: of a list or a dict, which may be large or deep, the beginning."""
     return reprlib.repr(value) if isinstance(value, (dict, list, tuple, set)) else repr(value)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ontologia.model import FieldExpr, Predicate, to_utc
 from ontologia.model.expressions import COMPARABLE
-from ontologia.model.values import shown
+from ontologia.model.values import abridge
 from ontologia.query.numbers import value_kind
 
 Function = Literal["count", "count_where", "sum", "avg", "min", "max", "avg_len"]
@@ -80,7 +80,7 @@ class AggregateCondition:
         allowed = COMPARABLE[scalar]
         wrong = not isinstance(self.value, allowed) or (isinstance(self.value, bool) and scalar != "bool")
         if wrong or (scalar == "date" and isinstance(self.value, datetime)):
-            raise TypeError(f"{self.aggregate} is {scalar}: it cannot be compared with {shown(self.value)}")
+            raise TypeError(f"{self.aggregate} is {scalar}: it cannot be compared with {abridge(self.value)}")
         if isinstance(self.value, datetime):
             object.__setattr__(self, "value", to_utc(self.value))
 
