@@ -2,9 +2,18 @@
 
 import sqlite3
 
+import pyarrow as pa
 import pytest
 
-from ontologia import EngineVersionError, Entity, Field, Ontology, open_repository
+from ontologia import (
+    EngineVersionError,
+    Entity,
+    Field,
+    Ontology,
+    ValidationError,
+    initialize_storage,
+    open_repository,
+)
 from ontologia.engines.sqlite.v1 import SqliteEngineV1
 from ontologia.engines.sqlite.v2 import SqliteEngineV2
 
@@ -165,3 +174,33 @@ def test_storage_info_of_an_empty_v2_store_has_no_layouts(tmp_path):
             "db_path": path,
             "type_layouts": {},
         }
+
+
+@pytest.mark.parametrize("target", ["onto.db", "file:///{folder}/store"])
+def test_an_engine_that_there_is_not_makes_no_store(tmp_path, target):
+    place = target.format(folder=tmp_path) if "{" in target else str(tmp_path / target)
+    with pytest.raises(ValidationError, match="'omnigraf' is unknown"):
+        initialize_storage(place, engine="omnigraf")
+    with pytest.raises(EngineVersionError, match="a graph has no engine version"):
+        initialize_storage(place, engine="omnigraph", engine_version="v2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_staged_for_a_commit_stay_when_the_one_before_it_tidies_up(tmp_path):
+    with open_repository(tmp_path / "new.db") as repository:
+        engine, schema = repository.engine, Customer.__declaration__.schema
+        with engine.write() as earlier:
+            earlier.staging(earlier.layout_for(schema))
+            earlier.publish({})
+            staged = engine.staging_folder / earlier._spool
+            assert staged.is_dir()
+            with open_repository(tmp_path / "new.db") as other, other.engine.write() as later:
+                with later.staging(later.layout_for(schema)).writer() as parts:
+                    parts.add(pa.table({"entity_key": ["a"], "id": ["a"], "name": ["Ann"]}))
+                    done = parts.finish()
+                earlier.clear_spool()
+                later.adopt(later.layout_for(schema), done)
+                later.publish({})
+        assert not engine.staging_folder.exists()
+    with Ontology(tmp_path / "new.db", entity_types=[Customer]) as onto:
+        assert onto.query().entities(Customer).count() == 1

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ontologia import Entity, Field, LockContentionError, OntologiaConfig, Ontology, open_repository
+from ontologia import Entity, Field, LockContentionError, OntologiaConfig, Ontology, initialize_storage, open_repository
 from ontologia.config import new_runtime_id
 
 LONG, SHORT = 60_000, 1
@@ -157,3 +157,14 @@ def test_the_lock_of_a_process_that_was_killed_is_free_and_that_of_a_living_one_
             assert repository.engine.locks.acquire("work", owner, 60_000)
             assert repository.engine.locks.acquire("work", "me", 60_000) == is_free, owner
             assert repository.release_lock("me" if is_free else owner, "work")
+
+
+def test_an_owner_who_lost_a_lock_on_object_storage_takes_it_again(tmp_path):
+    uri = (tmp_path / "store").as_uri()
+    initialize_storage(storage_uri=uri)
+    with open_repository(storage_uri=uri) as one, open_repository(storage_uri=uri) as two:
+        one.acquire_lock("a", SHORT)
+        two.acquire_lock("b", LONG)
+        assert two.release_lock("b")
+        one.acquire_lock("a", LONG)
+        assert one.renew_lock("a", LONG)

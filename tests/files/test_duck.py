@@ -57,12 +57,12 @@ VALUES += ["", "it's", 'a "b" $c; --', "€ 😀 \n\t\\", "a\0b", b"bytes", date
 
 def test_what_two_threads_have_no_memory_for_is_asked_again_with_one(monkeypatch):
     """As a sort of a million rows in 256 MB."""
-    asked = []
+    asked, most = [], 1
 
     def ask(cursor, sql, parameters):
         (threads,) = cursor.execute("SELECT current_setting('threads')").fetchone()
         asked.append(threads)
-        if threads > 1:
+        if threads > most:
             raise duckdb.OutOfMemoryException("Out of Memory Error: failed to pin block")
         return cursor.execute(sql)
 
@@ -72,10 +72,12 @@ def test_what_two_threads_have_no_memory_for_is_asked_again_with_one(monkeypatch
     assert ours.table("SELECT 42 AS n", {}).to_pylist() == [{"n": 42}]
     assert [batch.to_pylist() for batch in ours.batches("SELECT 43 AS n", {}, 10)] == [[{"n": 43}]]
     assert asked == [2, 1, 2, 1], "others go on with all of them"
-    monkeypatch.setattr(duck_module, "_threads", lambda connection: 1)
-    with pytest.raises(StorageBackendError, match="s3_duckdb_memory_limit"):
-        ours.table("SELECT 44 AS n", {})
     ours.close()
+    monkeypatch.setattr(duck_module, "_threads", lambda connection: 1)
+    alone, most = Duck("256MB"), 0
+    with pytest.raises(StorageBackendError, match="s3_duckdb_memory_limit"):
+        alone.table("SELECT 44 AS n", {})
+    alone.close()
 
 
 def test_a_value_is_the_same_as_a_literal_and_as_a_parameter(monkeypatch):
@@ -146,3 +148,12 @@ with Ontology(storage_uri=sys.argv[1], entity_types=[Thing]) as onto:
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, (tmp_path / "store").as_uri()], check=True)
+
+
+def test_rows_that_are_sorted_leave_nothing_when_nobody_wants_the_rest():
+    duck, rows = Duck("64MB"), pa.table({"n": [2, 1]})
+    sorting = duck.sorted_rows(rows.schema, [rows], ["n"])
+    assert next(sorting).to_pylist() == [{"n": 1}, {"n": 2}]
+    sorting.close()
+    assert duck.table("SELECT count(*) AS n FROM duckdb_tables()", {}).to_pylist() == [{"n": 0}]
+    duck.close()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ontologia.errors import StorageBackendError
-from ontologia.objects import ConditionFailed, ObjectNotFound, Objects, open_objects, prove_conditions
+from ontologia.objects import ConditionFailed, Location, ObjectNotFound, Objects, open_objects, prove_conditions
 
 
 def keys(objects: Objects, prefix: str = "") -> list[str]:
@@ -291,3 +291,28 @@ def test_opening_makes_nothing(tmp_path: object) -> None:
     import os
 
     assert os.listdir(str(tmp_path)) == []
+
+
+def test_settings_of_the_environment_are_in_the_text_that_travels(monkeypatch):
+    monkeypatch.setenv("ONTOLOGIA_S3_ENDPOINT_URL", "http://here:9000")
+    location = Location("s3://bucket/x")
+    text = location.settings_text()
+    monkeypatch.delenv("ONTOLOGIA_S3_ENDPOINT_URL")
+    assert Location.from_text(location.uri, text) == location
+
+
+@pytest.mark.parametrize(
+    ("address", "uri", "inner"),
+    [
+        ("s3://b@minio:9000/p", "s3://b/p", "s3://b@minio:9000/p/a"),
+        ("s3://b/p?endpoint=http://minio:9000", "s3://b/p", "s3://b/p/a?endpoint=http://minio:9000"),
+        ("s3://b?region=eu-west-1", "s3://b", "s3://b/a?region=eu-west-1"),
+        ("s3://b/p", "s3://b/p", "s3://b/p/a"),
+        ("memory://m/p", "memory://m/p", "memory://m/p/a"),
+    ],
+)
+def test_a_store_knows_the_address_that_opens_it_again(address, uri, inner):
+    objects = open_objects(address)
+    assert (objects.address, objects.uri) == (address, uri)
+    assert objects.under("a").address == inner
+    assert open_objects(inner).uri == objects.under("a").uri

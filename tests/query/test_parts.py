@@ -14,6 +14,7 @@ from ontologia.engines import duck
 from ontologia.engines.parquet.read import answering as parquet
 from ontologia.engines.sqlite import engine as sqlite
 from ontologia.model.values import json_decoder
+from ontologia.query import results
 from ontologia.query.results import Hydrator
 
 
@@ -66,3 +67,12 @@ def test_json_is_read_as_python_reads_it_however_deep_and_with_its_keys_shared()
         assert repr(decode(text)) == repr(json.loads(text))
     one, other = decode('{"street": 1}'), decode('{"street": 2}')
     assert next(iter(one)) is next(iter(other))
+
+
+def test_the_collector_is_left_alone_by_whoever_finds_it_resting(monkeypatch):
+    """Another thread stopped it, and may start it again before this one would have stopped it, for good."""
+    stopped = []
+    monkeypatch.setattr(results.gc, "isenabled", lambda: False)
+    monkeypatch.setattr(results.gc, "disable", lambda: stopped.append(True))
+    assert results.made_at_once(len, [1, 2]) == 2
+    assert stopped == []

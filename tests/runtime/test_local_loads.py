@@ -6,15 +6,18 @@ import datetime as dt
 import json
 import subprocess
 import sys
+import uuid
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from annotated_types import Ge
 
-from ontologia import Entity, Field, Relation, Session, ValidationError
+from ontologia import Entity, Field, OntologiaConfig, Relation, Session, ValidationError
 from ontologia.engines.initializing import initialize_storage
+from ontologia.objects import open_objects
 from ontologia.runtime.intake.reports import TypeReport
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark, read_source
@@ -171,3 +174,33 @@ def test_a_pipeline_without_a_session_runs_in_process(tmp_path):
     assert pipeline(None, uri).load(table, into=Person).commit().commit_id == 1
     with pytest.raises(ValidationError, match=r"needs a session of Spark, because 'upper\(name\)'"):
         pipeline(None, uri).load(table, into=Person, map={"name": "upper(name)"})
+
+
+def test_small_files_of_loads_are_merged(tmp_path):
+    uri = (tmp_path / "store").as_uri()
+    initialize_storage(storage_uri=uri)
+    config = OntologiaConfig(compact_after_commits=4)
+    for number in range(6):
+        LocalPipeline(uri, config).load(pa.table({"id": [number], "name": ["n"]}), into=Person).commit()
+    assert len(list((tmp_path / "store").rglob("*.parquet"))) > 6  # the merged one
+    assert len(people(uri)) == 6
+
+
+@pytest.mark.s3
+def test_rows_are_set_aside_in_the_bucket_that_the_address_names(s3, monkeypatch):
+    prefix = uuid.uuid4().hex
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "ONTOLOGIA_S3_ENDPOINT_URL", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(name, raising=False)
+    objects = open_objects(s3.uri(f"loads/{prefix}"), endpoint_url=s3.endpoint_url)
+    for number, address in enumerate(
+        (
+            f"s3://loads@{urlsplit(s3.endpoint_url).netloc}/{prefix}",
+            f"s3://loads/{prefix}?region=us-east-1&endpoint={s3.endpoint_url}",
+        )
+    ):
+        if number == 0:
+            initialize_storage(storage_uri=address)
+        rows = pa.table({"id": [number, 9], "name": ["Ann", "Bob"], "age": [1, -1]})
+        report = LocalPipeline(address, on_invalid="quarantine").load(rows, into=Person).commit()
+        assert report.types["Person"] == TypeReport(read=2, inserted=1, rejected=1)
+        assert len(list(objects.list("quarantine/"))) == number + 1

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do. The conformance suite reads it, and so does whoever works on several engines.
+    """What an engine can do. The conformance suite reads it, and so do the layers above.
 
-    `typed_columns`: fields have columns of their own. `object_storage`: rows are files that many machines reach.
+    `object_storage`: rows are files that many machines can reach. `read_only`: nothing can be written.
     `staging`: others may write rows of a commit, which it then adopts. `past_versions`: rows of earlier schema versions
     can be read. `forgetting`: early history can be given up. `erasure`: identities can be taken out of all of it.
     `branches`, `removals`, `search` and `unique_fields` are what their names say.
     """
 
-    typed_columns: bool
     object_storage: bool = False
-    concurrent_processes: bool = True
     read_only: bool = False
     staging: bool = True
     past_versions: bool = True

@@ -22,7 +22,7 @@ from ontologia.engines.dispatch import (
 )
 from ontologia.engines.nesting import check_alone, check_outside, is_graph
 from ontologia.engines.targets import StorageTarget, parse_storage_target, resolved_path
-from ontologia.errors import ValidationError
+from ontologia.errors import EngineVersionError, ValidationError
 from ontologia.objects import Location
 
 if TYPE_CHECKING:
@@ -55,7 +55,13 @@ def initialize_storage(
     check_version(engine_version)
     target = parse_storage_target(db_path, storage_uri=storage_uri)
     asked = _Initialization(target, config, engine_version or LATEST_VERSION, dry_run, force, token)
+    if engine not in (None, "omnigraph", target.backend):
+        raise ValidationError(
+            f"engine {engine!r} is unknown here: {target.location} becomes an ontology, or with omnigraph a graph"
+        )
     if engine == "omnigraph":
+        if engine_version is not None:
+            raise EngineVersionError("a graph has no engine version to choose: leave it out")
         return _initialize_graph(asked)
     return _initialize_sqlite(asked) if target.backend == "sqlite" else _initialize_objects(asked)
 

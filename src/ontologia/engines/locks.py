@@ -39,8 +39,8 @@ class LeasedLocks(Locks):
     def acquire(self, name: str, owner_id: str, ttl_ms: int) -> bool:
         self._check_open()
         known = self._held.get((name, owner_id))
-        if known is not None and known.held:
-            return self.renew(name, owner_id, ttl_ms)
+        if known is not None and known.held and self.renew(name, owner_id, ttl_ms):
+            return True
         key = self._key_of(name)
         lease = Lease(self._objects, key, ttl_ms / 1000, owner_id=owner_id, timeout_s=0, keep_alive=False)
         try:

@@ -7,11 +7,14 @@ into the store; the commit adopts what the tasks report.
 from __future__ import annotations
 
 import io
+import os
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +29,8 @@ from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups
 from ontologia.objects import Location, Objects
 
 PART_BYTES = 256 << 20
+BESIDE = ".staging"
+"""Behind the name of an embedded file: the folder in which rows wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,16 @@ class Staging:
     def writer(self) -> PartWriter:
         """A writer of rows, in the order of their identity. Use it as a context manager."""
         return PartWriter(self)
+
+
+def remove_if_empty(area: Location) -> None:
+    """Remove the folder beside an embedded file, as far as it holds nothing: rows that were set aside stay, and so does
+    what others put there meanwhile."""
+    place = urlsplit(area.uri)
+    if place.scheme == "file" and place.path.endswith(BESIDE):
+        for folder, _, _ in os.walk(unquote(place.path), topdown=False):
+            with suppress(OSError):
+                os.rmdir(folder)
 
 
 def put_part(

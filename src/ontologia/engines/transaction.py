@@ -29,7 +29,7 @@ class Transaction(ABC):
         """The id this commit will have."""
 
     def keep(self) -> None:  # noqa: B027
-        """Said by who goes on with the transaction in later calls; else it ends with the call that began it."""
+        """Keep the transaction open after the calling function returns. Without this it is rolled back then."""
 
     @abstractmethod
     def current(self, schema: TypeSchema, keys: pa.Table) -> pa.Table:

@@ -19,7 +19,7 @@ from ontologia.query.carried_rows import ColumnSource
 
 
 class _NoValue:
-    """That nobody knows what rows without a field have in it."""
+    """Marks a field for which rows without it have no value that anybody knows."""
 
 
 NO_VALUE = _NoValue()

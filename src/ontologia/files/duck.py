@@ -45,6 +45,7 @@ class Duck:
         self._active: set[duckdb.DuckDBPyConnection] = set()
         self._remote: dict[str, Mapping[str, str]] = {}
         self._is_sealed = False
+        self._threads = 1
         self._spill: Scratch | None = None
 
     @contextmanager
@@ -65,17 +66,15 @@ class Duck:
 
     def sorted_rows(self, schema: pa.Schema, tables: Iterable[pa.Table], by: Iterable[str]) -> Iterator[pa.Table]:
         """Rows that come in any order, in that of some columns; what does not fit into memory is on disk meanwhile."""
-        name = f"sorted_{next(_numbers)}"
         with self.cursor() as cursor:
             cursor.register("incoming", schema.empty_table())
-            cursor.execute(f"CREATE TABLE {name} AS FROM incoming")
+            cursor.execute("CREATE TEMP TABLE gathered AS FROM incoming")  # gone with the cursor, however this ends
             for table in tables:
                 cursor.register("incoming", table)
-                cursor.execute(f"INSERT INTO {name} FROM incoming")
+                cursor.execute("INSERT INTO gathered FROM incoming")
             order = ", ".join(map(quote_name, by))
-            for batch in cursor.execute(f"FROM {name} ORDER BY {order}").to_arrow_reader(BATCH_ROWS):
+            for batch in cursor.execute(f"FROM gathered ORDER BY {order}").to_arrow_reader(BATCH_ROWS):
                 yield pa.Table.from_batches([batch]).cast(schema)
-            cursor.execute(f"DROP TABLE {name}")
 
     def _give(self, cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
         """Give a table to a cursor. To read one of Arrow's, DuckDB imports `pyarrow.dataset`, and that pandas, which
@@ -108,7 +107,8 @@ class Duck:
                 # Without GLOBAL, a setting is of this connection, and no cursor has it.
                 self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
                 self._connection.execute("SET GLOBAL parquet_metadata_cache = true")  # a file's end is read once
-                self._connection.execute(f"SET threads = {_threads(self._connection)}")
+                self._threads = _threads(self._connection)
+                self._connection.execute(f"SET threads = {self._threads}")
             return self._connection
 
     def allow_s3(self, name: str, secret: Mapping[str, str]) -> None:
@@ -181,7 +181,7 @@ class Duck:
         """Whether a statement may succeed with one thread: each sorts rows of its own, and not every plan can spill.
         Rows that streamed in are gone, and cannot be asked again."""
         stay = all(table is None or isinstance(table, pa.Table) for table in tables)
-        return is_out_of_memory(problem) and stay and not self._is_sealed and _threads(self._connected()) > 1
+        return is_out_of_memory(problem) and stay and not self._is_sealed and self._threads > 1
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
@@ -191,7 +191,7 @@ class Duck:
         try:
             yield
         finally:
-            connection.cursor().execute(f"SET GLOBAL threads = {_threads(connection)}")
+            connection.cursor().execute(f"SET GLOBAL threads = {self._threads}")
 
     def close(self) -> None:
         with self._lock:

@@ -78,7 +78,7 @@ def sorted_files(
 def repeated(files: Sequence[Path], identity: Sequence[str]) -> pa.Table:
     """The first identity that Parquet files have more than once, if there is one. They may differ in other columns."""
     names = quote_names(identity)
-    rows = f"SELECT {names} FROM read_parquet($files, union_by_name = true, {AS_STORED})"
+    rows = f"SELECT {names} FROM read_parquet($files, {AS_STORED})"
     with _asked(f"{rows} GROUP BY {names} HAVING count(*) > 1 ORDER BY {names} LIMIT 1", files) as batches:
         return batches.read_all()
 

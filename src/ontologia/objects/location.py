@@ -52,8 +52,9 @@ class Location:
     # --- as text, for ways that carry nothing else, such as the options of a data source ---
 
     def settings_text(self) -> str:
-        """The settings that differ from their defaults, as JSON."""
-        plain = asdict(OntologiaConfig())
+        """The settings that differ from their defaults, as JSON, with those that the environment says here: it may be
+        another one where the text is read."""
+        plain = asdict(OntologiaConfig(s3_region=None, s3_endpoint_url=None))
         return json.dumps({name: value for name, value in asdict(self.settings).items() if value != plain[name]})
 
     @classmethod

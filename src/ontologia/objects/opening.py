@@ -40,6 +40,7 @@ def open_objects(
     parts = checked_uri(uri)
     prefix = _prefix(parts)
     backend: Backend
+    address = None
     if parts.scheme == "memory":
         from ontologia.objects.memory import memory_backend
 
@@ -53,6 +54,7 @@ def open_objects(
         from ontologia.objects.aws import s3_backend
 
         bucket, endpoint, region_there = _s3_place(parts, uri)
+        address = uri
         backend = s3_backend(
             bucket,
             region=region_there or region,
@@ -64,7 +66,7 @@ def open_objects(
         from ontologia.objects.gcs import gcs_backend
 
         backend = gcs_backend(parts.netloc, request_timeout_s=request_timeout_s)
-    return Objects(backend, prefix, concurrency=concurrency)
+    return Objects(backend, prefix, concurrency=concurrency, address=address)
 
 
 def checked_uri(uri: str) -> SplitResult:

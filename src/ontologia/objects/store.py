@@ -38,12 +38,15 @@ class Objects:
     once: a repeated create can meet its own first write. Settle those with `conditional_put`.
     """
 
-    def __init__(self, backend: Backend, prefix: str = "", *, concurrency: int = 16) -> None:
+    def __init__(
+        self, backend: Backend, prefix: str = "", *, concurrency: int = 16, address: str | None = None
+    ) -> None:
         if prefix:
             check_key(prefix)
         self.backend = backend
         self.prefix = prefix
         self.concurrency = concurrency
+        self._address = address
         self.store_id: str | None = None
         """Who lives here, where somebody said: cached files are named by it, since a place can be laid out anew."""
         self._folder = ""  # what `under` added to the prefix that was opened
@@ -226,11 +229,20 @@ class Objects:
         inner = copy.copy(self)
         inner.prefix = f"{self.prefix}/{folder}" if self.prefix else folder
         inner._folder = f"{self._folder}{folder}/"
+        if self._address is not None:
+            parts = urlsplit(self._address)
+            inner._address = parts._replace(path=f"{parts.path.rstrip('/')}/{folder}").geturl()
         return inner
 
     @property
     def uri(self) -> str:
         return f"{self.backend.root}/{self.prefix}" if self.prefix else self.backend.root
+
+    @property
+    def address(self) -> str:
+        """What opens this store again, in another process, too: the URI, with the server and the region that it was
+        opened with."""
+        return self._address or self.uri
 
     @property
     def identity(self) -> str:

@@ -73,8 +73,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Across:
-    """That rows of earlier schema versions are read, too, and what it may take to carry them over: the upgraders, and
-    for what they make the classes."""
+    """Rows of earlier schema versions are read, too: with these upgraders, and classes that check what they make."""
 
     declarations: Mapping[TypeRef, Declaration] = field(default_factory=dict)
     upgraders: Upgraders = field(default_factory=dict)

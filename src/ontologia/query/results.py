@@ -187,11 +187,13 @@ def made_at_once(make: Callable[[R], T], rows: R) -> T:
     """What `make` makes of rows. While many objects are made that all stay, the garbage collector would look at them
     again and again, and find nothing: it rests.
 
-    No context manager: Ctrl-C on the way into its exit would leave the collector off for good.
+    No context manager: Ctrl-C on the way into its exit would leave the collector off for good. Of several threads, only
+    one that found it running stops it, and starts it again.
     """
     was_running = gc.isenabled()
     try:
-        gc.disable()
+        if was_running:
+            gc.disable()
         return make(rows)
     finally:
         if was_running:

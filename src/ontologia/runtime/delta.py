@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.changes import INSERT as INSERT
-from ontologia.engines.changes import UPDATE as UPDATE
-from ontologia.engines.changes import operation_of
-from ontologia.files.identity import identity_key as identity_key
+from ontologia.engines.changes import INSERT, UPDATE, operation_of
+from ontologia.files.identity import identity_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,8 @@ def token_for(engine: Engine, what: str, *content: Any, at_head: bool = True) ->
 
     The head's number alone would fit any store of that age, and a copy has the same commits: so the place counts, too.
     """
-    place = [engine.location.uri, engine.location.branch, engine.objects.identity if engine.objects else None]
+    objects = engine.objects
+    place = (objects.uri, objects.identity) if objects else (engine.location.uri, None)
     newest = [[commit.id, commit.created_at, commit.runtime_id] for commit in engine.commits(limit=1) if at_head]
-    said = canonical_json([what, place, newest, *content])
+    said = canonical_json([what, *place, engine.location.branch, newest, *content])
     return hashlib.sha256(said.encode()).hexdigest()[:32]

@@ -53,14 +53,12 @@ class GraphEngine(DuckEngine):
 
     backend = "omnigraph"
     engine_version = "v1"
-    capabilities = Capabilities(
-        typed_columns=True, branches=True, removals=True, search=True, unique_fields=True, past_versions=False
-    )
+    capabilities = Capabilities(branches=True, removals=True, search=True, unique_fields=True, past_versions=False)
 
     def __init__(
         self, graph: Graph, config: OntologiaConfig | None = None, *, branch: str = MAIN, commit: int | None = None
     ) -> None:
-        super().__init__(Location(graph.objects.uri, config or graph.config, branch))
+        super().__init__(Location(graph.objects.address, config or graph.config, branch))
         self.graph = graph
         self.branch = branch
         self.commit = commit

@@ -38,7 +38,7 @@ RELEASE = "Ontologia 0.3"
 class Engine03(DuckEngine):
     """Reads a store of 0.3 as that release did: rows of the current schema version, in every window of time."""
 
-    capabilities = Capabilities(typed_columns=True, read_only=True, staging=False, past_versions=False)
+    capabilities = Capabilities(read_only=True, staging=False, past_versions=False)
 
     def __init__(self, source: Source, config: OntologiaConfig | None = None) -> None:
         super().__init__(Location(source.where, config or OntologiaConfig()))

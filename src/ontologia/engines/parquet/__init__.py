@@ -1,5 +1,5 @@
 """The engines on object storage: a log of Parquet commits under a head that moves by compare-and-swap.
 
-Formats are in `records`, places in `paths`, the write protocol in `commit`, reading in `planning` and `relation`,
-care in `compaction`, `indexes` and `vacuum`. Nothing here knows of SQLite.
+Four rooms: `log` has the formats and what a head says, `read` answers questions, `write` has the commit protocol, and
+`care` compacts, checks, repairs, vacuums and erases. Names of objects are in `paths`. Nothing here knows of SQLite.
 """

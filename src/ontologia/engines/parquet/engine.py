@@ -48,7 +48,7 @@ class ParquetEngine(ParquetReads):
     """An ontology under one prefix of an object store: many readers and one writer at a time, on any machines."""
 
     backend = "s3"
-    capabilities = Capabilities(typed_columns=True, object_storage=True, erasure=True)
+    capabilities = Capabilities(object_storage=True, erasure=True)
     has_document: ClassVar[bool]
     """Whether rows carry `fields_json` beside their columns."""
 
@@ -67,7 +67,7 @@ class ParquetEngine(ParquetReads):
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is no store yet: then its indices and registry, which a store around it may use, wait."""
+        """Whether a copy is being written here, whose indices and registry are written when it is finished."""
         return self.log.head_path != paths.HEAD
 
     # --- what v1 and v2 say differently ---

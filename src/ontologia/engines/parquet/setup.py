@@ -21,8 +21,6 @@ from ontologia.objects import (
     prove_conditions,
 )
 
-ENGINE_VERSIONS = ("v1", "v2")
-
 
 def stored_version(objects: Objects) -> str:
     """The engine version a prefix is stamped with; one without a stamp is v1 (RFC 0009 §7.1)."""

@@ -328,7 +328,13 @@ class SqliteEngine(Engine):
     @property
     def staging_area(self) -> Location:
         """A folder beside the file, which has one writer: rows wait there, and the commit appends them."""
-        return self.location.at(f"{Path(self.location.uri).as_uri()}.staging")
+        return self.location.at(self.staging_folder.as_uri())
+
+    @property
+    def staging_folder(self) -> Path:
+        from ontologia.engines.staging import BESIDE
+
+        return Path(f"{self.location.uri}{BESIDE}")
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:

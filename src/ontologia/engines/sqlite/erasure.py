@@ -7,7 +7,6 @@ be done, until it is. Bytes are left over if the file has a key more often than 
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from ontologia.engines.erasure import (
 )
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import COPY, quoted
+from ontologia.engines.sqlite.transaction import clear_spools
 from ontologia.errors import ErasureIncompleteError
 from ontologia.model import COMMIT_ID, instant_text
 
@@ -87,7 +87,7 @@ class SqliteEraser(Eraser):
         left = _leftovers(self._engine, wanted)
         if not left and is_in_file(file, raw):
             found.append(Trace("mention", str(file)))
-        beside = (path for path in sorted(Path(f"{file}.staging").rglob("*")) if path.is_file())
+        beside = (path for path in sorted(self._engine.staging_folder.rglob("*")) if path.is_file())
         return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
 
 
@@ -117,13 +117,13 @@ def _conditions(
 def clean(engine: SqliteEngine) -> None:
     """Leave no page that had a row which is gone: in the log, among the free ones, or staged beside the file."""
     engine.connections.let_go()
-    shutil.rmtree(Path(f"{engine.location.uri}.staging/spool"), ignore_errors=True)
     with engine.connections.use() as connection:
         try:
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("VACUUM")
             _empty_log(connection, engine.path)
             connection.execute("BEGIN IMMEDIATE")
+            clear_spools(engine)
             control.note(connection, ERASURE, None)
             connection.execute("COMMIT")
             _empty_log(connection, engine.path)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -35,7 +34,8 @@ class SqliteTransaction(Transaction):
     def __init__(self, engine: SqliteEngine, connection: Connection) -> None:
         self._engine = engine
         self._connection = connection
-        self._spooled = False
+        self._spool: str | None = None
+        """Where others stage rows for this commit: a folder of its own, which goes after the next writer has begun."""
         self._keeps_layouts = True
         self.catalog = engine.catalog_seen_by(connection)
 
@@ -87,8 +87,11 @@ class SqliteTransaction(Transaction):
 
         if self._engine.path == MEMORY:
             raise ValidationError("a store in memory cannot be loaded by others: use a file")
-        self._spooled = True
-        folder = f"{SPOOL}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
+        if self._spool is None:
+            clear_spools(self._engine)
+            self._spool = f"{SPOOL}{uuid.uuid4().hex}/"
+            (self._engine.staging_folder / self._spool).mkdir(parents=True)
+        folder = f"{self._spool}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
         return Staging(self._engine.staging_area, folder, layout, self.commit_id)
 
     def adopt(self, layout: TypeLayout, parts: Sequence[DataFile]) -> None:
@@ -98,11 +101,11 @@ class SqliteTransaction(Transaction):
 
     def clear_spool(self) -> None:
         """Remove what others staged for this commit; a folder that holds nothing else goes, too."""
-        if self._spooled:
-            root = Path(f"{self._engine.location.uri}.staging")
-            shutil.rmtree(root / SPOOL, ignore_errors=True)
-            with suppress(OSError):  # rows that were set aside stay
-                root.rmdir()
+        if self._spool is not None:
+            from ontologia.engines.staging import remove_if_empty
+
+            shutil.rmtree(self._engine.staging_folder / self._spool, ignore_errors=True)
+            remove_if_empty(self._engine.staging_area)
 
     def ensure_indexes(self, layout: TypeLayout, schema: TypeSchema) -> None:
         self._engine.ensure_indexes(self._connection, layout, schema)
@@ -121,3 +124,8 @@ class SqliteTransaction(Transaction):
         if self._keeps_layouts:
             self._connection.catalog = replace(self.catalog, head=commit_id)
         return commit_id
+
+
+def clear_spools(engine: SqliteEngine) -> None:
+    """Remove what killed writers staged. The caller holds the write lock, so nobody else is staging."""
+    shutil.rmtree(engine.staging_folder / SPOOL, ignore_errors=True)

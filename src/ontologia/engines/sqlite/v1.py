@@ -39,7 +39,7 @@ class SqliteEngineV1(SqliteEngine):
 
     engine_version = "v1"
     past_of = DocumentHistory
-    capabilities = Capabilities(typed_columns=False, erasure=True)
+    capabilities = Capabilities(erasure=True)
     data_tables = """
 CREATE TABLE entity_history (
     entity_type       TEXT NOT NULL,

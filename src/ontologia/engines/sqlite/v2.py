@@ -36,7 +36,7 @@ class SqliteEngineV2(SqliteEngine):
 
     engine_version = "v2"
     past_of = TableHistory
-    capabilities = Capabilities(typed_columns=True, removals=True, forgetting=True, erasure=True)
+    capabilities = Capabilities(removals=True, forgetting=True, erasure=True)
     data_tables = """
 CREATE TABLE type_layout_catalog (
     type_kind             TEXT NOT NULL,  -- 'entity' or 'relation'

@@ -25,7 +25,7 @@ def open_event_store(engine: Engine, namespace: str | None = None) -> EventStore
         from ontologia.runtime.events.object_store import ObjectEventStore
 
         store = ObjectEventStore(place, name, engine.config)
-        store.branch = getattr(engine, "branch", None)
+        store.branch = engine.location.branch
         return store
     from ontologia.runtime.events.sqlite_store import SqliteEventStore
 

@@ -7,9 +7,11 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ontologia.engines.changes import INSERT, UPDATE
 from ontologia.errors import ValidationError
+from ontologia.files.identity import identity_key
 from ontologia.model import TypeRef
-from ontologia.runtime.delta import INSERT, OPERATION, UPDATE, identity_key
+from ontologia.runtime.delta import OPERATION
 from ontologia.runtime.intake.rows import ORDER
 
 OnInvalid = Literal["abort", "quarantine"]

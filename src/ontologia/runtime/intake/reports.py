@@ -27,6 +27,11 @@ class TypeReport:
     def plus(self, other: TypeReport) -> TypeReport:
         return TypeReport(*(getattr(self, name) + getattr(other, name) for name in (*COUNTS, "files")))
 
+    def as_metadata(self) -> dict[str, str]:
+        """What the commit of a load says of its rows."""
+        said = ["read", "inserted", "updated", "rejected", *(["removed"] if self.removed else [])]
+        return {f"rows_{name}": str(getattr(self, name)) for name in said}
+
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:

@@ -21,12 +21,12 @@ from ontologia.engines.catalog import Catalog, user_metadata
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
-from ontologia.files.identity import sort_by_identity
+from ontologia.files.identity import identity_key, sort_by_identity
 from ontologia.model import Column, Declaration, TypeRef, TypeSchema, encode_json
 from ontologia.model.typespec import accepts_none
 from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Plan
-from ontologia.runtime.delta import OPERATION, delta, identity_key
+from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import (
     COUNTS,
@@ -152,6 +152,7 @@ class LocalPipeline:
                 except BaseException:
                     quarantine.clear()
                     raise
+                engine.tidy("load")
         rejected = any(load.rejected for load in loads) and not dry_run
         seconds = time.monotonic() - started
         return PipelineReport(commit_id, named(reports), seconds, dry_run, "", quarantine.uri if rejected else None)
@@ -177,10 +178,7 @@ class LocalPipeline:
             total = total.plus(changes.report)
         if not total.inserted and not total.updated and not total.removed:
             return reports, None
-        told = {f"rows_{name}": str(getattr(total, name)) for name in ("read", "inserted", "updated", "rejected")}
-        if any(load.mode == "sync" for load in loads):
-            told["rows_removed"] = str(total.removed)
-        record = {"pipeline": WHERE, **told, "duration_s": f"{time.monotonic() - started:.3f}"}
+        record = {"pipeline": WHERE, **total.as_metadata(), "duration_s": f"{time.monotonic() - started:.3f}"}
         return reports, transaction.publish({**metadata, **record})
 
     def _changes(

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog, TypeLayout, user_metadata
+from ontologia.engines.changes import INSERT
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ImportConflictError
 from ontologia.files.scratch import Scratch
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.query.plan import Plan
-from ontologia.runtime.delta import INSERT, OPERATION, delta
+from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition, Rules
 from ontologia.runtime.transfer.exporting import Progress

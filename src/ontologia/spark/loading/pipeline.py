@@ -295,11 +295,7 @@ class _Run:
             total = total.plus(report)
         return {
             "pipeline": application_id(self.pipeline.session),
-            "rows_read": str(total.read),
-            "rows_inserted": str(total.inserted),
-            "rows_updated": str(total.updated),
-            "rows_rejected": str(total.rejected),
-            **({"rows_removed": str(total.removed)} if total.removed else {}),
+            **total.as_metadata(),
             "duration_s": f"{time.monotonic() - started:.3f}",
         }
 

@@ -17,11 +17,12 @@ from ontologia.engines.catalog import Catalog
 from ontologia.engines.changes import operation_of
 from ontologia.engines.shares import range_predicates
 from ontologia.errors import HistoryForgottenError, ValidationError
+from ontologia.files.identity import identity_key
 from ontologia.files.key_ranges import KeyRange
 from ontologia.model import COMMIT_ID, TypeSchema
 from ontologia.query.compiler import REMOVED
 from ontologia.query.plan import Across, Plan, Window
-from ontologia.runtime.delta import OPERATION, identity_key
+from ontologia.runtime.delta import OPERATION
 from ontologia.spark.types import result_struct
 
 

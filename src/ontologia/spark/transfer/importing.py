@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
+from ontologia.engines.staging import remove_if_empty
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import TypeRef, TypeSchema
@@ -45,7 +46,6 @@ from ontologia.spark.transfer.import_tasks import (
 )
 from ontologia.spark.workers import parts_of
 from ontologia.spark.writing.plan import STAGING
-from ontologia.spark.writing.writer import remove_if_empty
 
 SPLIT_BYTES = 32 << 20
 

@@ -27,6 +27,7 @@ from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolved, tally
+from ontologia.runtime.intake.reports import TypeReport
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
 from ontologia.spark.loading.staging import patient
@@ -73,15 +74,12 @@ def land(
                 _append(engine, transaction, plan, [*staged.parts, *later.files], counts, again=later.is_needed)
             if not counts["inserted"] and not counts["updated"] and not counts["removed"]:
                 return None
-            return transaction.publish({**plan.metadata, **record(plan, counts), **(metadata or {})})
+            record = {"spark_write": plan.run, **TypeReport(**counts).as_metadata()}
+            return transaction.publish({**plan.metadata, **record, **(metadata or {})})
 
-        return engine.transact(work)
-
-
-def record(plan: WritePlan, counts: dict[str, int]) -> dict[str, str]:
-    """What the commit says of the write that made it."""
-    told = ("read", "inserted", "updated", "rejected", *(("removed",) if plan.mode == "sync" else ()))
-    return {"spark_write": plan.run} | {f"rows_{name}": str(counts[name]) for name in told}
+        commit_id = engine.transact(work)
+        engine.tidy("load")
+        return commit_id
 
 
 def _take_away(

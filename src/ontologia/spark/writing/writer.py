@@ -7,17 +7,14 @@ needs is in the plan, which is pickled to it, and in the tasks' messages.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from ontologia.engines.staging import remove_if_empty
 from ontologia.errors import OntologiaError
-from ontologia.objects import Location
 from ontologia.spark.workers import plainly_said
 from ontologia.spark.writing.plan import WritePlan
 from ontologia.spark.writing.shares import StagedShare, shares_of, stage_share
@@ -61,10 +58,3 @@ def clear(plan: WritePlan, shares: Sequence[StagedShare], *, failed: bool = Fals
             staged |= {path for share in shares for path in share.quarantined}
         objects.delete_many(sorted(staged))
         remove_if_empty(plan.staging)
-
-
-def remove_if_empty(staging: Location) -> None:
-    """A folder beside an embedded file is not left behind, unless it holds rows that were set aside."""
-    root = Path(unquote(urlsplit(staging.uri).path))
-    if staging.uri.endswith(".staging") and root.is_dir() and not any(item.is_file() for item in root.rglob("*")):
-        shutil.rmtree(root, ignore_errors=True)

@@ -65,7 +65,7 @@ class Log:
         self._is_closed = False
 
     def close(self) -> None:
-        """Have no head any more, by which all reads and writes begin."""
+        """Let every later call fail: all of them begin at the head."""
         self._is_closed = True
 
     def head(self) -> HeadVersion:

@@ -48,7 +48,7 @@ class ParquetReads(DuckEngine):
     objects: Objects
 
     def __init__(self, objects: Objects, config: OntologiaConfig | None, head_path: str) -> None:
-        super().__init__(Location(objects.uri, config or OntologiaConfig()))
+        super().__init__(Location(objects.address, config or OntologiaConfig()))
         self.objects = objects
         self.reader = FileReader(objects, self.duck, self.config)
         self.forget_files()
