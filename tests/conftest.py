@@ -87,9 +87,10 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Copies of files that tests read from buckets are not kept among the user's."""
+    """Copies of files that tests read from buckets are not kept among the user's, and no JVM leaves its classes there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SPARK_SUBMIT_OPTS", f"-Xshare:auto {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip())
         yield
 
 

@@ -25,7 +25,7 @@ def fake_java(folder: Path, version: str) -> Path:
 def refusal(monkeypatch) -> str:
     monkeypatch.setattr(sessions, "_bundled_java", lambda: None)
     with pytest.raises(StorageBackendError) as caught:
-        sessions._provide_java({})
+        sessions._usable_java()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -47,9 +47,9 @@ def test_a_missing_java_gives_one_clear_line(monkeypatch, tmp_path):
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
 def test_a_java_that_is_new_enough_is_used(monkeypatch, tmp_path, version):
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(fake_java(tmp_path, version) / "bin"))
-    monkeypatch.setattr(sessions, "_start_gateway", lambda *_: pytest.fail("the bundled Java was started"))
-    sessions._provide_java({})
+    home = fake_java(tmp_path, version)
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert sessions._usable_java() == str(home / "bin" / "java")
 
 
 def test_the_users_own_session_is_taken(spark):
@@ -65,7 +65,7 @@ def test_a_brief_session_has_no_ui_and_a_jvm_that_starts_quickly(spark):
 @pytest.mark.parametrize("name", sessions.GIVEN_TO_JAVA)
 def test_a_brief_session_keeps_the_collector_that_the_user_chose(monkeypatch, name):
     monkeypatch.setenv(name, "-Xmx1g -XX:+UseZGC")
-    assert "GC" not in sessions._java_options(brief=True)
+    assert "GC" not in sessions._java_options("java", brief=True)
 
 
 PROGRAM = """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ontologia.objects import Location, Objects
 
 T = TypeVar("T")
-PART_ROWS = 10_000
+PART_ROWS = 2_000
 """Of so many rows at a time objects are made."""
 
 MAX_CACHED_STATEMENTS = 512

@@ -231,5 +231,10 @@ def _none_missing() -> Iterator[None]:
 def _directory(config: OntologiaConfig) -> Path:
     if config.cache_directory is not None:
         return Path(config.cache_directory)
+    return cache_folder()
+
+
+def cache_folder(*inner: str) -> Path:
+    """The folder for what can be made again, where a user's programs keep such things."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "ontologia"
+    return Path(base).expanduser().joinpath("ontologia", *inner)

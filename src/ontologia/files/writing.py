@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,12 +10,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 ROW_GROUP_ROWS = 131_072
-LOOKUP_GROUP_ROWS = 8_192
+LOOKUP_GROUP_ROWS = 16_384
 LOOKUP_PAGE_BYTES = 64 << 10
 """In files where rows are looked up by their key: the row group that has it is decoded whole."""
 PAGE_BYTES = 1 << 20
 ROW_GROUP_BYTES = 64 << 20
 SAMPLED_ROWS = 4096
+INCOMPRESSIBLE = 0.9
+"""What is left of such a column by compressing it takes longer to read than the bytes that are saved."""
 SAMPLED_RUNS = 64  # of rows that stand together: to pick rows one by one, Arrow would copy the whole column
 
 
@@ -23,7 +25,7 @@ def parquet_writer(
     sink: Any,
     schema: pa.Schema,
     *,
-    compression: str = "zstd",
+    compression: str | Mapping[str, str] = "zstd",
     dictionary: bool | list[str] = True,
     page_bytes: int = PAGE_BYTES,
 ) -> pq.ParquetWriter:
@@ -47,11 +49,17 @@ def parquet_writer(
 def lookup_writer(sink: Any, schema: pa.Schema, first: pa.Table) -> pq.ParquetWriter:
     """A writer of a file in which rows are looked up by their key; `first` are the first rows that go into it.
 
-    A dictionary serves one row group: what comes again only beyond it does not count.
+    A dictionary serves one row group: what comes again only beyond it does not count. Numbers that compressing makes no
+    smaller, such as most floats, are written as they are: to decompress them would take longer than all the rest.
     """
     middle = max(first.num_rows - LOOKUP_GROUP_ROWS, 0) // 2
-    repeating = repeating_columns(first.slice(middle, LOOKUP_GROUP_ROWS))
-    return parquet_writer(sink, schema, dictionary=repeating, page_bytes=LOOKUP_PAGE_BYTES)
+    sample = first.slice(middle, LOOKUP_GROUP_ROWS)
+    repeating = repeating_columns(sample)
+    compression = {
+        name: "none" if name not in repeating and _is_incompressible(sample.column(name)) else "zstd"
+        for name in schema.names
+    }
+    return parquet_writer(sink, schema, compression=compression, dictionary=repeating, page_bytes=LOOKUP_PAGE_BYTES)
 
 
 def repeating_columns(rows: pa.Table) -> list[str]:
@@ -69,6 +77,15 @@ def _repeats(column: pa.ChunkedArray) -> bool:
         return True  # Arrow does not count these; there are few of them anyway
     there = len(column) - column.null_count  # a null takes no place in a dictionary
     return there == 0 or pc.count_distinct(column).as_py() <= 0.9 * there  # type: ignore[no-any-return]
+
+
+def _is_incompressible(column: pa.ChunkedArray) -> bool:
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
+        return False
+    values = column.drop_null().combine_chunks()
+    width = column.type.bit_width // 8
+    plain = values.buffers()[1].slice(values.offset * width, len(values) * width)
+    return bool(pa.compress(plain, "zstd").size > INCOMPRESSIBLE * plain.size)
 
 
 def write_rows(writer: pq.ParquetWriter, rows: pa.Table, most_rows: int = ROW_GROUP_ROWS) -> None:

