@@ -265,6 +265,24 @@ def test_versions_that_are_gone_need_no_upgrader_and_cut_nothing(where):
         assert [item["reason"] for item in history.collect().diagnostics] == ["history_forgotten"]
 
 
+def test_versions_go_whatever_their_fields_are_called(tmp_path):
+    """To SQLite, `true` is a field that is called so, and else a truth."""
+    before = type(
+        "Page",
+        (Entity,),
+        {"__annotations__": {"path": Field[str], "true": Field[str]}, "path": Field(primary_key=True)},
+    )
+    after = type("Page", (before,), {"__annotations__": {"words": Field[int]}, "words": 0})
+    with Session(tmp_path / "x.db", entity_types=[before]) as session:
+        session.ensure(before(path="a", true="no"))
+    with Session(tmp_path / "x.db", entity_types=[after]) as session:
+        session.migrate(dry_run=False, force=True)
+        plan = session.forget(2)
+        assert plan.rows == 1
+        session.forget(2, dry_run=False, token=plan.token)
+        assert session.forget(3).rows == 0
+
+
 def test_a_type_that_was_renamed_keeps_the_history_it_had_under_its_old_name_from_the_base_on(where):
     class Article(Entity, renamed_from="Page"):
         path: Field[str] = Field(primary_key=True)

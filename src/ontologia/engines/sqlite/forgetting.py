@@ -86,7 +86,7 @@ def _parts(connection: sqlite3.Connection, base: int) -> Iterator[_Part]:
         ref = TypeRef(kind, name)
         end = drops.get(ref) if following is None else following
         if end is not None and end <= base:
-            yield _Part(ref, quoted(table), ("true",))
+            yield _Part(ref, quoted(table), ("1",))  # not "true": a field may be called so
         elif start <= base:
             yield _Part(ref, quoted(table), tuple(_superseded(connection, ref, table)))
 
