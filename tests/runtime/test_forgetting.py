@@ -267,15 +267,17 @@ def test_versions_that_are_gone_need_no_upgrader_and_cut_nothing(where):
 
 def test_versions_go_whatever_their_fields_are_called(tmp_path):
     """To SQLite, `true` is a field that is called so, and else a truth."""
-    before = type(
-        "Page",
-        (Entity,),
-        {"__annotations__": {"path": Field[str], "true": Field[str]}, "path": Field(primary_key=True)},
-    )
-    after = type("Page", (before,), {"__annotations__": {"words": Field[int]}, "words": 0})
-    with Session(tmp_path / "x.db", entity_types=[before]) as session:
-        session.ensure(before(path="a", true="no"))
-    with Session(tmp_path / "x.db", entity_types=[after]) as session:
+
+    class Flag(Entity):
+        id: Field[str] = Field(primary_key=True)
+        true: Field[str]
+
+    class FlagNow(Flag, name="Flag"):
+        since: Field[int] = 0
+
+    with Session(tmp_path / "x.db", entity_types=[Flag]) as session:
+        session.ensure(Flag(id="a", true="no"))
+    with Session(tmp_path / "x.db", entity_types=[FlagNow]) as session:
         session.migrate(dry_run=False, force=True)
         plan = session.forget(2)
         assert plan.rows == 1
