@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ontologia.apiary.entries import encode
-from ontologia.apiary.queries.manifest import Manifest, Task, failure_bytes, read_part
+from ontologia.apiary.queries.manifest import QueryManifest, Task, failure_bytes, read_part
 from ontologia.apiary.queries.worker import ABANDONED_AFTER_S, Worker
 from ontologia.errors import UnknownNameError, ValidationError
 from ontologia.objects import open_objects
@@ -139,7 +139,9 @@ def test_a_manifest_names_the_cells_of_every_node_and_is_gone_after_the_answer(a
     assert {task["node_id"] for task in body["tasks"]} == {asking.node.node_id, pretended}
     cells = [cell for task in body["tasks"] for cell in task["cells"]]
     assert sorted(cells) == sorted(str(path.relative_to(root)) for path in root.rglob("cell_*.parquet"))
-    assert Manifest.from_json(body).encoded() == json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    assert (
+        QueryManifest.from_json(body).encoded() == json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    )
     assert left_behind(asking) == []
 
 
@@ -162,7 +164,7 @@ def test_a_worker_leaves_its_part_as_an_arrow_file_and_reads_only_its_cells(aski
         node = other.node
         north = next(root.rglob("region=north/cell_*.parquet")).relative_to(root)
         task = Task("t", node.node_id, (str(north),), f"SELECT count(*) AS n FROM {NAME}", 2)
-        manifest = Manifest.new("…", [task], None, node.clock.wall(), coordinator="somebody")
+        manifest = QueryManifest.new("…", [task], None, node.clock.wall(), coordinator="somebody")
         node.objects.put(manifest.key, manifest.encoded())
         Worker(node).look()
         part = root / manifest.part_of(node.node_id)
@@ -187,7 +189,7 @@ def test_a_worker_leaves_its_part_as_an_arrow_file_and_reads_only_its_cells(aski
 def test_a_task_that_cannot_be_run_leaves_a_part_that_says_so(asking, root, tmp_path, fragment, says):
     with apiary(root, tmp_path / "c") as other:
         node = other.node
-        manifest = Manifest.new(
+        manifest = QueryManifest.new(
             "…", [Task("t", node.node_id, (), fragment)], None, node.clock.wall(), coordinator="somebody"
         )
         node.objects.put(manifest.key, manifest.encoded())
@@ -201,9 +203,9 @@ def test_a_worker_leaves_alone_what_is_not_for_it_and_what_it_cannot_read(asking
         now = node.clock.wall()
         task = Task("t", node.node_id, (), f"SELECT 1 FROM {NAME}")
         for manifest in (
-            Manifest.new("…", [Task("t", "another", (), "SELECT 1")], None, now, coordinator="somebody"),
-            Manifest.new("…", [task], None, now, coordinator=node.node_id),
-            Manifest.new("…", [task], None, now - 3600, coordinator="somebody"),
+            QueryManifest.new("…", [Task("t", "another", (), "SELECT 1")], None, now, coordinator="somebody"),
+            QueryManifest.new("…", [task], None, now, coordinator=node.node_id),
+            QueryManifest.new("…", [task], None, now - 3600, coordinator="somebody"),
         ):
             node.objects.put(manifest.key, manifest.encoded())
         node.objects.put("_queries/broken/manifest.json", b"{")
@@ -213,7 +215,7 @@ def test_a_worker_leaves_alone_what_is_not_for_it_and_what_it_cannot_read(asking
 
 def test_a_query_whose_coordinator_died_is_cleaned_up_after_a_while(asking, root, tmp_path):
     long_ago = datetime.now(UTC).timestamp() - ABANDONED_AFTER_S - 100
-    manifest = Manifest.new("…", [], None, long_ago, coordinator="somebody")
+    manifest = QueryManifest.new("…", [], None, long_ago, coordinator="somebody")
     asking.node.objects.put(manifest.key, manifest.encoded())
     asking.node.objects.put(manifest.part_of("another"), b"late")
     Worker(asking.node).look()
@@ -225,7 +227,7 @@ def test_a_part_that_comes_after_the_end_is_taken_back(asking, root, tmp_path):
     with apiary(root, tmp_path / "c", objects=faulty) as other:
         node = other.node
         task = Task("t", node.node_id, (), f"SELECT count(*) FROM {NAME}")
-        manifest = Manifest.new("…", [task], None, node.clock.wall(), coordinator="somebody")
+        manifest = QueryManifest.new("…", [task], None, node.clock.wall(), coordinator="somebody")
         asking.node.objects.put(manifest.key, manifest.encoded())
         faulty.call(lambda request: asking.node.objects.delete(manifest.key), operation="put", key="*partial_*")
         Worker(node).look()

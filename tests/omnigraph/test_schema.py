@@ -6,7 +6,7 @@ from ontologia import Entity, Field, Relation
 from ontologia.errors import GraphValidationError, MigrationError, MissingUpgraderError
 from ontologia.omnigraph import Omnigraph
 from ontologia.omnigraph.maintenance import index_states
-from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.snapshots import StoredSnapshot
 
 
 class Person(Entity):
@@ -129,7 +129,7 @@ def test_an_index_that_a_class_asks_for_later_is_noted_and_built(graph):
     graph.apply_schema([Person, Knows])
     graph.ensure_indices()
     manifest = graph._graph.manifest()
-    dataset = Snapshot(graph._graph, manifest).dataset("node:Person")
+    dataset = StoredSnapshot(graph._graph, manifest).dataset("node:Person")
     states = {state.column: state.built for state in index_states(dataset, manifest.tables["node:Person"])}
     assert states == {"id": True, "name": True, "age": True}
     assert graph.query().entities(Person).search(Person.name, "ann").count() == 1

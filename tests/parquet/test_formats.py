@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.log.records import CommitManifest, Head, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes
 from support.parquet_shop import Customer, CustomerWithEmail, Product, Rated, Shop, commit
 
@@ -292,7 +292,7 @@ def test_the_documents_of_the_rfc_are_read() -> None:
         "schema_version_id": 1,
         "content_sha256": "ab",
     }
-    manifest = Manifest.read(
+    manifest = CommitManifest.read(
         {
             "commit_id": 1,
             "parent_commit_id": None,

@@ -10,11 +10,11 @@ import pyarrow as pa
 from ontologia import OntologiaConfig
 from ontologia.objects import open_objects
 from ontologia.omnigraph.graph import Graph, OpenMode
-from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.names import table_path
 from ontologia.omnigraph.phases import GraphWrite
-from ontologia.omnigraph.snapshots import Snapshot, resolve
+from ontologia.omnigraph.snapshots import StoredSnapshot, resolve
 
 PERSON, KNOWS, FIRM = "node:Person", "edge:Knows", "node:Firm"
 NODE = pa.schema(
@@ -59,7 +59,7 @@ def knows(*pairs: str, since: int = 2020) -> dict[str, Any]:
 
 def planned(
     graph: Graph,
-    manifest: Manifest,
+    manifest: GraphManifest,
     rows: Mapping[str, Mapping[str, Any]],
     deleted: Mapping[str, Sequence[str]] | None = None,
     checks: Checks | None = None,
@@ -90,7 +90,7 @@ def put(
 
 def contents(graph: Graph, reference: Any = "main") -> dict[str, dict[str, Any]]:
     """All rows of all tables, by table and id, without tables that are empty."""
-    snapshot = Snapshot(graph, resolve(graph, reference))
+    snapshot = StoredSnapshot(graph, resolve(graph, reference))
     found = {key: {row["id"]: row for row in snapshot.read(key).to_pylist()} for key in snapshot.manifest.pins}
     return {key: rows for key, rows in found.items() if rows}
 

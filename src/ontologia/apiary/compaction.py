@@ -13,7 +13,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
-from ontologia.apiary.state import Partition, Snapshot, partition_of
+from ontologia.apiary.state import FrameSnapshot, Partition, partition_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ def preview(node: Node, name: FrameName, *, force: bool = False) -> list[list[Ce
     return due(node, name, node.ledger(name).snapshot(), policy, force=force)
 
 
-def due(node: Node, name: FrameName, snapshot: Snapshot, policy: CompactionPolicy, *, force: bool) -> list[list[Cell]]:
+def due(
+    node: Node, name: FrameName, snapshot: FrameSnapshot, policy: CompactionPolicy, *, force: bool
+) -> list[list[Cell]]:
     """The cells to be merged, by partition."""
     now = datetime.fromtimestamp(node.clock.wall()).astimezone()
     partitions: dict[Partition, list[Cell]] = {}
@@ -77,7 +79,7 @@ def due(node: Node, name: FrameName, snapshot: Snapshot, policy: CompactionPolic
 
 
 def _ages(
-    node: Node, name: FrameName, snapshot: Snapshot, partitions: Iterable[list[Cell]], policy: CompactionPolicy
+    node: Node, name: FrameName, snapshot: FrameSnapshot, partitions: Iterable[list[Cell]], policy: CompactionPolicy
 ) -> dict[str, datetime]:
     """When small cells were written, for partitions that only their age can make due."""
     keys: dict[str, str] = {}

@@ -15,7 +15,7 @@ from ontologia.apiary.incoming import is_spark
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult, VacuumResult, VersionChange, WriteResult
-from ontologia.apiary.state import Snapshot
+from ontologia.apiary.state import FrameSnapshot
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.extras import need
 
@@ -69,7 +69,7 @@ class Frame:
         """What each version added and removed, the newest first."""
         return past.changes(self._node, self.name, limit)
 
-    def diff(self, a: int, b: int) -> past.Difference:
+    def diff(self, a: int, b: int) -> past.VersionDifference:
         """What differs from version `a` to version `b`: cells, counts and, if asked for, the rows themselves."""
         return past.difference(self._node, self.name, a, b)
 
@@ -181,7 +181,7 @@ class Frame:
         except OntologiaError:
             return f"<div>{escape(repr(self))}</div>"
 
-    def _snapshot(self, version: int | None = None) -> Snapshot:
+    def _snapshot(self, version: int | None = None) -> FrameSnapshot:
         return self._node.ledger(self.name).snapshot(version)
 
     def _on_spark(self, verb: str, argument: Any) -> Any:

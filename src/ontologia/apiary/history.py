@@ -12,7 +12,7 @@ from ontologia.apiary.entries import AddCells, Cell, CreateFrame, Entry
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import CellDifference, VersionChange
-from ontologia.apiary.state import Snapshot, partition_of, touched
+from ontologia.apiary.state import FrameSnapshot, partition_of, touched
 from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def _operation(entry: Entry) -> str:
 
 
 @dataclass(frozen=True)
-class Difference(CellDifference):
+class VersionDifference(CellDifference):
     """From version `a` to version `b`. `rows()` looks into the cells: a rewrite moves more rows than it changes."""
 
     a: int
     b: int
     _node: Node
     _name: FrameName
-    _snapshot: Snapshot
+    _snapshot: FrameSnapshot
 
     def rows(self) -> pa.Table:
         """The rows themselves, with a column `change`: `added` or `removed`."""
@@ -84,16 +84,17 @@ class Difference(CellDifference):
 
     def __repr__(self) -> str:
         return (
-            f"Difference({self._name}, version {self.a} to {self.b}: +{len(self.added)} cells with {self.rows_added:,} "
-            f"rows, -{len(self.removed)} cells with {self.rows_removed:,} rows)"
+            f"VersionDifference({self._name}, version {self.a} to {self.b}: "
+            f"+{len(self.added)} cells with {self.rows_added:,} rows, "
+            f"-{len(self.removed)} cells with {self.rows_removed:,} rows)"
         )
 
 
-def difference(node: Node, name: FrameName, a: int, b: int) -> Difference:
+def difference(node: Node, name: FrameName, a: int, b: int) -> VersionDifference:
     ledger = node.ledger(name)
     before, after = ledger.snapshot(a), ledger.snapshot(b)
     old, new = {cell.id for cell in before.cells}, {cell.id for cell in after.cells}
-    return Difference(
+    return VersionDifference(
         [cell for cell in after.cells if cell.id not in old],
         [cell for cell in before.cells if cell.id not in new],
         a,
@@ -104,7 +105,7 @@ def difference(node: Node, name: FrameName, a: int, b: int) -> Difference:
     )
 
 
-def summary(node: Node, name: FrameName, snapshot: Snapshot) -> dict[str, Any]:
+def summary(node: Node, name: FrameName, snapshot: FrameSnapshot) -> dict[str, Any]:
     sizes = sorted(cell.bytes for cell in snapshot.cells)
     small = CompactionPolicy.for_sizing(node.capacity.sizing).small_cell_threshold
     return {
@@ -121,7 +122,7 @@ def summary(node: Node, name: FrameName, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def described(node: Node, name: FrameName, snapshot: Snapshot) -> str:
+def described(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
     """A frame in a terminal."""
     facts = summary(node, name, snapshot)
     columns = [
@@ -138,7 +139,7 @@ def described(node: Node, name: FrameName, snapshot: Snapshot) -> str:
     )
 
 
-def described_html(node: Node, name: FrameName, snapshot: Snapshot) -> str:
+def described_html(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
     """A frame in a notebook: its columns, and what its last versions did."""
     facts = summary(node, name, snapshot)
     head = (

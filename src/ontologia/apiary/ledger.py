@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
 from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, numbered
 from ontologia.apiary.numbering import newest_first, numbers_from
-from ontologia.apiary.state import FrameState, Snapshot, with_partitioning
+from ontologia.apiary.state import FrameSnapshot, FrameState, with_partitioning
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, CorruptFrameError, OntologiaError, UnknownNameError
 from ontologia.objects import (
@@ -54,7 +54,7 @@ class Ledger:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None) -> FrameSnapshot:
         """The frame as it is now, or as it was at a version."""
         with self._lock:
             state = self._refreshed()

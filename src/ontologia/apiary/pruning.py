@@ -16,7 +16,7 @@ import numpy as np
 from ontologia.apiary.bounds import UNKNOWN, Bounds, CellBounds
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.literals import Span, span
-from ontologia.apiary.state import Snapshot
+from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.types import FrameSchema
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Pruned:
         return len(self.scanned) + self.by_partition + self.by_statistics
 
 
-def pruned(snapshot: Snapshot, where: Expr | None) -> Pruned:
+def pruned(snapshot: FrameSnapshot, where: Expr | None) -> Pruned:
     """Leave out cells of a version that have no row for the condition."""
     return prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by, snapshot.bounds)
 

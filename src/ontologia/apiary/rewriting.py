@@ -19,7 +19,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import prune, pruned
 from ontologia.apiary.results import RewriteResult
-from ontologia.apiary.state import FrameState, Snapshot
+from ontologia.apiary.state import FrameSnapshot, FrameState
 from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.writing import CellWriter
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, ValidationError
@@ -49,7 +49,7 @@ class Rewrite:
 
     node: Node
     name: FrameName
-    snapshot: Snapshot
+    snapshot: FrameSnapshot
     writer: CellWriter
     where: Expr | None = None
     removed: list[Cell] = field(default_factory=list)

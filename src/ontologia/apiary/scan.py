@@ -17,7 +17,7 @@ from ontologia.apiary.entries import FORMAT, Cell
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import pruned
-from ontologia.apiary.state import Snapshot
+from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import CorruptFrameError, StorageBackendError, ValidationError
 from ontologia.extras import need
@@ -38,7 +38,7 @@ _ROW_NUMBER = "file_row_number"  #: what DuckDB calls the place of a row in its 
 
 
 def read(
-    node: Node, name: FrameName, snapshot: Snapshot, columns: Sequence[str] | None, where: Expr | None
+    node: Node, name: FrameName, snapshot: FrameSnapshot, columns: Sequence[str] | None, where: Expr | None
 ) -> pa.Table:
     """The rows of a version that satisfy a condition, in the order they were written."""
     if isinstance(columns, str):
@@ -139,7 +139,7 @@ def _file(name: FrameName, cell: Cell) -> DataFile:
     return DataFile(f"{name.folder}/{cell.path}", cell.bytes, cell.rows)
 
 
-def lazy_polars(node: Node, name: FrameName, snapshot: Snapshot) -> pl.LazyFrame:
+def lazy_polars(node: Node, name: FrameName, snapshot: FrameSnapshot) -> pl.LazyFrame:
     """The cells as one lazy frame of polars."""
     need("polars", "to_polars()")
     import polars as pl
@@ -166,7 +166,7 @@ def _as_declared(frame: pl.LazyFrame, schema: Mapping[str, Any]) -> pl.LazyFrame
 
 
 def duck_relation(
-    node: Node, name: FrameName, snapshot: Snapshot, connection: duckdb.DuckDBPyConnection | None
+    node: Node, name: FrameName, snapshot: FrameSnapshot, connection: duckdb.DuckDBPyConnection | None
 ) -> duckdb.DuckDBPyRelation:
     """The cells as a relation of a connection, by default a new one."""
     import duckdb

@@ -15,7 +15,7 @@ Partition = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class FrameSnapshot:
     """A frame at one version. Does not change."""
 
     version: int
@@ -47,7 +47,7 @@ class FrameState:
         self.partition_by = partition_by
         self.cells: dict[str, Cell] = {}
         self.partitions: Counter[Partition] = Counter()
-        self._snapshot: Snapshot | None = None
+        self._snapshot: FrameSnapshot | None = None
         self._add(cells)
 
     @classmethod
@@ -72,9 +72,9 @@ class FrameState:
                 self._add(added)
         self.version = entry.version
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> FrameSnapshot:
         if self._snapshot is None:
-            self._snapshot = Snapshot(self.version, self.schema, self.partition_by, tuple(self.cells.values()))
+            self._snapshot = FrameSnapshot(self.version, self.schema, self.partition_by, tuple(self.cells.values()))
         return self._snapshot
 
     def checkpoint(self) -> Checkpoint:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ontologia.engines.parquet.care.check import CheckReport
-    from ontologia.engines.parquet.care.recovery import Recovery
+    from ontologia.engines.parquet.care.recovery import HeadRecovery
     from ontologia.objects import Objects
 
 
@@ -56,7 +56,7 @@ def recover_head(
     apply: bool = False,
     token: str | None = None,
     manifest_path: str | None = None,
-) -> Recovery:
+) -> HeadRecovery:
     """Make a lost or damaged head again from the chain of manifests; a preview with a token unless `apply` is set."""
     from ontologia.engines.parquet.care import recovery
 

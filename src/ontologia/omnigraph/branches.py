@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
     from ontologia.omnigraph.graph import Graph
-    from ontologia.omnigraph.manifest import Manifest
+    from ontologia.omnigraph.manifest import GraphManifest
 
 TAG = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def list_branches(graph: Graph) -> list[Branch]:
 
 def check_new_branch(
     graph: Graph, name: str, source: str = MAIN, main: LanceDataset | None = None
-) -> tuple[str, Manifest]:
+) -> tuple[str, GraphManifest]:
     """Refuse a name that is taken or cannot be one, and a source that is not there. The name, trimmed, and the state
     that the branch starts from."""
     known = graph.datasets.branch_names(MANIFEST)

@@ -18,7 +18,7 @@ from ontologia.errors import ValidationError
 from ontologia.omnigraph.commits import merge_base
 from ontologia.omnigraph.datasets import translated
 from ontologia.omnigraph.leases import CONTROL
-from ontologia.omnigraph.manifest import Manifest
+from ontologia.omnigraph.manifest import GraphManifest
 from ontologia.omnigraph.names import COMMITS, MAIN, MANIFEST, branch_name, stored_branch
 from ontologia.omnigraph.snapshots import tags_of
 
@@ -116,7 +116,7 @@ def _stored(graph: Graph, path: str, branch: str | None) -> dict[int, datetime]:
         return {item["version"]: item["timestamp"].astimezone(UTC) for item in dataset.versions()}
 
 
-def _bases(graph: Graph, manifests: Mapping[str, Manifest]) -> list[tuple[str, int]]:
+def _bases(graph: Graph, manifests: Mapping[str, GraphManifest]) -> list[tuple[str, int]]:
     pool = graph.commit_log.known(list(manifests))
     heads = {name: graph.commit_log.head_of(manifest, pool) for name, manifest in manifests.items()}
     found = []
@@ -127,7 +127,7 @@ def _bases(graph: Graph, manifests: Mapping[str, Manifest]) -> list[tuple[str, i
     return found
 
 
-def _pinned(manifest: Manifest, versions: set[int], needed: dict[Place, set[int]]) -> None:
+def _pinned(manifest: GraphManifest, versions: set[int], needed: dict[Place, set[int]]) -> None:
     """What these states of a branch read, by the manifest version that published each pin."""
     for pins in manifest.history.values():
         for version in versions:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.omnigraph.datasets import Datasets, is_in, quoted, translated
-from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.names import ACTORS, COMMITS, RECOVERIES, stored_branch
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class CommitLog:
         except OntologiaError as problem:
             _log.warning("commit %s is done, and not yet in the commit graph: %s", record.graph_commit_id, problem)
 
-    def complete(self, branch: str, manifest: Manifest) -> None:
+    def complete(self, branch: str, manifest: GraphManifest) -> None:
         """Write down the head commit if its writer died between the publish and its row here."""
         head = manifest.head
         if head is None or head.graph_commit_id in self._recorded or head.branch != branch:
@@ -169,14 +169,14 @@ class CommitLog:
             found |= self.pool(branch)
         return found
 
-    def log(self, manifest: Manifest) -> Iterator[CommitRecord]:
+    def log(self, manifest: GraphManifest) -> Iterator[CommitRecord]:
         """The history of a branch, newest first, through both parents. It ends where commits are not known."""
         pool = self.pool(manifest.branch)
         if manifest.head is not None:
             pool[manifest.head.graph_commit_id] = manifest.head
         yield from walk(pool, self.head_of(manifest, pool))
 
-    def head_of(self, manifest: Manifest, pool: Mapping[str, CommitRecord]) -> str | None:
+    def head_of(self, manifest: GraphManifest, pool: Mapping[str, CommitRecord]) -> str | None:
         """The newest commit; in graphs without a head row, the greatest by (version, time, id)."""
         if manifest.head is not None:
             return manifest.head.graph_commit_id

@@ -20,7 +20,7 @@ CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """Rows by id: new ones, changed ones before and after (in the same order), and removed ones."""
 
     inserted: pa.Table
@@ -41,7 +41,7 @@ class Difference:
         return bool(self.inserted.num_rows or self.after.num_rows or self.deleted.num_rows)
 
 
-def compare(old: LanceDataset | None, new: LanceDataset | None) -> Difference:
+def compare(old: LanceDataset | None, new: LanceDataset | None) -> RowDifference:
     """The difference between two versions, which may lie on different branches, or not exist at all.
 
     A compaction moves rows without changing them; they are read and found equal.
@@ -59,7 +59,7 @@ def compare(old: LanceDataset | None, new: LanceDataset | None) -> Difference:
     changed = pc.invert(equal_rows(before, after))
     deleted = was.filter(pc.invert(pc.is_in(was.column("id"), value_set=now.column("id").combine_chunks())))
     assert isinstance(inserted, pa.Table)
-    return Difference(inserted, before.filter(changed), after.filter(changed), deleted)
+    return RowDifference(inserted, before.filter(changed), after.filter(changed), deleted)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.snapshots import StoredSnapshot
 
 Strategy = Literal["fail", "ours", "theirs"]
 STRATEGIES = ("fail", "ours", "theirs")
@@ -38,15 +38,15 @@ class Conflict:
 class Sides:
     """The three states that a merge compares."""
 
-    base: Snapshot
-    source: Snapshot
-    target: Snapshot
+    base: StoredSnapshot
+    source: StoredSnapshot
+    target: StoredSnapshot
 
     def pins(self, key: str) -> tuple[Any, Any, Any]:
         return tuple(side.manifest.pins.get(key) for side in (self.base, self.source, self.target))  # type: ignore[return-value]
 
 
-def rows_by_id(side: Snapshot, key: str, names: Sequence[str]) -> dict[str, Row]:
+def rows_by_id(side: StoredSnapshot, key: str, names: Sequence[str]) -> dict[str, Row]:
     """The rows that a state has of these ids."""
     return {row["id"]: row for row in side.rows_of(key, names).to_pylist()} if key in side else {}
 

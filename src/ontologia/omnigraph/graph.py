@@ -14,12 +14,12 @@ from ontologia.omnigraph import schema_files
 from ontologia.omnigraph.commits import CommitLog, RecoveryRecord
 from ontologia.omnigraph.datasets import Datasets, translated
 from ontologia.omnigraph.leases import Leases
-from ontologia.omnigraph.manifest import MANAGED, CommitRecord, Manifest, head_row, rows_table
+from ontologia.omnigraph.manifest import MANAGED, CommitRecord, GraphManifest, head_row, rows_table
 from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, migrate, stamp
 from ontologia.omnigraph.names import MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid
 from ontologia.omnigraph.phases import GraphWrite, run_phases
 from ontologia.omnigraph.publisher import Publisher
-from ontologia.omnigraph.recovery import Recovery
+from ontologia.omnigraph.recovery import GraphRecovery
 from ontologia.omnigraph.sidecars import Sidecars, WriterKind
 
 
@@ -46,7 +46,7 @@ class Graph:
         self.commit_log = CommitLog(self.datasets)
         self.sidecars = Sidecars(objects)
         self.leases = Leases(objects, self.config, self.runtime_id)
-        self.recovery = Recovery(self)
+        self.recovery = GraphRecovery(self)
         self.recovered: list[RecoveryRecord] = []
         self._settled = True
         self.step: Callable[[str, str], None] = lambda name, about: None
@@ -109,14 +109,14 @@ class Graph:
         self.refresh_schema_files(self.publisher.manifest())
         self._settled = True
 
-    def refresh_schema_files(self, manifest: Manifest) -> None:
+    def refresh_schema_files(self, manifest: GraphManifest) -> None:
         """What main's types are is also written down for other readers."""
         if manifest.branch == MAIN:
             schema_files.refresh(self.objects, manifest)
 
     # --- reading ---
 
-    def manifest(self, branch: str = MAIN, version: int | None = None) -> Manifest:
+    def manifest(self, branch: str = MAIN, version: int | None = None) -> GraphManifest:
         """The catalog of a branch, at its head or at a version of it."""
         if branch != MAIN:
             self.check_branch(branch)
@@ -146,7 +146,7 @@ class Graph:
             self._settle()
 
     @contextmanager
-    def writing(self, branch: str) -> Iterator[tuple[Lease, Manifest]]:
+    def writing(self, branch: str) -> Iterator[tuple[Lease, GraphManifest]]:
         """The lease of a branch, with everything unfinished on it settled, and its catalog of that moment."""
         self.check_writable()
         with self.leases.hold(branch) as lease:
@@ -161,7 +161,7 @@ class Graph:
         self,
         branch: str,
         kind: WriterKind,
-        prepare: Callable[[Manifest], GraphWrite | None],
+        prepare: Callable[[GraphManifest], GraphWrite | None],
         *,
         actor: str | None = None,
         if_commit: str | None = None,
@@ -174,7 +174,7 @@ class Graph:
                 return None
             return run_phases(self, lease, manifest, kind, plan, actor=actor, expected_head=if_commit)
 
-    def _check_head(self, manifest: Manifest, if_commit: str | None) -> None:
+    def _check_head(self, manifest: GraphManifest, if_commit: str | None) -> None:
         head = None if manifest.head is None else manifest.head.graph_commit_id
         if if_commit is not None and head != if_commit:
             raise HeadMismatchError(

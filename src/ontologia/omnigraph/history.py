@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import HistoryGapError, StorageBackendError, ValidationError
 from ontologia.omnigraph.comparing import compare
-from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import ENDS
-from ontologia.omnigraph.snapshots import Snapshot, same_place
+from ontologia.omnigraph.snapshots import StoredSnapshot, same_place
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
@@ -79,8 +79,8 @@ class ChangeFeed:
 
 def diff(
     graph: Graph,
-    before: Manifest,
-    after: Manifest,
+    before: GraphManifest,
+    after: GraphManifest,
     keys: Sequence[str] | None = None,
     ops: Sequence[str] | None = None,
     commit_id: str | None = None,
@@ -89,7 +89,7 @@ def diff(
     wanted = set(OPS if ops is None else ops)
     if not wanted <= set(OPS):
         raise ValidationError(f"ops are {', '.join(OPS)}, not {', '.join(sorted(wanted - set(OPS)))}")
-    old, new = Snapshot(graph, before), Snapshot(graph, after)
+    old, new = StoredSnapshot(graph, before), StoredSnapshot(graph, after)
     changes: list[Change] = []
     for key in sorted(before.pins.keys() | after.pins.keys() if keys is None else keys):
         if same_place(before.pins.get(key), after.pins.get(key)) or not (key in old or key in new):
@@ -98,7 +98,7 @@ def diff(
     return ChangeSet(before.version, after.version, after.branch, changes)
 
 
-def _changes(old: Snapshot, new: Snapshot, key: str, commit_id: str | None) -> list[Change]:
+def _changes(old: StoredSnapshot, new: StoredSnapshot, key: str, commit_id: str | None) -> list[Change]:
     found = compare(old.find(key), new.find(key))
     changes = [Change(key, row["id"], "insert", None, row, commit_id) for row in found.inserted.to_pylist()]
     pairs = zip(found.before.to_pylist(), found.after.to_pylist(), strict=True)
@@ -129,7 +129,7 @@ def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | No
     return ChangeFeed(changes, None if last is None else last.graph_commit_id)
 
 
-def first_parents(graph: Graph, manifest: Manifest) -> Iterator[CommitRecord]:
+def first_parents(graph: Graph, manifest: GraphManifest) -> Iterator[CommitRecord]:
     """The commits that this branch itself went through, newest first, read as far back as they are asked for."""
     if manifest.head is None:
         pool = graph.commit_log.pool(manifest.branch)
@@ -147,7 +147,7 @@ def first_parents(graph: Graph, manifest: Manifest) -> Iterator[CommitRecord]:
         name = pool[name].parent_commit_id
 
 
-def _state(graph: Graph, record: CommitRecord) -> Manifest:
+def _state(graph: Graph, record: CommitRecord) -> GraphManifest:
     try:
         return graph.publisher.manifest(record.branch, record.manifest_version)
     except StorageBackendError as problem:

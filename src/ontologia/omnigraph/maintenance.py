@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import LockContentionError, RecoveryPendingError
 from ontologia.omnigraph.datasets import landed, operation_of, translated
-from ontologia.omnigraph.manifest import CommitRecord, Manifest, Table
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Table
 from ontologia.omnigraph.names import MAIN, new_ulid, stored_branch
 from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, GraphWrite, TableWork, new_record, pin_of
 from ontologia.omnigraph.publisher import Publication
-from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.snapshots import StoredSnapshot
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -65,16 +65,16 @@ def optimize_plan(graph: Graph, branch: str = MAIN) -> dict[str, list[str]]:
     return {key: [step.__doc__ or "" for step in steps] for key, steps in planned.items()}
 
 
-def _planned(graph: Graph, manifest: Manifest, *, compacting: bool) -> dict[str, list[Step]]:
+def _planned(graph: Graph, manifest: GraphManifest, *, compacting: bool) -> dict[str, list[Step]]:
     found = {}
     for key in _own_tables(manifest):
-        dataset = Snapshot(graph, manifest).dataset(key)
+        dataset = StoredSnapshot(graph, manifest).dataset(key)
         found[key] = _steps(dataset, manifest.tables[key], compacting=compacting)
     return {key: steps for key, steps in found.items() if steps}
 
 
 def _maintain(graph: Graph, branch: str, kind: Any, actor: str | None) -> CommitRecord | None:
-    def prepare(manifest: Manifest) -> GraphWrite | None:
+    def prepare(manifest: GraphManifest) -> GraphWrite | None:
         planned = _planned(graph, manifest, compacting=kind == "Optimize")
         works = [TableWork(key, _applying(steps), 1) for key, steps in planned.items()]
         notes = {work.key: manifest.pins[work.key].notes for work in works}
@@ -100,7 +100,7 @@ def refuse_while_pending(graph: Graph) -> None:
             )
 
 
-def _own_tables(manifest: Manifest) -> list[str]:
+def _own_tables(manifest: GraphManifest) -> list[str]:
     """Tables whose data lies on this branch's own lineage: others' are their owners' to care for."""
     own = stored_branch(manifest.branch)
     return [key for key, pin in sorted(manifest.pins.items()) if pin.branch == own]
@@ -215,7 +215,7 @@ def repair(graph: Graph, branch: str = MAIN, *, confirm: bool = False, force: bo
         return found
 
 
-def _drift(graph: Graph, manifest: Manifest, key: str, confirm: bool, force: bool) -> Drift:
+def _drift(graph: Graph, manifest: GraphManifest, key: str, confirm: bool, force: bool) -> Drift:
     pin = manifest.pins[key]
     newest = graph.datasets.open(pin.path, pin.branch)
     if newest.version == pin.version:
@@ -232,7 +232,7 @@ def _drift(graph: Graph, manifest: Manifest, key: str, confirm: bool, force: boo
     return Drift(key, pin.version, newest.version, classification, action)
 
 
-def _publish_newest(graph: Graph, manifest: Manifest, drifts: Sequence[Drift]) -> None:
+def _publish_newest(graph: Graph, manifest: GraphManifest, drifts: Sequence[Drift]) -> None:
     pins, expected = [], {}
     for drift in drifts:
         pin = manifest.pins[drift.table_key]

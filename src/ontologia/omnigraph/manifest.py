@@ -146,7 +146,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class GraphManifest:
     """All of `__manifest` at one version of one branch."""
 
     branch: str
@@ -201,13 +201,13 @@ def identity_of(dataset: LanceDataset) -> bytes:
     return found
 
 
-def read_manifest(dataset: LanceDataset, branch: str = MAIN) -> Manifest:
+def read_manifest(dataset: LanceDataset, branch: str = MAIN) -> GraphManifest:
     """Reconstruct: the latest version per (table_key, table_branch) that no tombstone covers; of a table's lineages,
     the newest, since a fork counts on from where it began."""
     return _folded(dataset, branch, _rows_after(dataset, 0), None)
 
 
-def read_on(dataset: LanceDataset, known: Manifest) -> Manifest:
+def read_on(dataset: LanceDataset, known: GraphManifest) -> GraphManifest:
     """The same, from an older state and the rows written since. Rows are added and replaced, never removed."""
     found = _rows_after(dataset, known.version)
     head = next((item for item in found if item["object_type"] == GRAPH_HEAD), None)
@@ -226,7 +226,9 @@ def _rows_after(dataset: LanceDataset, version: int) -> list[dict[str, Any]]:
     return found
 
 
-def _folded(dataset: LanceDataset, branch: str, rows: Iterable[Mapping[str, Any]], known: Manifest | None) -> Manifest:
+def _folded(
+    dataset: LanceDataset, branch: str, rows: Iterable[Mapping[str, Any]], known: GraphManifest | None
+) -> GraphManifest:
     tables: dict[str, Table] = {} if known is None else dict(known.tables)
     history: dict[str, tuple[Pin, ...]] = {} if known is None else dict(known.history)
     tombstones: dict[str, int] = {} if known is None else dict(known.tombstones)
@@ -252,7 +254,7 @@ def _folded(dataset: LanceDataset, branch: str, rows: Iterable[Mapping[str, Any]
         for key, pins in history.items()
         if pins[-1].version > tombstones.get(key, 0) or key not in tombstones
     }
-    return Manifest(branch, dataset.version, tables, live, history, tombstones, head, identity_of(dataset))
+    return GraphManifest(branch, dataset.version, tables, live, history, tombstones, head, identity_of(dataset))
 
 
 def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]]) -> list[Pin]:

@@ -10,11 +10,11 @@ from ontologia.errors import MergeConflictError, ValidationError
 from ontologia.omnigraph.commits import merge_base
 from ontologia.omnigraph.comparing import written_since
 from ontologia.omnigraph.conflicts import STRATEGIES, Conflict, Row, Sides, Strategy, rows_by_id, without
-from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin, Table
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
 from ontologia.omnigraph.merge_rules import orphans, unique_violations
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
-from ontologia.omnigraph.snapshots import Snapshot, same_place
+from ontologia.omnigraph.snapshots import StoredSnapshot, same_place
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
@@ -61,7 +61,7 @@ def merge(
     graph.check_branch(into)
     report = MergeReport("already_up_to_date", source, into)
 
-    def prepare(manifest: Manifest) -> GraphWrite | None:
+    def prepare(manifest: GraphManifest) -> GraphWrite | None:
         nonlocal report
         report, plan = plan_merge(graph, graph.publisher.manifest(source), manifest, strategy, message)
         return plan
@@ -74,14 +74,14 @@ def merge(
 
 
 def plan_merge(
-    graph: Graph, source: Manifest, target: Manifest, strategy: Strategy, message: str | None
+    graph: Graph, source: GraphManifest, target: GraphManifest, strategy: Strategy, message: str | None
 ) -> tuple[MergeReport, GraphWrite | None]:
     base_commit, source_head, target_head = _base(graph, source, target)
     if base_commit.graph_commit_id == source_head:
         return MergeReport("already_up_to_date", source.branch, target.branch, source_head), None
     outcome: Any = "fast_forward" if base_commit.graph_commit_id == target_head else "merged"
     base = graph.publisher.manifest(base_commit.branch, base_commit.manifest_version)
-    sides = Sides(Snapshot(graph, base), Snapshot(graph, source), Snapshot(graph, target))
+    sides = Sides(StoredSnapshot(graph, base), StoredSnapshot(graph, source), StoredSnapshot(graph, target))
     merged, tombstones = _tables(sides, strategy)
     conflicts = [conflict for table in merged for conflict in table.conflicts]
     changes = {table.change.key: table.change for table in merged}
@@ -115,7 +115,7 @@ def _counted(conflicts: Sequence[Conflict]) -> str:
     return f"{len(conflicts):,} conflict{'' if len(conflicts) == 1 else 's'}"
 
 
-def _base(graph: Graph, source: Manifest, target: Manifest) -> tuple[CommitRecord, str, str]:
+def _base(graph: Graph, source: GraphManifest, target: GraphManifest) -> tuple[CommitRecord, str, str]:
     pool = graph.commit_log.known(graph.branches())
     for manifest in (source, target):
         if manifest.head is not None:
@@ -147,7 +147,7 @@ def _tables(sides: Sides, strategy: Strategy) -> tuple[list[_Merged], dict[str, 
     return merged, tombstones
 
 
-def _notes(side: Snapshot, key: str) -> Mapping[str, Any] | None:
+def _notes(side: StoredSnapshot, key: str) -> Mapping[str, Any] | None:
     table = side.manifest.tables.get(key)
     return table.notes if table is not None and key in side else None
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from ontologia.errors import GraphValidationError
 from ontologia.omnigraph.fragments import StagedFragments, commit_of_files
 from ontologia.omnigraph.lookups import missing_from, not_among, rows_with
-from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.phases import Apply, Commit, GraphWrite, TableWork
-from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.snapshots import StoredSnapshot
 from ontologia.omnigraph.uniqueness import clashes, unique_columns
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def endpoints_of(table: Table) -> tuple[str, str] | None:
 
 def plan_mutation(
     graph: Graph,
-    manifest: Manifest,
+    manifest: GraphManifest,
     changes: Sequence[TableChange],
     checks: Checks,
     details: Mapping[str, Any],
 ) -> GraphWrite | None:
     """Validate a mutation against the state it will be applied to, and say what each table will do."""
-    snapshot = Snapshot(graph, manifest)
+    snapshot = StoredSnapshot(graph, manifest)
     by_key = {change.key: change for change in changes}
     problems = _Problems()
     for change in changes:
@@ -110,7 +110,7 @@ class _Problems:
             raise GraphValidationError(what, self.named, self.total)
 
 
-def _check_new(snapshot: Snapshot, change: TableChange, problems: _Problems) -> None:
+def _check_new(snapshot: StoredSnapshot, change: TableChange, problems: _Problems) -> None:
     taken = snapshot.existing(change.key, sorted(change.new))
     if change.all_new and change.rows is not None and change.key in snapshot:
         found = rows_with(snapshot.dataset(change.key), "id", change.rows.column("id"), ["id"])
@@ -118,7 +118,7 @@ def _check_new(snapshot: Snapshot, change: TableChange, problems: _Problems) -> 
     problems.add([f"{change.key} has {name!r} already, and insert() takes new keys" for name in sorted(taken)])
 
 
-def _check_unique(snapshot: Snapshot, change: TableChange, manifest: Manifest, problems: _Problems) -> None:
+def _check_unique(snapshot: StoredSnapshot, change: TableChange, manifest: GraphManifest, problems: _Problems) -> None:
     table = change.table or manifest.tables[change.key]
     columns = unique_columns(table)
     if not columns or change.rows is None:
@@ -128,7 +128,7 @@ def _check_unique(snapshot: Snapshot, change: TableChange, manifest: Manifest, p
 
 
 def _check_endpoints(
-    snapshot: Snapshot, changes: Mapping[str, TableChange], manifest: Manifest, problems: _Problems
+    snapshot: StoredSnapshot, changes: Mapping[str, TableChange], manifest: GraphManifest, problems: _Problems
 ) -> None:
     for change in changes.values():
         table = change.table or manifest.tables[change.key]
@@ -149,7 +149,7 @@ def _check_endpoints(
                 )
 
 
-def missing_nodes(snapshot: Snapshot, change: TableChange | None, node: str, ids: pa.ChunkedArray) -> pa.Array:
+def missing_nodes(snapshot: StoredSnapshot, change: TableChange | None, node: str, ids: pa.ChunkedArray) -> pa.Array:
     """Those of these nodes that will not exist after the mutation."""
     unknown = ids if change is None or change.rows is None else not_among(ids, change.rows.column("id"))
     if change is not None and change.replace_all:
@@ -167,7 +167,11 @@ def _one(values: Any) -> pa.Array:
 
 
 def _follow_deletes(
-    snapshot: Snapshot, changes: dict[str, TableChange], manifest: Manifest, checks: Checks, problems: _Problems
+    snapshot: StoredSnapshot,
+    changes: dict[str, TableChange],
+    manifest: GraphManifest,
+    checks: Checks,
+    problems: _Problems,
 ) -> None:
     """Deleting a node takes its edges with it where that was asked for, and is refused where edges remain."""
     if not checks.endpoints:
@@ -198,7 +202,7 @@ def _follow_deletes(
                 )
 
 
-def _work(datasets: Datasets, snapshot: Snapshot, change: TableChange) -> TableWork | None:
+def _work(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange) -> TableWork | None:
     """The commits of one table: none where nothing changes, since even an empty delete would be a version."""
     rows = change.rows if change.rows is not None and (change.rows.num_rows or change.replace_all) else None
     gone = sorted(snapshot.existing(change.key, sorted(set(change.deleted))))
@@ -212,7 +216,7 @@ def _work(datasets: Datasets, snapshot: Snapshot, change: TableChange) -> TableW
     return TableWork(change.key, _in_turn(steps), len(steps), change.schema)
 
 
-def _writing(datasets: Datasets, snapshot: Snapshot, change: TableChange, rows: pa.Table) -> list[Any]:
+def _writing(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange, rows: pa.Table) -> list[Any]:
     """The commits that write rows. New ones are streamed into files, others joined with the table, some at a time."""
     files = change.files
     if files is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import CommitOutcomeUnknownError, OntologiaError, TableDriftError
 from ontologia.objects import Lease
 from ontologia.omnigraph.datasets import operation_of
-from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin, Table
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
 from ontologia.omnigraph.names import new_ulid, stored_branch
 from ontologia.omnigraph.publisher import Publication
 from ontologia.omnigraph.sidecars import Sidecar, TableIntent, WriterKind
@@ -85,7 +85,7 @@ class _Start:
 def run_phases(
     graph: Graph,
     lease: Lease,
-    manifest: Manifest,
+    manifest: GraphManifest,
     kind: WriterKind,
     plan: GraphWrite,
     *,
@@ -143,7 +143,7 @@ def _sidecar(
     )
 
 
-def new_record(commit_id: str, manifest: Manifest, actor: str | None, kind: str, plan: GraphWrite) -> CommitRecord:
+def new_record(commit_id: str, manifest: GraphManifest, actor: str | None, kind: str, plan: GraphWrite) -> CommitRecord:
     head = manifest.head
     # Clocks differ between writers; a commit is never older than the one it follows.
     now = max(time.time_ns() // 1000, 0 if head is None else head.created_at_us + 1)
@@ -178,7 +178,7 @@ def _undo(graph: Graph, sidecar: Sidecar) -> None:
 # --- phase B, one table ---
 
 
-def _start(graph: Graph, manifest: Manifest, work: TableWork, plan: GraphWrite) -> _Start:
+def _start(graph: Graph, manifest: GraphManifest, work: TableWork, plan: GraphWrite) -> _Start:
     """Where to build: the pinned version, which must be the newest of its lineage."""
     own = stored_branch(manifest.branch)
     if work.schema is not None:
@@ -191,7 +191,7 @@ def _start(graph: Graph, manifest: Manifest, work: TableWork, plan: GraphWrite) 
     return _Start(work, pin.path, own, base, pin.version)
 
 
-def _start_new(graph: Graph, manifest: Manifest, work: TableWork, path: str, own: str | None) -> _Start:
+def _start_new(graph: Graph, manifest: GraphManifest, work: TableWork, path: str, own: str | None) -> _Start:
     """A dataset may lie there already: of a type that was dropped, or of a write that was undone."""
     existing = graph.datasets.find(path)
     expected = manifest.highest(work.key)

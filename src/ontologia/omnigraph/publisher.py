@@ -18,7 +18,7 @@ from ontologia.errors import (
 from ontologia.omnigraph.datasets import Datasets, is_contention, lance_error
 from ontologia.omnigraph.manifest import (
     CommitRecord,
-    Manifest,
+    GraphManifest,
     Pin,
     Table,
     head_row,
@@ -56,20 +56,20 @@ class Publisher:
 
     def __init__(self, datasets: Datasets) -> None:
         self.datasets = datasets
-        self._known: dict[str, Manifest] = {}
+        self._known: dict[str, GraphManifest] = {}
 
     # --- reading, free of side effects ---
 
-    def manifest(self, branch: str = MAIN, version: int | None = None) -> Manifest:
+    def manifest(self, branch: str = MAIN, version: int | None = None) -> GraphManifest:
         dataset = self.datasets.open(MANIFEST, stored_branch(branch), version)
         return self.manifest_in(dataset, branch, keep=version is None)
 
-    def manifest_in(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> Manifest:
+    def manifest_in(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> GraphManifest:
         """What a branch of `__manifest` that is open says."""
         check_stamp(dataset)
         return self._read(dataset, branch, keep=keep)
 
-    def _read(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> Manifest:
+    def _read(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> GraphManifest:
         known = self._known.get(branch)
         if known is not None and known.identity == identity_of(dataset):
             return known
@@ -81,7 +81,7 @@ class Publisher:
 
     # --- publishing ---
 
-    def publish(self, branch: str, publication: Publication, record: CommitRecord) -> Manifest:
+    def publish(self, branch: str, publication: Publication, record: CommitRecord) -> GraphManifest:
         """Publish with our own retries: each attempt opens, migrates, reads and checks anew, and lets Lance try once.
 
         So a concurrent advance of a table shows as a mismatch, and is never rebased through.
@@ -107,7 +107,7 @@ class Publisher:
             return self._read(dataset, branch)  # a handle that wrote is at what it wrote
         raise AssertionError("unreachable")
 
-    def _settle(self, branch: str, record: CommitRecord, problem: OSError) -> Manifest:
+    def _settle(self, branch: str, record: CommitRecord, problem: OSError) -> GraphManifest:
         """The answer got lost: the head row says whether the commit did."""
         try:
             found = self.manifest(branch)
@@ -130,7 +130,7 @@ class Publisher:
             _log.info("__manifest was not compacted, the next publish tries again: %s", problem)
 
 
-def _check(manifest: Manifest, publication: Publication) -> None:
+def _check(manifest: GraphManifest, publication: Publication) -> None:
     for key, expected in publication.expected.items():
         actual = manifest.highest(key)
         if actual != expected:
@@ -155,14 +155,14 @@ def _check(manifest: Manifest, publication: Publication) -> None:
             raise ExpectedVersionMismatchError(key, number, manifest.tombstones[key])
 
 
-def _on_head(record: CommitRecord, manifest: Manifest) -> CommitRecord:
+def _on_head(record: CommitRecord, manifest: GraphManifest) -> CommitRecord:
     """The parent is the head that this publish replaces, unless the writer named one."""
     if record.parent_commit_id is not None or manifest.head is None:
         return record
     return replace(record, parent_commit_id=manifest.head.graph_commit_id)
 
 
-def _rows(manifest: Manifest, publication: Publication, record: CommitRecord) -> pa.Table:
+def _rows(manifest: GraphManifest, publication: Publication, record: CommitRecord) -> pa.Table:
     rows: list[dict[str, Any]] = [table.row() for table in publication.tables]
     rows += [pin.row() for pin in publication.pins]
     rows += [tombstone_row(key, number) for key, number in publication.tombstones.items()]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import LockContentionError, StorageBackendError
 from ontologia.omnigraph.commits import RECOVERY_ACTOR, RecoveryRecord
 from ontologia.omnigraph.datasets import operation_of
-from ontologia.omnigraph.manifest import CommitRecord, Manifest, Pin
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin
 from ontologia.omnigraph.names import MAIN, MANIFEST, new_ulid, table_path
 from ontologia.omnigraph.phases import CONTENT_PRESERVING, GraphWrite, new_record, pin_of
 from ontologia.omnigraph.publisher import Publication
@@ -44,7 +44,7 @@ class TableState:
         return self.newest > (self.pinned if self.owned else self.intent.expected_version)
 
 
-class Recovery:
+class GraphRecovery:
     """Finishes or undoes what sidecars tell of."""
 
     def __init__(self, graph: Graph) -> None:
@@ -84,14 +84,14 @@ class Recovery:
             return self._forward(sidecar, manifest, states)
         return self._back(sidecar, manifest, states)
 
-    def _earlier(self, sidecar: Sidecar, manifest: Manifest) -> CommitRecord | None:
+    def _earlier(self, sidecar: Sidecar, manifest: GraphManifest) -> CommitRecord | None:
         """The commit of this very write, or of a recovery of it that did not get as far as removing the sidecar."""
         pool = self.graph.commit_log.pool(sidecar.branch)
         if sidecar.operation_id in pool:
             return pool[sidecar.operation_id]
         return next((it for it in pool.values() if it.details.get("recovers") == sidecar.operation_id), None)
 
-    def _state(self, sidecar: Sidecar, intent: TableIntent, manifest: Manifest) -> TableState:
+    def _state(self, sidecar: Sidecar, intent: TableIntent, manifest: GraphManifest) -> TableState:
         """The classifier. Only versions that this write made count for it, whatever their number."""
         key = intent.table_key
         path = manifest.tables[key].path if key in manifest.tables else table_path(key)
@@ -119,7 +119,7 @@ class Recovery:
 
     # --- both ways end in a publish ---
 
-    def _forward(self, sidecar: Sidecar, manifest: Manifest, states: Sequence[TableState]) -> RecoveryRecord:
+    def _forward(self, sidecar: Sidecar, manifest: GraphManifest, states: Sequence[TableState]) -> RecoveryRecord:
         """Publish every table where the write left it, with what it registered and dropped."""
         pins = [self._pin_newest(state, sidecar) for state in states]
         tombstones = {
@@ -131,7 +131,7 @@ class Recovery:
         publication = Publication(pins, sidecar.registrations, tombstones, expected)
         return self._publish(sidecar, manifest, publication, FORWARD, outcomes)
 
-    def _back(self, sidecar: Sidecar, manifest: Manifest, states: Sequence[TableState]) -> RecoveryRecord:
+    def _back(self, sidecar: Sidecar, manifest: GraphManifest, states: Sequence[TableState]) -> RecoveryRecord:
         """Put every table that moved back to its pin and publish that, so that pin and newest version agree."""
         pins: list[Pin] = []
         outcomes: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ class Recovery:
     def _publish(
         self,
         sidecar: Sidecar,
-        manifest: Manifest,
+        manifest: GraphManifest,
         publication: Publication,
         kind: str,
         outcomes: Sequence[dict[str, Any]],
@@ -200,7 +200,7 @@ def _outcome(key: str, before: int, after: int) -> dict[str, Any]:
     return {"table_key": key, "from_version": before, "to_version": after}
 
 
-def _unchanged(sidecar: Sidecar, manifest: Manifest) -> list[dict[str, Any]]:
+def _unchanged(sidecar: Sidecar, manifest: GraphManifest) -> list[dict[str, Any]]:
     return [
         _outcome(intent.table_key, intent.expected_version, manifest.highest(intent.table_key))
         for intent in sidecar.tables

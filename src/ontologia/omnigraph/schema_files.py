@@ -14,7 +14,7 @@ from typing import Any
 
 from ontologia.errors import OntologiaError
 from ontologia.objects import ObjectNotFound, Objects
-from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.manifest import GraphManifest, Table
 
 SOURCE, IR, STATE = "_schema.pg", "_schema.ir.json", "__schema_state.json"
 SCALARS = {
@@ -29,7 +29,7 @@ SCALARS = {
 _log = logging.getLogger(__name__)
 
 
-def refresh(objects: Objects, manifest: Manifest) -> None:
+def refresh(objects: Objects, manifest: GraphManifest) -> None:
     """Bring the three files to what main's tables are, if they are not; best effort, since nothing depends on them."""
     ir = ir_of(manifest)
     state = {"format_version": 1, "schema_ir_hash": ir_hash(ir), "schema_identity_version": 1}
@@ -62,7 +62,7 @@ def ir_hash(ir: Mapping[str, Any]) -> str:
 # --- the IR ---
 
 
-def ir_of(manifest: Manifest) -> dict[str, Any]:
+def ir_of(manifest: GraphManifest) -> dict[str, Any]:
     """The live types of a catalog, sorted by name."""
     tables = sorted((manifest.tables[key] for key in manifest.pins), key=lambda table: table.name)
     described = [(table, _schema_of(manifest, table)) for table in tables]
@@ -74,7 +74,7 @@ def ir_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _schema_of(manifest: Manifest, table: Table) -> Mapping[str, Any]:
+def _schema_of(manifest: GraphManifest, table: Table) -> Mapping[str, Any]:
     """The version of a type's schema that its rows have, as the layers above noted it."""
     versions = table.notes.get("schemas", ())
     current = manifest.pins[table.key].metadata.get("schema_version")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import ValidationError
 from ontologia.omnigraph.datasets import translated
 from ontologia.omnigraph.lookups import rows_with
-from ontologia.omnigraph.manifest import Manifest, Pin
+from ontologia.omnigraph.manifest import GraphManifest, Pin
 from ontologia.omnigraph.names import MAIN, MANIFEST
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
-class Snapshot:
+class StoredSnapshot:
     """All tables as they were at one commit. Versions are immutable, so this never changes."""
 
-    def __init__(self, graph: Graph, manifest: Manifest) -> None:
+    def __init__(self, graph: Graph, manifest: GraphManifest) -> None:
         self.graph = graph
         self.manifest = manifest
         self._open: dict[str, LanceDataset] = {}
@@ -64,7 +64,7 @@ class Snapshot:
         return set(self.rows_of(key, ids, ["id"]).column("id").to_pylist())
 
 
-def resolve(graph: Graph, reference: str | int | None, branch: str = MAIN) -> Manifest:
+def resolve(graph: Graph, reference: str | int | None, branch: str = MAIN) -> GraphManifest:
     """The catalog that a branch, a tag, a commit id or a version (of `branch`) stands for."""
     if reference is None:
         return graph.manifest(branch)

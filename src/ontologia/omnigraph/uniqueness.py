@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import Table
-from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.snapshots import StoredSnapshot
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,13 @@ def unique_columns(table: Table) -> Sequence[str]:
 
 
 def clashes(
-    snapshot: Snapshot, key: str, columns: Sequence[str], rows: pa.Table, gone: Sequence[str], *, replace_all: bool
+    snapshot: StoredSnapshot,
+    key: str,
+    columns: Sequence[str],
+    rows: pa.Table,
+    gone: Sequence[str],
+    *,
+    replace_all: bool,
 ) -> Iterator[Clash]:
     """Rows to be written that share a unique value with each other, or with a row that is neither written nor gone."""
     written = set(rows.column("id").to_pylist()) if columns else set()

@@ -16,7 +16,7 @@ from ontologia.apiary.colony.heartbeats import INTERVAL_S, Heartbeat, all_heartb
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import Pruned
 from ontologia.apiary.queries.fragments import Fragment, Parts, in_parts, merge_sql
-from ontologia.apiary.queries.manifest import Manifest, Task, announced, read_part
+from ontologia.apiary.queries.manifest import QueryManifest, Task, announced, read_part
 from ontologia.apiary.queries.tasks import run_task
 from ontologia.apiary.sql.planning import PlannedQuery
 from ontologia.apiary.sql.sealing import sealed
@@ -49,7 +49,7 @@ def run_by_nodes(node: Node, statement: str, plan: PlannedQuery, timeout_s: floa
         for fragment in parts.fragments:
             reference = fragment.reference
             stack.enter_context(node.reading(reference.name, reference.snapshot.version))
-            manifest = Manifest.new(
+            manifest = QueryManifest.new(
                 statement,
                 _tasks(fragment, nodes, node.node_id),
                 merge,
@@ -102,7 +102,7 @@ def _tasks(fragment: Fragment, nodes: Sequence[Heartbeat], coordinator: str) -> 
     ]
 
 
-def _collected(node: Node, manifest: Manifest, timeout_s: float) -> Iterator[pa.Table]:
+def _collected(node: Node, manifest: QueryManifest, timeout_s: float) -> Iterator[pa.Table]:
     """The parts of an answer, as they come."""
     deadline = node.clock.steady() + timeout_s
     waiting = {task.node_id: task for task in manifest.tasks}

@@ -62,7 +62,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class QueryManifest:
     """A query on its way. `coordinator` is ours: the node that asked, which does its own tasks itself."""
 
     query_id: str
@@ -85,7 +85,7 @@ class Manifest:
         coordinator: str,
         timeout_s: float = TIMEOUT_S,
         **more: Any,
-    ) -> Manifest:
+    ) -> QueryManifest:
         return cls(
             str(uuid.uuid4()),
             original_sql,
@@ -127,7 +127,7 @@ class Manifest:
         return json.dumps({**body, **self.more}, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Manifest:
+    def from_json(cls, body: Mapping[str, Any]) -> QueryManifest:
         return cls(
             text(body, "query_id"),
             text(body, "original_sql"),
@@ -140,7 +140,7 @@ class Manifest:
         )
 
     @classmethod
-    def read(cls, objects: Objects, query_id: str) -> Manifest:
+    def read(cls, objects: Objects, query_id: str) -> QueryManifest:
         key = f"{QUERIES}/{query_id}/manifest.json"
         return decode(objects.get(key).data, objects.url(key), cls.from_json)
 
@@ -149,7 +149,7 @@ _KEYS = ("query_id", "original_sql", "tasks", "merge_sql", "timeout_secs", "crea
 
 
 @contextmanager
-def announced(objects: Objects, manifest: Manifest) -> Iterator[None]:
+def announced(objects: Objects, manifest: QueryManifest) -> Iterator[None]:
     """The manifest is there while in the block; after it, nothing of the query is."""
     objects.put(manifest.key, manifest.encoded())
     try:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ontologia.apiary.names import QUERIES
 from ontologia.apiary.node import Node
-from ontologia.apiary.queries.manifest import Manifest, failure_bytes, forget, part_bytes
+from ontologia.apiary.queries.manifest import QueryManifest, failure_bytes, forget, part_bytes
 from ontologia.apiary.queries.tasks import run_task
 from ontologia.errors import OntologiaError
 from ontologia.objects import ObjectNotFound
@@ -24,7 +24,7 @@ class Worker:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._seen: dict[str, Manifest | None] = {}
+        self._seen: dict[str, QueryManifest | None] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -53,16 +53,16 @@ class Worker:
             if manifest is not None and self.node.clock.wall() > manifest.ends_at() + ABANDONED_AFTER_S:
                 forget(self.node.objects, query_id)
 
-    def _read(self, query_id: str) -> Manifest | None:
+    def _read(self, query_id: str) -> QueryManifest | None:
         try:
-            return Manifest.read(self.node.objects, query_id)
+            return QueryManifest.read(self.node.objects, query_id)
         except ObjectNotFound:
             return None
         except OntologiaError as problem:
             _log.warning("a query is left out: %s", problem)
             return None
 
-    def _deliver(self, manifest: Manifest) -> None:
+    def _deliver(self, manifest: QueryManifest) -> None:
         node = self.node
         tasks = [task for task in manifest.tasks if task.node_id == node.node_id]
         if not tasks or manifest.coordinator == node.node_id:

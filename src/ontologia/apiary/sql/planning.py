@@ -18,7 +18,7 @@ from ontologia.apiary.pruning import Pruned, pruned
 from ontologia.apiary.registry import RegistryState
 from ontologia.apiary.sql.columns import columns_meant
 from ontologia.apiary.sql.statements import DIALECT
-from ontologia.apiary.state import Snapshot
+from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import UnknownNameError, UnsupportedStatementError, ValidationError
 
@@ -33,7 +33,7 @@ class Reference:
 
     view: str
     name: FrameName
-    snapshot: Snapshot
+    snapshot: FrameSnapshot
     pruned: Pruned
     where: Expr | None = None
 
@@ -63,7 +63,7 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Planne
     tree = tree.copy()
     _refuse_functions(tree)
     state = node.registry.state(fresh=False)
-    snapshots: dict[tuple[FrameName, int | None], Snapshot] = {}
+    snapshots: dict[tuple[FrameName, int | None], FrameSnapshot] = {}
     references: list[tuple[Any, Reference]] = []
     for table, select in _tables(tree):
         name = _resolved(node, state, table, hive, box)
@@ -166,7 +166,7 @@ def _replace(table: Any, reference: Reference) -> None:
 # --- conditions --------------------------------------------------------------------------------------------------
 
 
-def _where_of(select: Any, table: Any, snapshot: Snapshot) -> Expr | None:
+def _where_of(select: Any, table: Any, snapshot: FrameSnapshot) -> Expr | None:
     """The part of a SELECT's WHERE that is about one of its tables alone, with declared column names."""
     if not isinstance(select, exp.Select) or select.args.get("where") is None or not _may_prune(select, table):
         return None

@@ -41,7 +41,7 @@ from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.history import first_parents
-from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.names import LEASES, MAIN
 from ontologia.query.plan import Plan, Window
 from ontologia.query.query import Fetched, Made, Make, T
@@ -65,12 +65,12 @@ class GraphEngine(DuckEngine):
         self._reading = threading.local()
         self._pinned: Pinned[Catalog] = Pinned()
         self._locks = LeasedLocks(graph.objects, lambda name: f"{LEASES}/@lock-{name}.json", self.check_open)
-        self._catalogs: tuple[Manifest, Catalog] | None = None
+        self._catalogs: tuple[GraphManifest, Catalog] | None = None
         graph.manifest(branch)  # an unknown branch fails here, before anything else
 
     # --- the catalog ---
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> GraphManifest:
         self.check_open()
         version = None if self.commit is None else self.commit + EMPTY
         try:
@@ -83,7 +83,7 @@ class GraphEngine(DuckEngine):
     def catalog(self) -> Catalog:
         return self._pinned.state(lambda: self.catalog_of(self.manifest()))
 
-    def catalog_of(self, manifest: Manifest) -> Catalog:
+    def catalog_of(self, manifest: GraphManifest) -> Catalog:
         known = self._catalogs
         if known is not None and known[0] is manifest:
             return known[1]
@@ -270,7 +270,7 @@ class GraphEngine(DuckEngine):
                     changes += self._changes(manifest, key, before, pin)
         return changes
 
-    def _changes(self, manifest: Manifest, key: str, before: Any, pin: Any) -> list[dict[str, Any]]:
+    def _changes(self, manifest: GraphManifest, key: str, before: Any, pin: Any) -> list[dict[str, Any]]:
         """What a commit wrote of a type: a new schema version writes every row."""
         ref = ref_of(key)
         versions = versions_of(manifest, key)
@@ -316,7 +316,7 @@ class GraphEngine(DuckEngine):
         return self.graph.objects
 
 
-def catalog_of(manifest: Manifest) -> Catalog:
+def catalog_of(manifest: GraphManifest) -> Catalog:
     """The types of a graph at one of its versions."""
     layouts, dropped = {}, set()
     for key in manifest.tables:
@@ -329,7 +329,7 @@ def catalog_of(manifest: Manifest) -> Catalog:
     return Catalog(head_of(manifest), layouts, frozenset(dropped), manifest)
 
 
-def head_of(manifest: Manifest) -> int:
+def head_of(manifest: GraphManifest) -> int:
     """The newest commit's number; 0 for a graph that nothing was written to."""
     newest = manifest.version if manifest.head is None else manifest.head.manifest_version
     return max(0, newest - EMPTY)

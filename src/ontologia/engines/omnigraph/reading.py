@@ -21,7 +21,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condi
 from ontologia.omnigraph.comparing import deleted_between
 from ontologia.omnigraph.datasets import is_in, quoted
 from ontologia.omnigraph.lookups import MANY
-from ontologia.omnigraph.manifest import Manifest, Pin
+from ontologia.omnigraph.manifest import GraphManifest, Pin
 from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows
@@ -49,7 +49,7 @@ class TypeRows:
     """The rows of one type in a window, as a plan needs them."""
 
     graph: Graph
-    manifest: Manifest
+    manifest: GraphManifest
     type: GraphType
     activation: int
 

@@ -24,11 +24,11 @@ from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
 from ontologia.omnigraph.fragments import StagedFragments, rows_of_files
 from ontologia.omnigraph.lookups import rows_with
-from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.names import branch_path, stored_branch, table_path
 from ontologia.omnigraph.phases import GraphWrite, run_phases
-from ontologia.omnigraph.snapshots import Snapshot
+from ontologia.omnigraph.snapshots import StoredSnapshot
 from ontologia.query.plan import LATEST, Plan
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class GraphEngineTransaction(Transaction):
 
     unique_fields = True
 
-    def __init__(self, engine: GraphEngine, lease: Lease, manifest: Manifest, catalog: Catalog) -> None:
+    def __init__(self, engine: GraphEngine, lease: Lease, manifest: GraphManifest, catalog: Catalog) -> None:
         self._engine = engine
         self._lease = lease
         self._manifest = manifest
@@ -209,7 +209,7 @@ class GraphEngineTransaction(Transaction):
         checked = ["id", *(type.columns[name] for name in type.schema.unique)]
         kept = _narrowed(type.arrow, checked)
         keys = RowSpool(kept).extend(rows_of_files(datasets, files, checked)).table()
-        stored = Snapshot(self._engine.graph, self._manifest).find(change.key)
+        stored = StoredSnapshot(self._engine.graph, self._manifest).find(change.key)
         replaced = stored is None or ref in self._activated
         if spool is None and (replaced or not rows_with(stored, "id", keys.column("id"), ["id"]).num_rows):
             change.rows, change.files = keys, files

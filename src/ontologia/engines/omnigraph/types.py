@@ -14,7 +14,7 @@ import pyarrow as pa
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.errors import GraphValidationError
 from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json, parse_texts
-from ontologia.omnigraph.manifest import Manifest, Table
+from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.names import table_key, table_path
 
 KINDS = {"entity": "node", "relation": "edge"}
@@ -200,7 +200,7 @@ def pin_version(text: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def versions_of(manifest: Manifest, key: str) -> list[SchemaVersion]:
+def versions_of(manifest: GraphManifest, key: str) -> list[SchemaVersion]:
     """Every version of a type's schema, with the commit since which it is, or was, in force."""
     table, ref, pins = manifest.tables[key], ref_of(key), manifest.history.get(key, ())
     notes = table.notes.get("schemas", ())

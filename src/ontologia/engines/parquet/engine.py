@@ -22,7 +22,7 @@ from ontologia.engines.parquet.care import automatic, compaction, indexes, vacuu
 from ontologia.engines.parquet.care.erasure import ParquetEraser
 from ontologia.engines.parquet.history import ParquetHistory
 from ontologia.engines.parquet.log.changes import list_changes
-from ontologia.engines.parquet.log.records import Head, Manifest
+from ontologia.engines.parquet.log.records import CommitManifest, Head
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read.answering import ParquetReads
 from ontologia.engines.parquet.setup import stored_version
@@ -134,7 +134,7 @@ class ParquetEngine(ParquetReads):
         self,
         before: Head,
         head: Head,
-        manifest: Manifest,
+        manifest: CommitManifest,
         schemas: SchemaCatalog,
         known: SchemaCatalog,
         written: Mapping[str, bytes],
@@ -240,5 +240,5 @@ class ParquetEngine(ParquetReads):
         }
 
 
-def _commit(manifest: Manifest) -> Commit:
+def _commit(manifest: CommitManifest) -> Commit:
     return Commit(manifest.commit_id, manifest.created_at, manifest.runtime_id, manifest.metadata)

@@ -18,7 +18,7 @@ from ontologia.model import SUPERSEDED_BY, Declaration, Declared, Entity, Relati
 from ontologia.model.values import field_texts
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import repeated
-from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.query.builder import QueryRoot
@@ -181,14 +181,14 @@ class GraphTransaction:
             return None
         return self._graph.write(self.branch, "Mutation", self._plan, actor=self._actor, if_commit=self._if_commit)
 
-    def _plan(self, manifest: Manifest) -> GraphWrite | None:
+    def _plan(self, manifest: GraphManifest) -> GraphWrite | None:
         catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
         details = {} if self._message is None else {"message": self._message}
         changes = [change_of(manifest, pending) for pending in self._pending.values()]
         return plan_mutation(self._graph, manifest, changes, Checks(cascade=self._cascade), details)
 
 
-def change_of(manifest: Manifest, pending: PendingRows) -> TableChange:
+def change_of(manifest: GraphManifest, pending: PendingRows) -> TableChange:
     """What a transaction does to a table; a type that the graph does not know yet is registered with it."""
     layout = catalog_of(manifest).layouts.get(pending.type.ref)
     # Indexes are no part of a schema's meaning; a vector's length is of its column, and the graph's counts.
@@ -200,7 +200,7 @@ def change_of(manifest: Manifest, pending: PendingRows) -> TableChange:
     return registered(manifest, type, change)
 
 
-def registered(manifest: Manifest, type: GraphType, change: TableChange) -> TableChange:
+def registered(manifest: GraphManifest, type: GraphType, change: TableChange) -> TableChange:
     """A change that also says which version of the schema its rows have."""
     if type.key in manifest.pins:
         current = next(version for version in versions_of(manifest, type.key) if version.is_current)

@@ -17,7 +17,7 @@ from ontologia.files.row_spools import RowSpool
 from ontologia.model import Declaration, Declared, TypeRef
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import last_places, repeated
-from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.runtime.graphs.changes import registered, rows_of_objects, rows_of_table
@@ -108,7 +108,7 @@ def load(
         rows_of(cls.__declaration__)  # an empty table is a load, too
     tables = {ref: rows.table(last_wins=is_file and mode != "append") for ref, rows in loaded.items()}
 
-    def prepare(manifest: Manifest) -> GraphWrite | None:
+    def prepare(manifest: GraphManifest) -> GraphWrite | None:
         catalog_of(manifest).check({ref: rows.declaration.schema for ref, rows in loaded.items()})
         changes = [_change(manifest, rows.type, tables[ref], mode) for ref, rows in loaded.items()]
         return plan_mutation(graph, manifest, changes, Checks(), {})
@@ -124,6 +124,6 @@ def _parts(source: pa.Table | pa.RecordBatchReader) -> Iterable[pa.Table]:
     raise ValidationError(f"a load takes a file of JSON lines, an Arrow table or a RecordBatchReader, not {source!r}")
 
 
-def _change(manifest: Manifest, type: GraphType, rows: pa.Table, mode: str) -> TableChange:
+def _change(manifest: GraphManifest, type: GraphType, rows: pa.Table, mode: str) -> TableChange:
     change = TableChange(type.key, rows, all_new=mode == "append", replace_all=mode == "overwrite")
     return registered(manifest, type, change)

@@ -23,11 +23,11 @@ from ontologia.omnigraph.commits import RecoveryRecord
 from ontologia.omnigraph.conflicts import Strategy
 from ontologia.omnigraph.datasets import storage_options
 from ontologia.omnigraph.graph import Graph, OpenMode
-from ontologia.omnigraph.manifest import CommitRecord, Manifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.omnigraph.schema_files import STATE
-from ontologia.omnigraph.snapshots import Snapshot, resolve, tags_of
+from ontologia.omnigraph.snapshots import StoredSnapshot, resolve, tags_of
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.graphs import loading
 from ontologia.runtime.graphs import schema as graph_schema
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Declared)
 class GraphSnapshot:
     """A consistent view over all types at one commit. It stays as it is, whatever is written afterwards."""
 
-    def __init__(self, graph: Graph, manifest: Manifest) -> None:
+    def __init__(self, graph: Graph, manifest: GraphManifest) -> None:
         self._graph = graph
         self._manifest = manifest
         self.branch = manifest.branch
@@ -81,7 +81,7 @@ class GraphSnapshot:
         type = GraphType(declaration.schema)
         if type.key not in self._manifest.pins:
             return None
-        rows = Snapshot(self._graph, self._manifest).rows_of(type.key, [id_from_key(declaration, key)])
+        rows = StoredSnapshot(self._graph, self._manifest).rows_of(type.key, [id_from_key(declaration, key)])
         if not rows.num_rows:
             return None
         found = type.from_graph(rows).to_pylist()[0]
@@ -97,7 +97,7 @@ class GraphSnapshot:
 
     def to_arrow(self, cls: type[Declared], columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a type as Lance has them: ids, then fields."""
-        return Snapshot(self._graph, self._manifest).read(key_of(cls.__declaration__.ref), columns)
+        return StoredSnapshot(self._graph, self._manifest).read(key_of(cls.__declaration__.ref), columns)
 
     def count(self, cls: type[Declared]) -> int:
         """How many rows a type has, from the catalog alone."""
@@ -174,7 +174,7 @@ class Omnigraph:
         return cls(Graph.open(Location.of(uri, config).open_objects(), config, mode=mode), types, actor)
 
     def _register(self) -> None:
-        def prepare(manifest: Manifest) -> GraphWrite | None:
+        def prepare(manifest: GraphManifest) -> GraphWrite | None:
             missing = [it for ref, it in self.declarations.items() if key_of(ref) not in manifest.pins]
             types = [GraphType(declaration.schema) for declaration in missing]
             changes = [registered(manifest, type, TableChange(type.key)) for type in types]

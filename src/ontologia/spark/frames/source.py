@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from ontologia.apiary.ledger import Ledger
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.state import Snapshot
+from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import UnknownNameError, ValidationError
 from ontologia.objects import Location
@@ -37,7 +37,7 @@ def opened(options: Mapping[str, str]) -> tuple[Node, FrameName]:
     return node, name
 
 
-def wanted(options: Mapping[str, str]) -> tuple[FrameWork, Snapshot]:
+def wanted(options: Mapping[str, str]) -> tuple[FrameWork, FrameSnapshot]:
     node, name = opened(options)
     return work_on(node, name), node.ledger(name).snapshot(_version(node.ledger(name), options))
 

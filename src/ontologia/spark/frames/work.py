@@ -17,13 +17,13 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import check_limit
 from ontologia.apiary.pruning import pruned
-from ontologia.apiary.queries.manifest import Manifest, Task, announced
+from ontologia.apiary.queries.manifest import QueryManifest, Task, announced
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
 from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.session import pruning_facts
 from ontologia.apiary.sql.statements import ReadStatement
-from ontologia.apiary.state import FrameState, Snapshot, partition_of
+from ontologia.apiary.state import FrameSnapshot, FrameState, partition_of
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import CommitOutcomeUnknownError, ValidationError
 from ontologia.objects import Location
@@ -167,7 +167,7 @@ def cells_frame(session: SparkSession, node: Node, reference: Reference, plan: P
 
 
 def dataframe(
-    node: Node, name: FrameName, snapshot: Snapshot, columns: Sequence[str] | None, filter: Filter | None
+    node: Node, name: FrameName, snapshot: FrameSnapshot, columns: Sequence[str] | None, filter: Filter | None
 ) -> DataFrame:
     """The rows of a version as a DataFrame: cells are pruned here, read and filtered on executors."""
     work = work_on(node, name)
@@ -208,7 +208,7 @@ def _announced(node: Node, statement: ReadStatement, plan: PlannedQuery) -> Iter
         Task(f"{node.node_id}_{uuid.uuid4()}", node.node_id, tuple(reference.keys), plan.sql())
         for reference in plan.references
     ]
-    manifest = Manifest.new(
+    manifest = QueryManifest.new(
         statement.text,
         tasks,
         None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from ontologia.config import OntologiaConfig
 from ontologia.engines.care import TypeCompaction
 from ontologia.engines.parquet.care import compaction
-from ontologia.engines.parquet.log.records import IndexEntry, Manifest
+from ontologia.engines.parquet.log.records import CommitManifest, IndexEntry
 from ontologia.errors import LockContentionError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Tidying:
         self._thread: threading.Thread | None = None
         self._is_due = False
 
-    def look_at(self, manifest: Manifest) -> None:
+    def look_at(self, manifest: CommitManifest) -> None:
         """See whether a commit has given one of its types too many files."""
         self._is_due = is_due_after(self._engine, manifest)
 
@@ -77,7 +77,7 @@ def _tidy(engine: ParquetEngine) -> list[TypeCompaction]:
     return compaction.merge(engine, lambda entries: due(entries, engine.config))
 
 
-def is_due_after(engine: ParquetEngine, manifest: Manifest) -> bool:
+def is_due_after(engine: ParquetEngine, manifest: CommitManifest) -> bool:
     """By the indices just written: nothing is read."""
     for file in manifest.files:
         known = engine.log.indices.get(file.ref)

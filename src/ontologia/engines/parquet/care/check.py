@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.coverage import with_compacted
 from ontologia.engines.parquet.log.log import Log
-from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest, TypeIndex
+from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, Compacted, Head, IndexEntry, TypeIndex
 from ontologia.errors import StorageBackendError
 from ontologia.files.data_files import DataFile
 from ontologia.files.hashes import chunks, hash_of_object
@@ -88,7 +88,7 @@ def check(objects: Objects, progress: Progress | None = None) -> CheckReport:
 # --- the log ---
 
 
-def _walk(log: Log, head: Head, report: CheckReport) -> Iterator[Manifest]:
+def _walk(log: Log, head: Head, report: CheckReport) -> Iterator[CommitManifest]:
     """The manifests from the head back. Past one that is damaged it goes on where a commit has only one attempt."""
     path, commit_id = head.manifest_path, head.commit_id
     while commit_id:
@@ -106,7 +106,7 @@ def _walk(log: Log, head: Head, report: CheckReport) -> Iterator[Manifest]:
         commit_id -= 1
 
 
-def _manifest(log: Log, path: str | None, commit_id: int, head: Head) -> tuple[Manifest | None, str]:
+def _manifest(log: Log, path: str | None, commit_id: int, head: Head) -> tuple[CommitManifest | None, str]:
     if path is None:
         return None, f"nothing names the manifest of commit {commit_id}"
     try:

@@ -29,7 +29,7 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.retention import put_record
 from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, unnamed
 from ontologia.engines.parquet.log.log import HeadVersion
-from ontologia.engines.parquet.log.records import CommitFile, Compacted, Head, IndexEntry, Manifest
+from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, Compacted, Head, IndexEntry
 from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError
@@ -248,7 +248,7 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
         compacted_path=found.head.compacted_path if renewed is compacted else put_record(engine, renewed),
     )
     commit_id = found.head.commit_id + 1
-    last = Manifest(commit_id, before.commit_id, before.manifest_path, now(), engine.runtime_id, metadata, [])
+    last = CommitManifest(commit_id, before.commit_id, before.manifest_path, now(), engine.runtime_id, metadata, [])
     path = paths.manifest(paths.attempt(commit_id, attempt))
     writes[path] = encode(last.body())
     engine.put_all(writes)
@@ -309,7 +309,7 @@ def _compacted_anew(known: Compacted, replaced: Replaced) -> Compacted:
     return replace(known, entries=entries)
 
 
-def _without_gone(manifest: Manifest, compacted: Compacted, renewed: Compacted) -> Manifest:
+def _without_gone(manifest: CommitManifest, compacted: Compacted, renewed: Compacted) -> CommitManifest:
     """A manifest that does not say between which keys the rows of files were that a vacuum has taken: nobody can read
     any more whether what is erased was among them. Where no snapshot is left for such a file, it had nothing else."""
     commit_id = manifest.commit_id
@@ -324,7 +324,7 @@ def _without_gone(manifest: Manifest, compacted: Compacted, renewed: Compacted) 
     return manifest if same else replace(manifest, files=files)
 
 
-def _has_any(manifest: Manifest, replaced: Replaced) -> bool:
+def _has_any(manifest: CommitManifest, replaced: Replaced) -> bool:
     return any(part.path in replaced for file in manifest.files for part in file.files)
 
 

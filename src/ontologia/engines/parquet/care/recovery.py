@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ontologia.engines.forgetting import FORGET
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import Log
-from ontologia.engines.parquet.log.records import Head, Manifest
+from ontologia.engines.parquet.log.records import CommitManifest, Head
 from ontologia.engines.parquet.log.swapping import swap_head, written_meanwhile
 from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.files.json_objects import now
@@ -16,7 +16,7 @@ from ontologia.objects import Lease, ObjectNotFound, Objects
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class HeadRecovery:
     """The head that would be written, and why. `token` binds it to this state of the store.
 
     `is_certain` says whether something else proves that the commit was made: a commit is complete before its head is
@@ -34,7 +34,7 @@ class Recovery:
     applied: bool = False
 
 
-def plan_recovery(objects: Objects, manifest_path: str | None = None) -> Recovery:
+def plan_recovery(objects: Objects, manifest_path: str | None = None) -> HeadRecovery:
     """Find the newest commit whose chain is whole, or take the one that is named."""
     log = Log(objects)
     raw, reason, named = _damaged_head(log)
@@ -49,10 +49,10 @@ def plan_recovery(objects: Objects, manifest_path: str | None = None) -> Recover
     schemas = next((step for step in chains[path] if manifests[step].schemas is not None), None)
     token = hashlib.sha256(f"recover {objects.uri} {path} ".encode() + raw).hexdigest()[:32]
     record = _record(log, [manifests[step] for step in chains[path]])
-    return Recovery(manifests[path].commit_id, path, schemas, reason, path in proven, token, record)
+    return HeadRecovery(manifests[path].commit_id, path, schemas, reason, path in proven, token, record)
 
 
-def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: str | None = None) -> Recovery:
+def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: str | None = None) -> HeadRecovery:
     """Write the head that was planned, while no writer is at work."""
     with lease:
         plan = plan_recovery(objects, manifest_path)
@@ -69,7 +69,7 @@ def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: st
         found = objects.head(paths.HEAD)
         etag = None if found is None else found.etag
         swap_head(objects, paths.HEAD, head, etag=etag, lost=lambda _: written_meanwhile(objects))
-    return Recovery(**{name: getattr(plan, name) for name in Recovery.__slots__} | {"applied": True})
+    return HeadRecovery(**{name: getattr(plan, name) for name in HeadRecovery.__slots__} | {"applied": True})
 
 
 def _damaged_head(log: Log) -> tuple[bytes, str, str | None]:
@@ -95,10 +95,10 @@ def _damaged_head(log: Log) -> tuple[bytes, str, str | None]:
     raise ValidationError(f"the head of {log.objects.uri} is well, at commit {head.commit_id}: nothing to recover")
 
 
-def _readable(log: Log) -> dict[str, Manifest]:
+def _readable(log: Log) -> dict[str, CommitManifest]:
     keys = [info.key for info in log.objects.list(paths.COMMITS) if info.key.endswith("/manifest.json")]
 
-    def read(key: str) -> Manifest | None:
+    def read(key: str) -> CommitManifest | None:
         try:
             return log.manifest(key)
         except StorageBackendError:
@@ -108,7 +108,7 @@ def _readable(log: Log) -> dict[str, Manifest]:
     return {key: manifest for key, manifest in found if manifest is not None}
 
 
-def _chain(manifests: dict[str, Manifest], path: str) -> list[str] | None:
+def _chain(manifests: dict[str, CommitManifest], path: str) -> list[str] | None:
     """The manifests from one back to the first commit; None where the chain breaks."""
     found: list[str] = []
     expected = manifests[path].commit_id
@@ -122,7 +122,7 @@ def _chain(manifests: dict[str, Manifest], path: str) -> list[str] | None:
     return found if expected == 0 else None
 
 
-def _proven(log: Log, manifests: dict[str, Manifest]) -> set[str]:
+def _proven(log: Log, manifests: dict[str, CommitManifest]) -> set[str]:
     """The manifests that were committed for sure: a later one builds on them, or an index names their files."""
     found = {manifest.parent_manifest_path for manifest in manifests.values()} - {None}
     folders = {paths.folder_of(path): path for path in manifests}
@@ -139,7 +139,7 @@ def _proven(log: Log, manifests: dict[str, Manifest]) -> set[str]:
     return {path for path in found if path is not None}
 
 
-def _record(log: Log, chain: list[Manifest]) -> str | None:
+def _record(log: Log, chain: list[CommitManifest]) -> str | None:
     """The record that the lost head named: the newest one whose files are there, of those that say what the chain says
     about where history begins. One whose writer died before its swap says no less of the files that are gone."""
     said = (m.metadata.get("base_commit_id") for m in chain if m.metadata.get("kind") == FORGET)

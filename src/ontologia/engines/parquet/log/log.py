@@ -13,7 +13,7 @@ from typing import Any
 
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.log.records import Compacted, Head, Manifest, TypeIndex
+from ontologia.engines.parquet.log.records import CommitManifest, Compacted, Head, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from
 from ontologia.errors import StorageBackendError, UnfinishedCopyError, UninitializedStorageError
 from ontologia.files.json_objects import parse
@@ -55,7 +55,7 @@ class Log:
         self.cache = cache
         self._on_new_store = on_new_store
         self._store_id: str | None = None
-        self._manifests: OrderedDict[str, Manifest] = OrderedDict()
+        self._manifests: OrderedDict[str, CommitManifest] = OrderedDict()
         self._catalogs: dict[str | None, SchemaCatalog] = {}
         self._remembered: tuple[tuple[str | None, int], dict[Any, Any]] = ((None, 0), {})
         self._compacted: dict[str, Compacted] = {}
@@ -108,7 +108,7 @@ class Log:
             self._remembered = ((None, 0), {})
             self.indices = {}
 
-    def manifest(self, path: str) -> Manifest:
+    def manifest(self, path: str) -> CommitManifest:
         with self._lock:
             known = self._manifests.get(path)
             if known is not None:
@@ -122,19 +122,19 @@ class Log:
                 context={"operation": "read", "url": self.objects.url(path)},
             ) from None
 
-    def _read(self, path: str) -> Manifest:
+    def _read(self, path: str) -> CommitManifest:
         """From the cache of immutable files, or from the store and into the cache."""
         url = self.objects.url(path)
         data = None if self.cache is None else self.cache.kept(self.objects, path)
         if data is not None:
-            return parse(data, url, Manifest.read)
+            return parse(data, url, CommitManifest.read)
         data = self.objects.get(path).data
-        manifest = parse(data, url, Manifest.read)
+        manifest = parse(data, url, CommitManifest.read)
         if self.cache is not None:
             self.cache.keep(self.objects, path, data)
         return manifest
 
-    def remember(self, path: str, manifest: Manifest) -> Manifest:
+    def remember(self, path: str, manifest: CommitManifest) -> CommitManifest:
         """Keep a manifest that was read or written: it never changes."""
         with self._lock:
             self._manifests[path] = manifest
@@ -142,7 +142,7 @@ class Log:
                 self._manifests.popitem(last=False)
         return manifest
 
-    def chain(self, head: Head, down_to: int = 0) -> Iterator[tuple[str, Manifest]]:
+    def chain(self, head: Head, down_to: int = 0) -> Iterator[tuple[str, CommitManifest]]:
         """The committed manifests from the head back to the one after `down_to` (RFC 0004 §3.5)."""
         path, expected = head.manifest_path, head.commit_id
         while path is not None and expected > down_to:
@@ -155,7 +155,7 @@ class Log:
             yield path, manifest
             path, expected = manifest.parent_manifest_path, expected - 1
 
-    def find(self, head: Head, commit_id: int) -> tuple[str, Manifest] | None:
+    def find(self, head: Head, commit_id: int) -> tuple[str, CommitManifest] | None:
         """The committed manifest of a commit.
 
         Old ones are found by listing: where a commit has one attempt with a manifest, that is it. Only among several

@@ -186,7 +186,7 @@ class CommitFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class CommitManifest:
     """`commits/{commit_id}-{attempt}/manifest.json`: what a commit holds, and its parent. Never modified.
 
     `schemas` is ours: the whole catalog from this commit on, present where the commit changed it.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
 from ontologia.engines.parquet.log.log import IndexVersion
-from ontologia.engines.parquet.log.records import Head, Manifest, TypeIndex
+from ontologia.engines.parquet.log.records import CommitManifest, Head, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body, version_body, version_from
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.files.json_objects import encode, now, parse
@@ -27,7 +27,7 @@ def bring_up(
     engine: ParquetEngine,
     before: Head,
     head: Head,
-    manifest: Manifest,
+    manifest: CommitManifest,
     schemas: SchemaCatalog,
     known: SchemaCatalog,
 ) -> None:
@@ -52,7 +52,12 @@ def _finish_mirrors(engine: ParquetEngine, types: Types | None, head: Head, sche
 
 
 def advance(
-    engine: ParquetEngine, types: Types | None, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
+    engine: ParquetEngine,
+    types: Types | None,
+    before: Head,
+    head: Head,
+    manifest: CommitManifest,
+    schemas: SchemaCatalog,
 ) -> None:
     """Bring the indices of all known types up to a new head (§2.3, normative; §3.5 repair on the way)."""
 
@@ -99,7 +104,7 @@ def mend_known_types(engine: ParquetEngine, known: KnownTypes, schemas: SchemaCa
 
 
 def _advance_one(
-    engine: ParquetEngine, ref: TypeRef, before: Head, head: Head, manifest: Manifest, schemas: SchemaCatalog
+    engine: ParquetEngine, ref: TypeRef, before: Head, head: Head, manifest: CommitManifest, schemas: SchemaCatalog
 ) -> None:
     remembered = engine.log.indices.get(ref)
     at = replace(before, compacted_path=head.compacted_path)  # the rows before this commit, as its own record has them

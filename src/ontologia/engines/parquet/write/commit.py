@@ -15,7 +15,7 @@ from ontologia.engines.features import REMOVALS
 from ontologia.engines.history import without_removals
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import HeadVersion
-from ontologia.engines.parquet.log.records import CommitFile, Head, Manifest
+from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, Head
 from ontologia.engines.parquet.log.schemas import KnownTypes, registry_body
 from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
@@ -224,9 +224,9 @@ class ParquetTransaction(Transaction):
             )
         return found
 
-    def _manifest(self, made: Commit, files: list[CommitFile]) -> Manifest:
+    def _manifest(self, made: Commit, files: list[CommitFile]) -> CommitManifest:
         parent = self._head.head
-        return Manifest(
+        return CommitManifest(
             commit_id=self.commit_id,
             parent_commit_id=parent.commit_id or None,
             parent_manifest_path=parent.manifest_path,
