@@ -107,7 +107,7 @@ def test_recoveries_are_shown_and_reading_them_recovers_nothing(onto, filled):
         (["snapshot", "nope"], 1, "no commit, branch or tag"),
         (["branch", "delete", "main"], 1, "main cannot be deleted"),
         (["branch", "create", "a b"], 1, "cannot name a branch"),
-        (["cleanup", "--older-than", "soon"], 1, "as in 7d"),
+        (["cleanup", "--older-than", "soon"], 1, "is no age: write it as 30m, 12h, 7d or 2w"),
         (["repair", "--force"], 2, "--confirm"),
     ],
 )

@@ -19,9 +19,9 @@ from ontologia.apiary.node import Node
 from ontologia.apiary.results import VacuumResult
 from ontologia.apiary.state import touched
 from ontologia.errors import ValidationError
+from ontologia.files.ages import HOW, parse_age
 
 GRACE_S = 3600.0  #: what readers of other processes are given
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _CELL_FILE = re.compile(r"cell_[0-9a-f-]+\.parquet")
 
 
@@ -95,10 +95,7 @@ def seconds(age: float | str) -> float:
     43200.0
     """
     if isinstance(age, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip())
-        if match is None:
-            raise ValidationError(f"{age!r} is no age: write it as 30m, 12h, 7d or 2w, or as seconds")
-        return float(match[1]) * _UNITS[match[2]]
+        return parse_age(age)
     if isinstance(age, bool) or not isinstance(age, (int, float)) or age < 0:
-        raise ValidationError(f"{age!r} is no age: write it as 30m, 12h, 7d or 2w, or as seconds")
+        raise ValidationError(f"{age!r} is no age: {HOW}, or as seconds")
     return float(age)

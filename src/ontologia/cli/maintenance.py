@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,13 +11,12 @@ from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, OneType, WorkEngine
 from ontologia.cli.output import Face, Progress, counted, size
 from ontologia.cli.run import Run, command, group
+from ontologia.errors import ValidationError
+from ontologia.files.ages import parse_age
 
 if TYPE_CHECKING:
     from ontologia.engines.care import CompactionReport, IndexReport
     from ontologia.runtime.store import Store
-
-OLDEST_S = 100 * 366 * 86_400
-UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def register(app: typer.Typer) -> None:
@@ -191,10 +189,8 @@ def vacuum(
 
 
 def seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if match is None:
-        raise UsageError(f"--older-than {text!r}: write an age as 30m, 12h, 7d or 2w")
-    seconds = float(match[1]) * UNITS[match[2]]
-    if seconds > OLDEST_S:
-        raise UsageError(f"--older-than {text!r}: nothing is that old; write an age as 30m, 12h, 7d or 2w")
-    return seconds
+    """What `--older-than` says."""
+    try:
+        return parse_age(text)
+    except ValidationError as problem:
+        raise UsageError(f"--older-than {problem}") from None

@@ -6,7 +6,6 @@ forked; the common bases of all pairs of branches; and every table version that 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
+from ontologia.files.ages import parse_age
 from ontologia.omnigraph.commits import merge_base
 from ontologia.omnigraph.datasets import translated
 from ontologia.omnigraph.leases import CONTROL
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
 Place = tuple[str, str | None]  #: a dataset and a lineage of it
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 @dataclass
@@ -44,16 +42,6 @@ class CleanupReport:
         return sum(map(len, self.versions.values()))
 
 
-def parse_age(text: str | timedelta) -> timedelta:
-    """`"7d"`, `"12h"`, `"0s"`: s, m, h, d or w."""
-    if isinstance(text, timedelta):
-        return text
-    found = _AGE.fullmatch(text.strip())
-    if found is None:
-        raise ValidationError(f"an age is a number and one of s, m, h, d, w, as in 7d; not {text!r}")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
-
-
 def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *, dry_run: bool = True) -> CleanupReport:
     """Remove states that are beyond the newest `keep` of their branch and also older than `older_than`.
 
@@ -61,7 +49,8 @@ def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *,
     """
     if keep < 1:
         raise ValidationError(f"keep is at least 1, the state that is current, not {keep}")
-    cutoff = datetime.now(UTC) - parse_age(older_than)
+    age = older_than if isinstance(older_than, timedelta) else timedelta(seconds=parse_age(older_than))
+    cutoff = datetime.now(UTC) - age
     report = CleanupReport(dry_run)
     if dry_run:  # a preview writes nothing, not even a lease
         _clean(graph, keep, cutoff, report)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ontologia.errors import OntologiaError, ValidationError
-from ontologia.omnigraph.datasets import Datasets, is_in, quoted, translated
+from ontologia.files.quoting import quote_text
+from ontologia.omnigraph.datasets import Datasets, is_in, translated
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.names import ACTORS, COMMITS, RECOVERIES, stored_branch
 
@@ -113,7 +114,7 @@ class CommitLog:
         if head is None or head.graph_commit_id in self._recorded or head.branch != branch:
             return
         dataset = self.datasets.open(COMMITS, stored_branch(branch))
-        if dataset.count_rows(f"graph_commit_id = {quoted(head.graph_commit_id)}") == 0:
+        if dataset.count_rows(f"graph_commit_id = {quote_text(head.graph_commit_id)}") == 0:
             self.append(branch, head)
         self._recorded.add(head.graph_commit_id)
 

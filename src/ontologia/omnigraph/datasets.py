@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from ontologia.errors import ConcurrentWriteError, StorageBackendError, ValidationError
 from ontologia.extras import need
+from ontologia.files.quoting import quote_text
 from ontologia.objects import Objects
 from ontologia.omnigraph.names import branch_path
 
@@ -267,11 +268,7 @@ def operation_of(dataset: LanceDataset, version: int) -> tuple[str, str | None]:
 
 def is_in(column: str, values: Sequence[str]) -> str:
     """A filter in Lance's SQL. An empty list matches nothing."""
-    return f"`{column}` IN ({', '.join(map(quoted, values))})" if values else "false"
-
-
-def quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return f"`{column}` IN ({', '.join(map(quote_text, values))})" if values else "false"
 
 
 def is_missing(problem: Exception) -> bool:

@@ -17,9 +17,10 @@ from sqlglot import exp
 
 from ontologia.engines.omnigraph.types import EMPTY, GraphType
 from ontologia.errors import ValidationError
+from ontologia.files.quoting import quote_text
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
 from ontologia.omnigraph.comparing import deleted_between
-from ontologia.omnigraph.datasets import is_in, quoted
+from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.lookups import MANY
 from ontologia.omnigraph.manifest import GraphManifest, Pin
 from ontologia.query.in_force import is_removal
@@ -261,7 +262,7 @@ def _literal(value: Any, scalar: str) -> str | None:
     if isinstance(value, bool):
         return str(value).lower() if scalar == "bool" else None
     if isinstance(value, str):
-        return quoted(value) if scalar == "str" else None
+        return quote_text(value) if scalar == "str" else None
     if isinstance(value, int) and abs(value) < 2**53:
         return str(value) if scalar == "int" else (f"{value}.0" if scalar == "float" else None)
     if isinstance(value, float) and math.isfinite(value):

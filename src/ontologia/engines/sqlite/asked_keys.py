@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.sqlite import control
+from ontologia.files.quoting import quote_name
 from ontologia.query.sources import KEYS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def named_keys(keys: pa.Table) -> tuple[str, dict[str, str]]:
         found = column.to_pylist()
         values |= {f"key{place}_{number}": found[place] if place < len(found) else None for place in range(room)}
     rows = (", ".join(f":key{place}_{number}" for number in range(keys.num_columns)) for place in range(room))
-    columns = ", ".join(map(control.quoted, keys.column_names))
+    columns = ", ".join(map(quote_name, keys.column_names))
     return f"WITH {KEYS} ({columns}) AS (VALUES {', '.join(f'({row})' for row in rows)})", values
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.features import Stamp
+from ontologia.files.quoting import quote_name
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
 COPY = "copy"
@@ -78,7 +79,7 @@ def drop_everything(connection: sqlite3.Connection) -> None:
     """Empty the file. Called inside a transaction."""
     listed = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
     for kind, name in connection.execute(listed).fetchall():
-        connection.execute(f"DROP {kind} {quoted(name)}")
+        connection.execute(f"DROP {kind} {quote_name(name)}")
 
 
 def stamp(connection: sqlite3.Connection) -> Stamp | None:
@@ -237,9 +238,4 @@ def create_index(connection: sqlite3.Connection, name: str, definition: str) -> 
     while free.casefold() in taken:
         number += 1
         free = f"{name}__{number}"
-    connection.execute(f"CREATE INDEX {quoted(free)} {definition}")
-
-
-def quoted(name: str) -> str:
-    """An identifier, quoted for SQLite."""
-    return '"' + name.replace('"', '""') + '"'
+    connection.execute(f"CREATE INDEX {quote_name(free)} {definition}")

@@ -34,6 +34,7 @@ from ontologia.engines.sqlite.transaction import MEMORY, SqliteTransaction
 from ontologia.engines.sqlite.windows import NoRows
 from ontologia.engines.transaction import Transaction, removals_refused
 from ontologia.errors import EngineVersionError, LockContentionError, SumOverflowError, ValidationError
+from ontologia.files.quoting import quote_name
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.query.compiler import Statement
@@ -261,7 +262,7 @@ class SqliteEngine(Engine):
     @contextmanager
     def temporary(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
         """A table of this thread's connection alone, filled with rows, in a block; what it is called."""
-        table, names = control.quoted(name), ", ".join(map(control.quoted, columns))
+        table, names = quote_name(name), ", ".join(map(quote_name, columns))
         with self.connections.use() as connection:
             connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
             connection.execute(f"CREATE TEMP TABLE {table} ({names})")

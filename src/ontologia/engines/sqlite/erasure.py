@@ -27,9 +27,10 @@ from ontologia.engines.erasure import (
     needles_of,
 )
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.control import COPY, quoted
+from ontologia.engines.sqlite.control import COPY
 from ontologia.engines.sqlite.transaction import clear_spools
 from ontologia.errors import ErasureIncompleteError
+from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, instant_text
 
 if TYPE_CHECKING:
@@ -181,10 +182,10 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
 
 def _mentions(connection: sqlite3.Connection, table: str, needles: Sequence[str]) -> bool:
     """Whether some value of a table is one of the keys, or has it as a value inside its JSON."""
-    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})")]
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({quote_name(table)})")]
     for key in needles:
-        same = " OR ".join(f"{quoted(name)} = :key OR instr({quoted(name)}, :token)" for name in columns)
+        same = " OR ".join(f"{quote_name(name)} = :key OR instr({quote_name(name)}, :token)" for name in columns)
         values = {"key": key, "token": f'"{key}"'}
-        if connection.execute(f"SELECT 1 FROM {quoted(table)} WHERE {same} LIMIT 1", values).fetchone():
+        if connection.execute(f"SELECT 1 FROM {quote_name(table)} WHERE {same} LIMIT 1", values).fetchone():
             return True
     return False

@@ -16,8 +16,9 @@ from ontologia.engines.catalog import Commit
 from ontologia.engines.features import FORGOTTEN
 from ontologia.engines.forgetting import Forgotten, Superseded, head_moved
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.control import BASE, quoted
+from ontologia.engines.sqlite.control import BASE
 from ontologia.engines.sqlite.windows import Versions, has_newer
+from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, instant_text
 from ontologia.query.in_force import removal_sql
 from ontologia.query.plan import Window
@@ -86,13 +87,13 @@ def _parts(connection: sqlite3.Connection, base: int) -> Iterator[_Part]:
         ref = TypeRef(kind, name)
         end = drops.get(ref) if following is None else following
         if end is not None and end <= base:
-            yield _Part(ref, quoted(table), ("1",))  # not "true": a field may be called so
+            yield _Part(ref, quote_name(table), ("1",))  # not "true": a field may be called so
         elif start <= base:
-            yield _Part(ref, quoted(table), tuple(_superseded(connection, ref, table)))
+            yield _Part(ref, quote_name(table), tuple(_superseded(connection, ref, table)))
 
 
 def _superseded(connection: sqlite3.Connection, ref: TypeRef, table: str) -> Iterator[str]:
     """What is true of rows that a later row of the same table supersedes, and of removals, which nothing needs then."""
     yield has_newer(Versions(table, {}), ref.identity, Window("as_of")).sql("sqlite")
-    if any(row[1] == SUPERSEDED_BY for row in connection.execute(f"PRAGMA table_info({quoted(table)})")):
+    if any(row[1] == SUPERSEDED_BY for row in connection.execute(f"PRAGMA table_info({quote_name(table)})")):
         yield f"t.{COMMIT_ID} <= :window AND {removal_sql('t')}"

@@ -13,9 +13,9 @@ from ontologia.engines.documents import split_documents
 from ontologia.engines.history import History, Past, PastShare
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.columnar import decoded
-from ontologia.engines.sqlite.control import quoted
 from ontologia.errors import StorageBackendError
 from ontologia.files.key_ranges import KeyRange, key_ranges
+from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
 from ontologia.objects import Location
 from ontologia.query.compiler import ResultColumn
@@ -60,13 +60,13 @@ class SqliteHistory(History):
         sizes: dict[int, int] = {}
         with self._connections.snapshot(), self._connections.use() as connection:
             for table in self._tables(connection):
-                sql = f"SELECT {COMMIT_ID}, count(*) FROM {quoted(table)} GROUP BY {COMMIT_ID}"
+                sql = f"SELECT {COMMIT_ID}, count(*) FROM {quote_name(table)} GROUP BY {COMMIT_ID}"
                 for commit_id, rows in connection.execute(sql):
                     sizes[commit_id] = sizes.get(commit_id, 0) + rows
         return sizes
 
     def shares(self, version: SchemaVersion, commit_id: int) -> Sequence[PastShare]:
-        key, cuts = quoted(version.ref.identity[0]), []
+        key, cuts = quote_name(version.ref.identity[0]), []
         with self._connections.use() as connection:
             found = self._source(connection, version)
             if found is None:
@@ -83,11 +83,12 @@ class SqliteHistory(History):
     def rows_of_share(self, version: SchemaVersion, commit_id: int, keys: KeyRange) -> Iterator[pa.Table]:
         """The rows of a commit in a range of keys, in their order."""
         bounds = {
-            f"{quoted(version.ref.identity[0])} {sign} ?": key for sign, key in ((">=", keys.first), ("<", keys.end))
+            f"{quote_name(version.ref.identity[0])} {sign} ?": key
+            for sign, key in ((">=", keys.first), ("<", keys.end))
         }
         bounds = {condition: key for condition, key in bounds.items() if key is not None}
         conditions = " AND ".join((f"{COMMIT_ID} = ?", *bounds))
-        order = ", ".join(map(quoted, version.ref.identity))
+        order = ", ".join(map(quote_name, version.ref.identity))
         return self._select(version, f"{conditions} ORDER BY {order}", (commit_id, *bounds.values()))
 
     def _select(self, version: SchemaVersion, conditions: str, parameters: Sequence[Any]) -> Iterator[pa.Table]:
@@ -96,7 +97,7 @@ class SqliteHistory(History):
             if found is None:
                 return
             source, where, columns, values = found
-            names = ", ".join(map(quoted, (*version.ref.identity, COMMIT_ID, *columns)))
+            names = ", ".join(map(quote_name, (*version.ref.identity, COMMIT_ID, *columns)))
             cursor = connection.execute(
                 f"SELECT {names} FROM {source} WHERE {where} {conditions}", (*values, *parameters)
             )
@@ -199,9 +200,9 @@ class TableHistory(SqliteHistory):
         if not table:  # dropped with its history
             return None
         columns = [column.physical for column in version.schema.columns]
-        if SUPERSEDED_BY in {row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})")}:
+        if SUPERSEDED_BY in {row[1] for row in connection.execute(f"PRAGMA table_info({quote_name(table)})")}:
             columns.append(SUPERSEDED_BY)  # there are removals
-        return quoted(table), "", columns, ()
+        return quote_name(table), "", columns, ()
 
     def _table(self, version: SchemaVersion, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> pa.Table:
         import pyarrow as pa

@@ -18,10 +18,10 @@ from ontologia.engines.forgetting import Forgotten, Superseded
 from ontologia.engines.sqlite import control, forgetting
 from ontologia.engines.sqlite.columnar import encoded
 from ontologia.engines.sqlite.connections import Connection
-from ontologia.engines.sqlite.control import quoted
 from ontologia.engines.sqlite.engine import SqliteEngine, tables
 from ontologia.engines.sqlite.history import TableHistory
 from ontologia.engines.sqlite.windows import SqliteRows, Versions
+from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, Column, TypeRef, TypeSchema
 from ontologia.query.carried_rows import HeldRows
 from ontologia.query.plan import Plan, Window
@@ -83,12 +83,12 @@ CREATE TABLE type_layout_catalog (
     def create_partition(self, connection: sqlite3.Connection, layout: TypeLayout) -> TypeLayout:
         ref = layout.ref
         layout = replace(layout, table_name=_free_name(connection, ref, layout.schema_version_id))
-        keys = [f"{quoted(name)} TEXT NOT NULL" for name in ref.identity]
+        keys = [f"{quote_name(name)} TEXT NOT NULL" for name in ref.identity]
         system = [f"{name} INTEGER NOT NULL" for name in (COMMIT_ID, SCHEMA_VERSION_ID)]
         fields = [_definition(column) for column in layout.schema.columns]
         primary_key = f"PRIMARY KEY ({', '.join((*ref.identity, COMMIT_ID))})"
         body = ", ".join((*keys, *system, *fields, primary_key))
-        connection.execute(f"CREATE TABLE {quoted(layout.table_name)} ({body}) WITHOUT ROWID")
+        connection.execute(f"CREATE TABLE {quote_name(layout.table_name)} ({body}) WITHOUT ROWID")
         _create_index(connection, layout.table_name, COMMIT_ID)
         if ref.kind == "relation":
             _create_index(connection, layout.table_name, "right_key")
@@ -123,7 +123,7 @@ CREATE TABLE type_layout_catalog (
     ) -> None:
         """A table has the column that marks them from its first removal on."""
         if layout.table_name not in _tables_with_removals(connection):
-            connection.execute(f"ALTER TABLE {quoted(layout.table_name)} ADD COLUMN {SUPERSEDED_BY} INTEGER")
+            connection.execute(f"ALTER TABLE {quote_name(layout.table_name)} ADD COLUMN {SUPERSEDED_BY} INTEGER")
             control.use_feature(connection, REMOVALS)
         system = {COMMIT_ID: commit_id, SCHEMA_VERSION_ID: layout.schema_version_id, SUPERSEDED_BY: commit_id}
         _insert(connection, layout, rows, system)
@@ -145,7 +145,7 @@ CREATE TABLE type_layout_catalog (
 
     def places_of(self, connection: sqlite3.Connection, ref: TypeRef) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         for table in self._tables_of(connection, ref):
-            yield quoted(table), "", ()
+            yield quote_name(table), "", ()
 
     def drop_rows(self, connection: sqlite3.Connection, ref: TypeRef, *, purge: bool) -> None:
         names = self._tables_of(connection, ref)
@@ -154,7 +154,7 @@ CREATE TABLE type_layout_catalog (
         )
         if purge:
             for name in names:
-                connection.execute(f"DROP TABLE {quoted(name)}")
+                connection.execute(f"DROP TABLE {quote_name(name)}")
             connection.execute(
                 "DELETE FROM type_layout_catalog WHERE type_kind = ? AND type_name = ?", (ref.kind, ref.name)
             )
@@ -174,7 +174,7 @@ CREATE TABLE type_layout_catalog (
         types = connection.execute("SELECT DISTINCT type_kind, type_name FROM type_layout_catalog ORDER BY 1, 2")
         for kind, name in types.fetchall():
             ref = TypeRef(kind, name)
-            versions = [VersionRows(quoted(table), table in removing) for table in self._tables_of(connection, ref)]
+            versions = [VersionRows(quote_name(table), table in removing) for table in self._tables_of(connection, ref)]
             for own in versions:
                 sql = changed_rows_sql(ref.identity, own, versions, ":commit")
                 for *identity, operation in connection.execute(sql, {"commit": commit_id}):
@@ -222,7 +222,7 @@ class TemporaryRows(HeldRows, SqliteRows):
 
 
 def _definition(column: Column) -> str:
-    return f"{quoted(column.physical)} {column.sqlite_type}{'' if column.nullable else ' NOT NULL'}"
+    return f"{quote_name(column.physical)} {column.sqlite_type}{'' if column.nullable else ' NOT NULL'}"
 
 
 def _free_name(connection: sqlite3.Connection, ref: TypeRef, version: int) -> str:
@@ -237,7 +237,7 @@ def _free_name(connection: sqlite3.Connection, ref: TypeRef, version: int) -> st
 
 
 def _create_index(connection: sqlite3.Connection, table: str, column: str) -> None:
-    control.create_index(connection, f"index_{table}_{column}", f"ON {quoted(table)} ({quoted(column)})")
+    control.create_index(connection, f"index_{table}_{column}", f"ON {quote_name(table)} ({quote_name(column)})")
 
 
 def _insert(connection: sqlite3.Connection, layout: TypeLayout, rows: pa.Table, system: Mapping[str, int]) -> None:
@@ -246,10 +246,10 @@ def _insert(connection: sqlite3.Connection, layout: TypeLayout, rows: pa.Table, 
     ordered = rows.select(names)
     if rows.num_rows > 1:
         ordered = ordered.sort_by([(name, "ascending") for name in layout.ref.identity])
-    columns = ", ".join(quoted(name) for name in (*names, *system))
+    columns = ", ".join(quote_name(name) for name in (*names, *system))
     values = ", ".join((*("?" for _ in names), *(str(int(value)) for value in system.values())))
     connection.executemany(
-        f"INSERT INTO {quoted(layout.table_name)} ({columns}) VALUES ({values})",
+        f"INSERT INTO {quote_name(layout.table_name)} ({columns}) VALUES ({values})",
         zip(*(encoded(column) for column in ordered.columns), strict=True),
     )
 
