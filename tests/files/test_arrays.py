@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from ontologia.engines.sqlite.columnar import encoded
 from ontologia.files import arrays
 
 VALUES: list[tuple[list[Any], pa.DataType]] = [
@@ -79,3 +80,20 @@ def test_whole_numbers_for_numpy_are_those_of_the_column(chunks: list[list[int]]
         column = pa.chunked_array([pa.array(chunk, kind) for chunk in chunks], kind)
         assert arrays.numpy_of(column).tolist() == column.to_pylist()
         assert arrays.numpy_of(column.slice(1)).tolist() == column.slice(1).to_pylist()
+
+
+def test_a_few_values_are_stored_by_sqlite_as_many_are():
+    values = {
+        arrays.INSTANT: [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), None],
+        pa.date32(): [date(1, 1, 1), date(2024, 2, 29), None],
+        pa.float64(): [0.1, float("nan"), float("-inf"), None],
+        pa.string(): ["NaN", "", None],
+        pa.int64(): [2**63 - 1, None],
+        pa.bool_(): [True, False, None],
+        pa.binary(): [b"\0", None],
+    }
+    for kind, given in values.items():
+        for few in (given, given[:1], []):
+            column = pa.chunked_array([pa.array(few, kind)] * 2)
+            many = pa.chunked_array([pa.array(few * 20, kind)])
+            assert encoded(column) == encoded(many)[: 2 * len(few)]

@@ -49,6 +49,16 @@ def numpy_of(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return np.concatenate(chunks) if chunks else np.empty(0, np.int64)
 
 
+def instants_of(column: pa.ChunkedArray) -> list[datetime | None]:
+    """Instants of microseconds as Python's: `column.to_pylist()`, for which pyarrow imports pandas."""
+    return [None if value is None else EPOCH + value * MICROSECOND for value in microseconds_of(column)]
+
+
+def microseconds_of(column: pa.ChunkedArray) -> list[int | None]:
+    """Instants of microseconds as numbers, without a cast, which copies."""
+    return [value for chunk in column.chunks for value in chunk.view(pa.int64()).to_pylist()]
+
+
 def empty_table(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 

@@ -82,8 +82,11 @@ def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
     """Rows to compare. Instants as numbers: to make an instant with a time zone, pyarrow imports pandas."""
     import pyarrow as pa
 
-    columns = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.columns]
-    return zip(*(column.to_pylist() for column in columns), strict=True)
+    from ontologia.files.arrays import microseconds_of
+
+    are_instants = map(pa.types.is_timestamp, table.schema.types)
+    columns = zip(table.columns, are_instants, strict=True)
+    return zip(*(microseconds_of(c) if is_instant else c.to_pylist() for c, is_instant in columns), strict=True)
 
 
 def _is_same(left: Any, right: Any) -> bool:
