@@ -227,13 +227,14 @@ def test_files_are_written_as_one_version_with_the_types_of_the_frame(capsys, ro
     [
         ("a.csv", "region,temp,id\nn,1,x\n", "invalid value 'x'"),
         ("late.csv", "region,temp,id\n" + "n,1,1\n" * 300_000 + "n,1,x\n", "invalid value 'x'"),
+        ("a.csv", 'region,temp,id\nn,1,1\n"n,1,2\n', "a quote that is opened in line 3 is never closed"),
         ("a.csv", "region,temp\nn,1\n", "needs a value for id"),
         ("a.csv", "region,temp,id\n,1,1\n", "partitioned by 'region'"),
         ("a.jsonl", '{"region": "n", "id": 1}\n{"region"', "cannot be read"),
         ("a.parquet", "no parquet", "cannot be read"),
         ("a.txt", "x", "a file is .parquet"),
     ],
-    ids=["value", "late", "missing", "null", "cut", "other", "kind"],
+    ids=["value", "late", "quote", "missing", "null", "cut", "other", "kind"],
 )
 @pytest.mark.parametrize("more", [[], ["--apply"]], ids=["preview", "apply"])
 @pytest.mark.thorough

@@ -204,3 +204,33 @@ def test_rows_are_set_aside_in_the_bucket_that_the_address_names(s3, monkeypatch
         report = LocalPipeline(address, on_invalid="quarantine").load(rows, into=Person).commit()
         assert report.types["Person"] == TypeReport(read=2, inserted=1, rejected=1)
         assert len(list(objects.list("quarantine/"))) == number + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('id,name\n1,a\n2,"b\n3,c\n', "people.csv: a quote that is opened in line 3 is never closed"),
+        ('id,name\n1,"a\nb"\n2,"a"b\n', "people.csv, line 4: a value goes on behind its closing quote"),
+    ],
+)
+def test_quotes_that_parsers_would_guess_at_are_refused_and_nothing_is_removed(uri, tmp_path, text, said):
+    file = tmp_path / "people.csv"
+    file.write_text("id,name\n1,a\n2,b\n3,c\n")
+    LocalPipeline(uri).load(file, into=Person, mode="sync").commit()
+    file.write_text(text)
+    with pytest.raises(ValidationError, match=said):
+        LocalPipeline(uri).load(file, into=Person, mode="sync")
+    assert len(people(uri)) == 3
+
+
+def test_a_quote_without_others_around_a_value_is_a_sign_like_any_other(uri, tmp_path):
+    file = tmp_path / "people.csv"
+    file.write_text('id,name\n1,5" pipe\n2,"a ""b"""\n')
+    LocalPipeline(uri).load(file, into=Person).commit()
+    assert [row[0] for row in people(uri).values()] == ['5" pipe', 'a "b"']
+
+
+def test_a_dry_run_makes_no_file(tmp_path):
+    report = LocalPipeline(tmp_path / "new.db").load(pa.table({"id": [1], "name": ["n"]}), into=Person)
+    assert report.commit(dry_run=True).types["Person"].inserted == 1
+    assert list(tmp_path.iterdir()) == []

@@ -69,6 +69,19 @@ def test_entities_and_relations_may_come_together(onto):
     assert onto.query().relations(Knows).count() == 1
 
 
+def test_a_list_that_was_changed_in_place_is_checked_again_and_taken_as_it_is_then(onto):
+    customer = Customer(id="1", tags=["a"])
+    customer.tags.append(5)
+    session = onto.session()
+    with pytest.raises(ValidationError, match=r"entity Customer.tags.1: Input should be a valid string, and it is 5"):
+        session.ensure(customer)
+    customer.tags[1] = "b"
+    session.ensure(customer)
+    customer.tags.append("later")
+    session.commit()
+    assert [found.tags for found in onto.query().entities(Customer).collect()] == [["a", "b"]]
+
+
 @pytest.mark.parametrize("thing", ["text", b"bytes", 5, None, {"id": "1"}, Customer])
 def test_something_that_is_no_object_of_ours_is_a_type_error(onto, thing):
     with pytest.raises(TypeError, match="ensure"):

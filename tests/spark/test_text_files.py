@@ -23,6 +23,26 @@ def test_a_line_break_inside_quotes_is_of_the_value(spark, tmp_path):
     assert rows(opened(spark, file)) == [("1", 'first line\nsecond, "line"'), ("2", "x")]
 
 
+def test_quotes_that_parsers_would_guess_at_are_refused(spark, tmp_path, monkeypatch):
+    file = tmp_path / "a.csv"
+    file.write_text('id,name\n1,a\n2,"b\n3,c\n')
+    with pytest.raises(ValidationError, match=r"a.csv: a quote that is opened in line 3 is never closed"):
+        opened(spark, file)
+    with monkeypatch.context() as patch:
+        patch.setattr(text_files, "FEW_BYTES", -1)
+        with pytest.raises(ValidationError, match=r"a.csv has an odd number of quotes"):
+            opened(spark, file)
+    file.write_text('id,name\n1,"a"b\n')
+    with pytest.raises(ValidationError, match="goes on behind its closing quote"):
+        opened(spark, file)
+    with monkeypatch.context() as patch:
+        patch.setattr(text_files, "FEW_BYTES", -1)
+        with pytest.raises(Exception, match=r"(?i)malformed|parsing"):
+            opened(spark, file).collect()
+    file.write_text('id,name\n1,5" pipe\n')
+    assert rows(opened(spark, file)) == [("1", '5" pipe')]
+
+
 def test_files_may_have_their_columns_in_any_order_and_nothing_in_some_of_them(spark, tmp_path):
     (tmp_path / "a b#1.csv").write_text("id,name\n1,alice\n")
     (tmp_path / "b.csv").write_text("name,id\nbob,2\n")

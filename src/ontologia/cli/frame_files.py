@@ -11,6 +11,7 @@ from pyarrow import csv, dataset, json
 from pyarrow.dataset import FileFormat
 
 from ontologia.errors import UnreadableFileError, ValidationError
+from ontologia.files.csv_quotes import check_quotes_of
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
@@ -21,6 +22,8 @@ def rows_of(paths: list[Path], declared: pa.Schema) -> pa.RecordBatchReader:
     if len(kinds) > 1:
         raise ValidationError("files of several kinds at once: write them one kind after another")
     with _explained(paths):
+        for path in paths if kinds == {"csv"} else ():
+            check_quotes_of(path, _separator(path))
         found = dataset.dataset([str(path) for path in paths], format=_format(kinds.pop(), paths[0], declared))
         batches = found.scanner(use_threads=False).to_reader()
     return pa.RecordBatchReader.from_batches(batches.schema, _read(batches, paths))
@@ -48,10 +51,14 @@ def _kind(path: Path) -> str:
     return FORMATS[path.suffix.lower()]
 
 
+def _separator(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
+
+
 def _format(kind: str, path: Path, declared: pa.Schema) -> FileFormat | str:
     """Text has no types: its columns are read as the frame has them, so that 007 stays a text where one is declared."""
     if kind == "csv":
-        parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
+        parse = csv.ParseOptions(delimiter=_separator(path), newlines_in_values=True)
         types = {field.name: field.type for field in declared}
         convert = csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
         return dataset.CsvFileFormat(parse_options=parse, convert_options=convert)

@@ -12,6 +12,7 @@ from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, DryRun, Token, number
 from ontologia.cli.output import Face, counted, size
 from ontologia.cli.run import Run, command, group
+from ontologia.omnigraph.names import EMPTY
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.conflicts import Conflict
@@ -66,6 +67,7 @@ def _commit(record: CommitRecord | None) -> dict[str, Any] | None:
         "commit": record.graph_commit_id,
         "branch": record.branch,
         "version": record.manifest_version,
+        "as_of": max(0, record.manifest_version - EMPTY),
         "parent": record.parent_commit_id,
         "merged_parent": record.merged_parent_commit_id,
         "actor": record.actor_id,
@@ -208,11 +210,11 @@ def log(
 
     def draw(face: Face) -> None:
         rows = [
-            [it["commit"], it["version"], it["created_at"], it["actor"] or "", it["message"] or it["kind"] or ""]
+            [it["commit"], it["as_of"], it["created_at"], it["actor"] or "", it["message"] or it["kind"] or ""]
             for it in found
             if it is not None
         ]
-        face.table(["commit", "version", "when", "who", "what"], rows)
+        face.table(["commit", "as of", "when", "who", "what"], rows)
 
     run.output.show({"branch": branch, "commits": found}, draw)
 

@@ -164,7 +164,7 @@ def _check_store(run: Run, target: str, declarations: Sequence[Declaration]) -> 
     from ontologia.engines.dispatch import open_engine
     from ontologia.objects import Location
 
-    with open_engine(Location.of(target, run.settings.config)) as engine:
+    with open_engine(Location.of(target, run.settings.config), make_file=False) as engine:
         engine.catalog().check({declaration.ref: declaration.schema for declaration in declarations})
 
 

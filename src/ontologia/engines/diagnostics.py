@@ -58,7 +58,7 @@ def window_diagnostics(
         elif cut:
             found.append({"reason": "history_before_activation", **named, "activation_commit_id": since})
         if cut:
-            warn(HistoryCutWarning(said_of_cut(ref, window, since)))
+            warn(HistoryCutWarning(said_of_cut(ref, window, since, readable=engine.capabilities.past_versions)))
     if window.mode == "as_of" and commit > catalog.head:
         found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": catalog.head})
         warn(CommitAfterHeadWarning(f"commit {commit} is not there yet: this is the state at the head, {catalog.head}"))
@@ -79,10 +79,10 @@ def forgotten_history(
     return [{"reason": HISTORY_FORGOTTEN, "base_commit_id": catalog.base}]
 
 
-def said_of_cut(ref: TypeRef, window: Window, activation: int) -> str:
+def said_of_cut(ref: TypeRef, window: Window, activation: int, *, readable: bool) -> str:
     """That rows are left out, and how to get them."""
     what = f"the state of {ref} at commit {window.commit}" if window.mode == "as_of" else f"the history of {ref}"
     return (
         f"{what} is not complete: rows from before commit {activation}, when the current version of its schema came "
-        "into force, are left out. across_versions() reads them, too"
+        f"into force, are left out{'. across_versions() reads them, too' if readable else ''}"
     )

@@ -56,11 +56,17 @@ def open_repository(
 
 
 def open_engine(
-    where: str | os.PathLike[str] | Location, config: OntologiaConfig | None = None, engine_version: str | None = None
+    where: str | os.PathLike[str] | Location,
+    config: OntologiaConfig | None = None,
+    engine_version: str | None = None,
+    *,
+    make_file: bool = True,
 ) -> Engine:
-    """The engine of a store. A plain path is SQLite, a URI selects its engine."""
+    """The engine of a store. A plain path is SQLite, a URI selects its engine. Without `make_file`, a new SQLite file
+    is made by the first write."""
     location = Location.of(where, config)
-    return _open(parse_storage_target(location.uri), location.settings, engine_version, branch=location.branch)
+    target = parse_storage_target(location.uri)
+    return _open(target, location.settings, engine_version, branch=location.branch, make_file=make_file)
 
 
 def _open(

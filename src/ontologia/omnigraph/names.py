@@ -17,6 +17,8 @@ RECOVERIES = "_graph_commit_recoveries.lance"
 SIDECARS = "__recovery"
 LEASES = "__leases"
 
+EMPTY = 3
+"""The manifest version of a graph that was just made. A commit's number is its manifest version, counted from there."""
 MAIN = "main"
 SCHEMA_APPLY_LOCK = "__schema_apply_lock__"  #: of the original, which locks by a branch; we lock by a lease
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.object_rows import identity_of, table_of, transposed
+from ontologia.errors import ValidationError
 from ontologia.model import Declaration, Declared, TypeRef, key_text
 from ontologia.model.keys import named_identity
+from ontologia.model.values import abridge
 from ontologia.runtime.removals import Removals
 
 if TYPE_CHECKING:
@@ -32,7 +34,15 @@ class WantedRows:
         self._places: dict[Any, int] = {}
         self._columns: list[list[Any]] = [[] for _ in declaration.schema.names]
         self._appends = [
-            (name, column.append) for name, column in zip(declaration.schema.names, self._columns, strict=True)
+            (name, column.append)
+            for name, column in zip(declaration.schema.names, self._columns, strict=True)
+            if declaration.schema.by_name[name].scalar is not None
+        ]
+        # Lists and dicts can be changed in place, unseen by their object: they are checked again here, and copied.
+        self._structured = [
+            (name, declaration.value_adapter(name).validator.validate_python, column.append)
+            for name, column in zip(declaration.schema.names, self._columns, strict=True)
+            if declaration.schema.by_name[name].scalar is None
         ]
         self._count = 0
 
@@ -40,10 +50,30 @@ class WantedRows:
         """Take the values as they are now: an object that is changed afterwards declares nothing new."""
         values = obj.__dict__
         identity = identity_of(obj) if self._primary_key is None else key_text(values[self._primary_key])
+        try:
+            for name, check, append in self._structured:
+                append(check(values[name]))
+        except ValueError:
+            for column in self._columns:
+                del column[self._count :]
+            raise self._refusal(values) from None
         for name, append in self._appends:
             append(values[name])
         self._places[identity] = self._count
         self._count += 1
+
+    def _refusal(self, values: Mapping[str, Any]) -> ValidationError:
+        """Which value is wrong, and how."""
+        from pydantic import ValidationError as Problems
+
+        for name, check, _ in self._structured:
+            try:
+                check(values[name])
+            except Problems as found:
+                first = found.errors(include_url=False)[0]
+                where = ".".join(map(str, (self.declaration.ref, name, *first["loc"])))
+                return ValidationError(f"{where}: {first['msg']}, and it is {abridge(first['input'])}")
+        raise AssertionError("a value was refused, and is taken now")
 
     def forget(self, identity: tuple[str, ...]) -> None:
         """Take back what was said of an identity."""

@@ -22,12 +22,14 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType
 
 from ontologia.errors import ValidationError
+from ontologia.files.csv_quotes import check_quotes
 from ontologia.runtime.loading.named_sources import FEW_BYTES
 from ontologia.runtime.loading.sources import ENDINGS
 from ontologia.spark.types import quoted
 
 # A first line of names, quotes doubled inside quotes, and no line that is silently dropped.
 CSV = {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "true"}
+CSV |= {"unescapedQuoteHandling": "RAISE_ERROR"}  # a value that goes on behind its closing quote
 BYTES = "ISO-8859-1"
 """An encoding in which every byte is a sign, so that bytes can be had back from text."""
 SAY_SO = "say its encoding, as in options={'encoding': 'ISO-8859-1'}"
@@ -47,6 +49,8 @@ class Look:
     is_utf8: bool
     has_open_quotes: bool
     """Whether a line ends inside quotes, so that a row goes on in the next."""
+    has_odd_quotes: bool = False
+    """Whether a quote has no other one: most likely, it is never closed."""
 
     @property
     def header(self) -> bytes:
@@ -68,6 +72,8 @@ def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> Dat
     """
     given = _Options({**CSV, **options})
     looks = [look for look in _looked_at(spark, place, given) if look.header]
+    if given["escape"] == given.value("quote", default='"'):
+        _check_closed(looks)
     is_open = any(look.has_open_quotes for look in looks)
     if is_open:
         given.default("multiLine", "true")
@@ -88,6 +94,15 @@ def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> Dat
         reader = spark.read.format("csv").options(**options)
         frames.append(_decoded(reader.load(place if len(alike) == 1 else _paths(looks)), as_bytes))
     return reduce(lambda all_, more: all_.unionByName(more), frames)
+
+
+def _check_closed(looks: Sequence[Look]) -> None:
+    for look in looks:
+        if look.has_odd_quotes:
+            raise ValidationError(
+                f"{look.name} has an odd number of quotes, so one is never closed, as in a file that was cut off: "
+                "mend it, or say which sign quotes, as in options={'quote': ''}"
+            )
 
 
 def _check_columns(files: Mapping[str, tuple[str, ...]]) -> None:
@@ -137,8 +152,14 @@ def _looked_at(spark: SparkSession, place: str, options: _Options) -> list[Look]
     few = None if options.says("lineSep", "compression") else _few_here(lines)
     if few is None:
         return _looked_at_by_spark(lines, quote)
-    looks = (_look(path, file.read_bytes(), quote.encode()) for path, file in few.items())
-    return [look for look in looks if look is not None]
+    contents = {path: file.read_bytes() for path, file in few.items()}
+    looks = (_look(path, content, quote.encode()) for path, content in contents.items())
+    found = [look for look in looks if look is not None]
+    separator = options.value("sep", "delimiter", default=",")
+    if len(separator) == len(quote) == 1 and options.value("escape", default="") == quote:
+        for look in found:
+            check_quotes(look.name, contents[look.path], separator, quote)
+    return found
 
 
 def _few_here(lines: DataFrame) -> dict[str, Path] | None:
@@ -174,9 +195,10 @@ def _looked_at_by_spark(lines: DataFrame, quote: str) -> list[Look]:
         sql.min(at_start)["value"].cast("binary").alias("line"),
         sql.bool_and(sql.is_valid_utf8(line)).alias("is_utf8"),
         sql.bool_or(quotes % 2 == 1).alias("open"),
+        (sql.sum(quotes) % 2 == 1).alias("odd"),
     )
     rows = found.orderBy("path").collect()
-    return [Look(row.path, bytes(row.line or b""), row.is_utf8, row.open) for row in rows]
+    return [Look(row.path, bytes(row.line or b""), row.is_utf8, row.open, row.odd) for row in rows]
 
 
 def _columns(look: Look, options: _Options, as_bytes: bool) -> tuple[str, ...]:

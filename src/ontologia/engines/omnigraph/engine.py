@@ -29,7 +29,7 @@ from ontologia.engines.omnigraph.reading import (
 )
 from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
 from ontologia.engines.omnigraph.transaction import GraphEngineTransaction
-from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of, pin_version, ref_of, versions_of
+from ontologia.engines.omnigraph.types import GraphType, key_of, pin_version, ref_of, versions_of
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import ROWS_PER_SHARE, Share
 from ontologia.engines.transaction import Transaction
@@ -42,7 +42,7 @@ from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
-from ontologia.omnigraph.names import LEASES, MAIN
+from ontologia.omnigraph.names import EMPTY, LEASES, MAIN
 from ontologia.query.plan import Plan, Window
 from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.stored_rows import EmptyRows, StoredRows

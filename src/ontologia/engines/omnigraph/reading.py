@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ontologia.engines.omnigraph.types import EMPTY, GraphType
+from ontologia.engines.omnigraph.types import GraphType
 from ontologia.errors import ValidationError
 from ontologia.files.quoting import quote_text
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
@@ -23,6 +23,7 @@ from ontologia.omnigraph.comparing import deleted_between
 from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.lookups import MANY
 from ontologia.omnigraph.manifest import GraphManifest, Pin
+from ontologia.omnigraph.names import EMPTY
 from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, Window
 from ontologia.query.stored_rows import StoredRows

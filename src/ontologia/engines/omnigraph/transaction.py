@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
-from ontologia.engines.omnigraph.types import EMPTY, SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
+from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
 from ontologia.engines.transaction import Transaction, dropped_refused
 from ontologia.errors import OntologiaError
@@ -26,7 +26,7 @@ from ontologia.omnigraph.fragments import StagedFragments, rows_of_files
 from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
-from ontologia.omnigraph.names import branch_path, stored_branch, table_path
+from ontologia.omnigraph.names import EMPTY, branch_path, stored_branch, table_path
 from ontologia.omnigraph.phases import GraphWrite, run_phases
 from ontologia.omnigraph.snapshots import StoredSnapshot
 from ontologia.query.plan import LATEST, Plan

@@ -15,14 +15,12 @@ from ontologia.engines.catalog import SchemaVersion
 from ontologia.errors import GraphValidationError
 from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json, parse_texts
 from ontologia.omnigraph.manifest import GraphManifest, Table
-from ontologia.omnigraph.names import table_key, table_path
+from ontologia.omnigraph.names import EMPTY, table_key, table_path
 
 KINDS = {"entity": "node", "relation": "edge"}
 REFS = {"node": "entity", "edge": "relation"}
 IDS = {"entity": ("id",), "relation": ("id", "src", "dst")}
 RESERVED = frozenset(("id", "src", "dst", "_distance", "_score"))
-EMPTY = 3
-"""The manifest version of a graph that was just made. A commit's number is its manifest version, counted from there."""
 _VERSION = re.compile(r'"schema_version": (\d+)')
 SCHEMA_VERSION = "schema_version"  #: noted with every published version of a table
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ontologia.config import OntologiaConfig
 from ontologia.engines.nesting import check_outside
 from ontologia.engines.omnigraph.engine import GraphEngine
-from ontologia.engines.omnigraph.types import EMPTY, GraphType, key_of
+from ontologia.engines.omnigraph.types import GraphType, key_of
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, TypeRef
 from ontologia.model.upgraders import Upgraders, registered_upgraders
@@ -25,6 +25,7 @@ from ontologia.omnigraph.datasets import storage_options
 from ontologia.omnigraph.graph import Graph, OpenMode
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
+from ontologia.omnigraph.names import EMPTY
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.omnigraph.schema_files import STATE
 from ontologia.omnigraph.snapshots import StoredSnapshot, resolve, tags_of

@@ -132,7 +132,7 @@ class LocalPipeline:
             if load.rejected and self.on_invalid == "abort":
                 first = load.rejected[0]
                 raise ValidationError(f"{load.declaration.ref}: {first.reason}. The source row is {first.source}")
-        with open_engine(Location.of(self.target, self.config)) as engine:
+        with open_engine(Location.of(self.target, self.config), make_file=False) as engine:
             engine.catalog().check({load.declaration.ref: load.declaration.schema for load in loads})
             for load in loads:
                 if load.mode == "sync":

@@ -16,6 +16,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import orc
 
 from ontologia.errors import UnreadableFileError, ValidationError
+from ontologia.files.csv_quotes import check_quotes
 
 ENDINGS = {"tsv": "csv", "jsonl": "json", "ndjson": "json"} | {kind: kind for kind in ("csv", "json", "parquet", "orc")}
 PACKED = {".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".deflate"}
@@ -88,6 +89,7 @@ def _csv(file: Path, separator: str) -> pa.Table:
     if twice is not None:
         raise ValidationError(f"{file.name} has the column {twice!r} more than once: rename one")
     named = [name or f"_c{place}" for place, name in enumerate(names)]
+    check_quotes(file.name, file.read_bytes(), separator)
     try:
         found = arrow_csv.read_csv(
             file,

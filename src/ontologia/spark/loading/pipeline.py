@@ -189,7 +189,7 @@ class Pipeline:
             raise ValidationError("nothing to commit: add a source with load() first")
         started = time.monotonic()
         metadata = user_metadata(meta)
-        with open_engine(patient(Location.of(self.target, self.config))) as engine:
+        with open_engine(patient(Location.of(self.target, self.config)), make_file=False) as engine:
             check_reach(self.session, engine)
             self._check_removals(engine)
             engine.catalog().check(self._schemas())
