@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ontologia.errors import StorageBackendError
+from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.objects import ConditionFailed, Location, ObjectNotFound, Objects, open_objects, prove_conditions
 
 
@@ -316,3 +316,9 @@ def test_a_store_knows_the_address_that_opens_it_again(address, uri, inner):
     assert (objects.address, objects.uri) == (address, uri)
     assert objects.under("a").address == inner
     assert open_objects(inner).uri == objects.under("a").uri
+
+
+@pytest.mark.parametrize("address", ["s3://b@host:99999/x", "s3://b@host:abc/x", "s3://b/x?endpoint=http://host:99999"])
+def test_a_port_that_cannot_be_is_an_error_of_the_address(address):
+    with pytest.raises(ValidationError, match="a port up to 65535"):
+        open_objects(address)

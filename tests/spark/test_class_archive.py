@@ -65,8 +65,9 @@ def test_only_a_few_stay(java):
 
 
 def test_where_there_is_no_place_for_one_there_is_none(java, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with blank"))
-    assert archive_options(java) == []
+    for name in ("with blank", "o'brien", "a;b", "naïve"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        assert archive_options(java) == []
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert archive_options(java) == []
@@ -94,7 +95,9 @@ def test_a_jvm_leaves_it_behind_and_the_next_one_starts_with_it(tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SPARK_SUBMIT_OPTS": ""}
 
     def said() -> str:
-        run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
         assert run.returncode == 0, run.stderr
         return run.stdout
 
@@ -104,3 +107,7 @@ def test_a_jvm_leaves_it_behind_and_the_next_one_starts_with_it(tmp_path):
         assert time.monotonic() < deadline, "no archive was made"
         time.sleep(0.1)
     assert "-XX:SharedArchiveFile" in said()
+    (archive,) = tmp_path.rglob("*.jsa")
+    archive.chmod(0o600)
+    os.truncate(archive, archive.stat().st_size // 2)
+    assert said().startswith("5 "), "a session starts without an archive that is damaged"

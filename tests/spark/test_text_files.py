@@ -110,6 +110,12 @@ def test_json_that_cannot_be_read_is_refused(spark, tmp_path):
         opened(spark, tmp_path / "b.json")
 
 
+def test_several_values_in_a_line_are_refused(spark, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n\n{"id": 2} {"id": 3}\n')
+    with pytest.raises(ValidationError, match=r"a.jsonl, line 3: has more than one value"):
+        opened(spark, tmp_path / "a.jsonl")
+
+
 def test_a_few_files_of_this_machine_are_seen_as_a_job_of_spark_sees_them(spark, tmp_path, monkeypatch):
     contents = {
         "a b#1%20ü.csv": b'id,name\r\n1,"a\r\nb"\r\n',

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -133,7 +133,9 @@ class FileCache:
     def combined(self, objects: Objects, name: str = "") -> list[Path]:
         """Files that were made here of several objects of a store: those of a name, or all of them."""
         stem = _combined_stem(objects, name)
-        return [path for path in (self.directory / stem[:2]).glob(f"{stem}*-*") if self._is_whole(path)]
+        with suppress(OSError):  # a folder that another user may read, and we may not
+            return [path for path in (self.directory / stem[:2]).glob(f"{stem}*-*") if self._is_whole(path)]
+        return []
 
     def combine(self, objects: Objects, name: str, data: bytes) -> None:
         """Keep what was made here of several objects, in place of what had its name. Whoever reads it has to know from
@@ -197,10 +199,11 @@ class FileCache:
             if stat.st_size != _size_in(path):
                 path.unlink(missing_ok=True)
                 return False
-            if touch:
-                os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))  # readers go by mtime: it stays
-        except FileNotFoundError:
+        except OSError:  # it is gone, or another user's
             return False
+        if touch:
+            with suppress(OSError):
+                os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))  # readers go by mtime: it stays
         return True
 
     def _entries(self) -> list[_Entry]:
@@ -260,9 +263,9 @@ class FileCache:
     def _place(self, url: str, name: str, fill: Callable[[Path], int]) -> Path:
         """Let a part file be filled with what is at an address, and put it into place under its size."""
         folder = self.directory / name[:2]
-        folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{PART}{uuid.uuid4().hex}"
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             written = fill(part)
             place = folder / _file_name(name, written)
             part.rename(place)
@@ -272,7 +275,8 @@ class FileCache:
                 context={"operation": "cache", "url": url, "directory": str(self.directory)},
             ) from cause
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
         with self._lock:
             self._unmeasured += written
         return place
@@ -356,8 +360,10 @@ def _name(objects: Objects, key: str) -> str:
 
 
 def _combined_stem(objects: Objects, name: str) -> str:
-    """How the files begin that were made of objects of a store, and among them those of a name."""
-    store = hashlib.sha256(f"{objects.identity} {objects.store_id or ''} {objects.uri}".encode()).hexdigest()[:24]
+    """How the files begin that were made of objects of a store, and among them those of a name. A store that was moved
+    is the same one."""
+    known = objects.store_id or f"{objects.identity} {objects.uri}"
+    store = hashlib.sha256(known.encode()).hexdigest()[:24]
     return store + (hashlib.sha256(name.encode()).hexdigest()[:16] if name else "")
 
 

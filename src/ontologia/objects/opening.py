@@ -122,6 +122,8 @@ def _s3_place(parts: SplitResult, uri: str) -> tuple[str, str | None, str | None
         raise ValidationError(
             f"behind the ? of a bucket stand region=NAME and endpoint=https://host:port and nothing else: {uri!r}"
         )
+    for server in (said.get("endpoint"), f"//{parts.netloc.partition('@')[2]}"):
+        _check_port(server, uri)
     bucket, at, host = parts.netloc.partition("@")
     if not at:
         return _bucket(bucket, uri), said.get("endpoint"), said.get("region")
@@ -129,6 +131,13 @@ def _s3_place(parts: SplitResult, uri: str) -> tuple[str, str | None, str | None
         raise ValidationError(f"a server is named once, as in s3://bucket@host:port/prefix: {uri!r}")
     scheme = "https" if host.endswith(":443") else "http"
     return _bucket(bucket, uri), f"{scheme}://{host}", said.get("region")
+
+
+def _check_port(server: str | None, uri: str) -> None:
+    try:
+        urlsplit(server or "").port  # noqa: B018 — to ask for one that cannot be is an error
+    except ValueError:
+        raise ValidationError(f"a server has a port up to 65535, as in s3://bucket@host:9000/prefix: {uri!r}") from None
 
 
 def _bucket(netloc: str, uri: str) -> str:

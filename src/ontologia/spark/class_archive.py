@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -20,22 +21,30 @@ MAGIC = 0xF00BABA8
 KEPT = 3
 """An archive takes 170 MB: of other versions, so many stay."""
 QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+_PLAIN = re.compile(r"[\w./+@=-]+", re.ASCII)
+"""A path that means the same to Spark's settings, a shell and Java."""
 
 
 def archive_options(java: str) -> list[str]:
     """What tells a JVM to use the archive, or to make it; nothing where there is no place for one."""
     try:
         place = _place_for(java)
-        if " " in str(place):  # which the settings of Spark would take for two options
+        if not _PLAIN.fullmatch(str(place)):
             return []
         if _is_complete(place):
             os.utime(place)
-            return [f"-XX:SharedArchiveFile={place}", *QUIET]
+            return [f"-XX:SharedArchiveFile={place}", "-XX:+VerifySharedSpaces", *QUIET]
         place.parent.mkdir(parents=True, exist_ok=True)
         _make_room(place)
     except OSError:
         return []
     return [f"-XX:ArchiveClassesAtExit={place}", *QUIET]
+
+
+def drop_archive(java: str) -> None:
+    """Let the archive be made again: a JVM could not start with it."""
+    with suppress(OSError):
+        _place_for(java).unlink(missing_ok=True)
 
 
 def _place_for(java: str) -> Path:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.errors import StorageBackendError
 from ontologia.extras import need
-from ontologia.spark.class_archive import archive_options
+from ontologia.spark.class_archive import archive_options, drop_archive
 from ontologia.spark.sentences import put_sentences_first
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def spark_session(
     are millions of rows.
     """
     need("pyspark", "work on Spark")
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     put_sentences_first()
@@ -74,15 +75,24 @@ def spark_session(
         settings |= LOCAL
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
         settings |= BRIEF if brief else {}
-    java = _usable_java()
-    settings["spark.driver.extraJavaOptions"] = _java_options(java, brief and chosen.startswith("local"))
-    settings |= config or {}
-    if java == _bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        _start_gateway(java, settings)
-    builder = SparkSession.builder.appName(app_name).master(chosen)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    java, is_brief = _usable_java(), brief and chosen.startswith("local")
+
+    def start() -> SparkSession:
+        given = settings | {"spark.driver.extraJavaOptions": _java_options(java, is_brief)} | dict(config or {})
+        if java == _bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            _start_gateway(java, given)
+        builder = SparkSession.builder.appName(app_name).master(chosen)
+        for name, value in given.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+    try:
+        return start()
+    except (PySparkRuntimeError, StorageBackendError):
+        if "SharedArchiveFile" not in (_java_options(java, is_brief) if is_brief else ""):
+            raise
+        drop_archive(java)  # which is damaged, as far as we can tell
+        return start()
 
 
 def _java_options(java: str, brief: bool) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -120,7 +121,20 @@ def read_json(spark: SparkSession, place: str, options: Mapping[str, str]) -> Da
         for look in _looked_at(spark, place, given):
             if not look.is_utf8:
                 raise ValidationError(f"{look.name} has bytes that are not UTF-8: {SAY_SO}")
+    if not given.says("multiLine", "lineSep", "compression"):
+        for file in (_few_here(spark.read.format("text").load(place)) or {}).values():
+            _check_one_each(file)
     return spark.read.format("json").options(**given).load(place)
+
+
+def _check_one_each(file: Path) -> None:
+    """Refuse a file with several values in a line, of which Spark would read the first and forget the others."""
+    for number, line in enumerate(file.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        try:
+            json.loads(line or b"0")
+        except ValueError as problem:  # what is no JSON at all is Spark's to refuse
+            if "Extra data" in str(problem):
+                raise ValidationError(f"{file.name}, line {number}: has more than one value") from None
 
 
 class _Options(dict[str, str]):

@@ -162,7 +162,10 @@ def _column(file: Path, name: str, values: list[Any]) -> pa.Array:
         values, kinds = [None if value is None else float(value) for value in values], {float}
     if len(kinds) > 1 or any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
         raise OnlySpark(f"{file.name} has values of several kinds in {name}")
-    return pa.array(values) if kinds else pa.nulls(len(values))
+    try:
+        return pa.array(values) if kinds else pa.nulls(len(values))
+    except UnicodeEncodeError:
+        raise ValidationError(f"{file.name}: {name} has a lone surrogate, which is no text") from None
 
 
 def _parquet(file: Path) -> pa.Table:

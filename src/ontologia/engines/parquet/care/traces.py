@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,11 @@ def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
     """Step 5: objects that nothing names and that have the identities, and copies in the cache of this machine."""
     gone = [key for key in unnamed(engine) if has_identity(engine.objects.get(key).data, key, wanted)]
     engine.objects.delete_many(gone)
+    engine.reader.cache.drop_combined(engine.objects)  # made again by who needs it, and this way gone if it is damaged
     for path in _copies(engine):
-        if has_identity(path.read_bytes(), path.name, wanted):
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process made room
+            if has_identity(path.read_bytes(), path.name, wanted):
+                path.unlink(missing_ok=True)
 
 
 def _copies(engine: ParquetEngine) -> list[Path]:
@@ -70,9 +73,12 @@ def has_identity(data: bytes, name: str, wanted: Sequence[Wanted]) -> bool:
 
 def _has_rows(data: bytes, wanted: Sequence[Wanted]) -> bool:
     try:
-        parquet = pq.ParquetFile(io.BytesIO(data))
-    except pa.ArrowInvalid:  # cut short by who wrote it
+        return _has_rows_in(pq.ParquetFile(io.BytesIO(data)), wanted)
+    except (pa.ArrowException, OSError):  # cut short by who wrote it, or damaged
         return any(needle in data for needle in as_bytes(needles_of(wanted)))
+
+
+def _has_rows_in(parquet: pq.ParquetFile, wanted: Sequence[Wanted]) -> bool:
     names = set(parquet.schema_arrow.names)
     for item in wanted:
         if not names >= set(item.ref.identity):
@@ -110,5 +116,6 @@ def places_with(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
         except ObjectNotFound:
             continue
     for path in _copies(engine):
-        look(path.name, str(path), path.read_bytes())
+        with suppress(FileNotFoundError):  # another process made room
+            look(path.name, str(path), path.read_bytes())
     return found

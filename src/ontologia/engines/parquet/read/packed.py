@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from ontologia.model import TypeSchema
 
 PACKED_AFTER = 32
 """So many files that were opened one by one are packed, with those that were packed before."""
-COUNT, DIGEST = b"ontologia:files", b"ontologia:sha256"
+COUNT, DIGEST, ROWS = b"ontologia:files", b"ontologia:sha256", b"ontologia:rows"
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,8 @@ class SmallFiles:
                 packed = _read(path, shape, files)
             except (pa.ArrowException, OSError, ValueError) as problem:
                 _log.debug("%s is not used: %s", path, problem)
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # another user's
+                    path.unlink(missing_ok=True)
             else:
                 if packed is not None:
                     return packed
@@ -93,7 +95,7 @@ class SmallFiles:
         digest = _digest(files)
         if digest is None:
             return
-        marked = rows.replace_schema_metadata({COUNT: str(len(files)), DIGEST: digest})
+        marked = rows.replace_schema_metadata({COUNT: str(len(files)), DIGEST: digest, ROWS: str(rows.num_rows)})
         sink = pa.BufferOutputStream()
         with parquet_writer(sink, marked.schema, dictionary=False) as writer:
             write_rows(writer, marked)
@@ -113,7 +115,10 @@ def _read(path: Path, shape: pa.Schema, files: Sequence[DataFile]) -> Packed | N
             return None
         if count == 0 or marks.get(DIGEST) != _digest(files[:count]) or not parquet.schema_arrow.equals(shape):
             raise ValueError("it is of other files")
-        return Packed(count, parquet.read(use_threads=False).replace_schema_metadata())
+        rows = parquet.read(use_threads=False).replace_schema_metadata()
+        if rows.num_rows != int(marks.get(ROWS, b"-1")):
+            raise ValueError("it is damaged")
+        return Packed(count, rows)
 
 
 def _digest(files: Sequence[DataFile]) -> bytes | None:
