@@ -97,7 +97,7 @@ def collect(folder: Path, rows: int) -> Iterator[Case]:
         query.collect, lambda: [Customer(**row) for row in arguments],
     )  # fmt: skip
     yield Case(
-        f"read {rows:,} entities as Arrow", "to_arrow()", "collect()", 0.2,
+        f"read {rows:,} entities as Arrow", "to_arrow()", "collect()", None,
         query.to_arrow, query.collect,
     )  # fmt: skip
     connection = bare(path)

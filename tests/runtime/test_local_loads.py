@@ -105,7 +105,6 @@ def test_the_last_row_of_an_identity_is_kept_by_its_order_and_then_by_its_values
     ("load", "reason"),
     [
         ({"map": {"name": "upper(name)"}}, "is an expression of Spark"),
-        ({"map": {"name": "nobody"}}, "has no column 'nobody'"),
         ({"options": {"inferSchema": "true"}}, "options of .* are Spark's"),
         ({"format": "avro"}, "is of no kind that is read in process"),
     ],
@@ -234,3 +233,11 @@ def test_a_dry_run_makes_no_file(tmp_path):
     report = LocalPipeline(tmp_path / "new.db").load(pa.table({"id": [1], "name": ["n"]}), into=Person)
     assert report.commit(dry_run=True).types["Person"].inserted == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_column_that_there_is_not_is_a_mistake_and_nothing_for_spark(uri):
+    rows = pa.table({"nr": [1], "name": ["n"]})
+    with pytest.raises(ValidationError, match="the source has no column nmr; it has nr, name"):
+        LocalPipeline(uri).load(rows, into=Person, map={"id": "nmr"})
+    with pytest.raises(OnlySpark):
+        LocalPipeline(uri).load(rows, into=Person, map={"id": "nr", "born": "current_date"})

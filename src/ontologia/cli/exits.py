@@ -77,7 +77,7 @@ def one_line(problem: BaseException) -> str:
         text = str(message()) or "aborted"
         context = getattr(problem, "ctx", None)
         if context is not None:
-            text = f"{text.rstrip('.')}. See {context.command_path} --help"
+            text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See {context.command_path} --help"
     elif isinstance(problem, (OntologiaError, UsageError)):
         text = str(problem)
     elif isinstance(problem, OSError) and problem.strerror and problem.filename is not None:

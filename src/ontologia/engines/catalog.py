@@ -86,7 +86,9 @@ class Catalog:
             known = ", ".join(map(str, sorted(self.layouts))) or "no types yet"
             raise ValidationError(f"{name} is not in this store; it has {known}")
         known = ", ".join(sorted(ref.name for ref in self.layouts if ref.kind == kind)) or "none yet"
-        raise ValidationError(f"{kind} {name} is not in this store; of that kind it has {known}")
+        other = next((ref.kind for ref in self.layouts if ref.name == name), None)
+        but = "" if other is None else f", {other} {name} is"
+        raise ValidationError(f"{kind} {name} is not in this store{but}; of that kind it has {known}")
 
     def check_remembers(self, window: Window) -> None:
         """Refuse a state from before the commit at which history begins."""

@@ -31,7 +31,7 @@ def named_identity(schema: TypeSchema, key: Any, entities: Iterable[TypeSchema] 
     size = 3 if schema.instance_key else 2
     if not isinstance(key, (tuple, list)) or len(key) != size:
         parts = "left_key, right_key, instance_key" if size == 3 else "left_key, right_key"
-        raise ValidationError(f"a {name} is named by ({parts}), not by {key!r}")
+        raise ValidationError(f"{name} is named by ({parts}), not by {key!r}")
     scalars = {entity.ref.name: _key_scalar(entity) for entity in entities if entity.ref.kind == "entity"}
     ends = [
         _end(name, scalars.get(end or ""), part) for end, part in zip((schema.left, schema.right), key, strict=False)

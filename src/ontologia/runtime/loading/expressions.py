@@ -11,12 +11,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ontologia.errors import ValidationError
 from ontologia.runtime.loading.sources import OnlySpark
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 _TEXT = re.compile(r"'([^'\\]*)'")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+WORDS = frozenset(
+    [
+        "true",
+        "false",
+        "user",
+        "current_catalog",
+        "current_database",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtimestamp",
+        "session_user",
+    ]
+)
+"""What Spark takes for a value although it looks like the name of a column."""
 _TRIMMED = re.compile(r"trim\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 
 
@@ -48,8 +65,12 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     if table.column_names.count(name) == 1:
         return table.column(name)
     alike = [column for column in table.column_names if column.lower() == name.lower()]
-    if len(alike) != 1:
-        raise OnlySpark(f"the source has no column {name!r}")
+    if alike and len(alike) > 1:
+        raise OnlySpark(f"several columns of the source are called {name!r}")
+    if not alike and name.lower() in WORDS:
+        raise OnlySpark(f"{name!r} is an expression of Spark")
+    if not alike:
+        raise ValidationError(f"the source has no column {name}; it has {', '.join(table.column_names)}")
     return table.column(alike[0])
 
 
