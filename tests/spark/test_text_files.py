@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from ontologia import ValidationError
+from ontologia import Entity, Field, Ontology, ValidationError
 from ontologia.runtime.loading.named_sources import are_few_bytes
-from ontologia.spark import text_files
+from ontologia.spark import Pipeline, text_files
 from ontologia.spark.sources import opened
+from support.spark_shop import new_store
 
 
 def rows(frame):
@@ -148,3 +151,34 @@ def test_only_files_of_this_machine_are_known_to_be_few_bytes(tmp_path):
         file.truncate(text_files.FEW_BYTES)
     sources = [[few], [many], [few, many], [tmp_path], ["s3://bucket/few.csv"], ["jdbc:sqlite:few.db"]]
     assert [are_few_bytes(map(str, one)) for one in sources] == [True, True, False, False, False, False]
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+    city: Field[str | None] = None
+    any: Field[Any] = None
+    words: Field[dict[str, list[int]]] = Field(default_factory=dict)
+
+
+def test_nested_json_is_stored_as_it_is_and_can_be_taken_apart(spark, tmp_path):
+    """Spark would give every object the fields that any of them has."""
+    file = tmp_path / "things.jsonl"
+    rows = [
+        {"id": "a", "any": {"a": 1}, "words": {"x": [1]}, "place": {"city": "Rome"}},
+        {"id": "b", "any": {"b": {}}, "words": {}, "place": {"city": "Oslo", "lat": 59.9}},
+        {"id": "c", "any": {"c": [{}, {"d": None}]}, "place": None},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    uri = new_store((tmp_path / "store").as_uri())
+    Pipeline(spark, uri).load(file, into=Thing, map={"city": "place.city"}).commit()
+    with Ontology(storage_uri=uri, entity_types=[Thing]) as onto:
+        found = {row.id: (row.city, row.any, row.words) for row in onto.query().entities(Thing).collect()}
+    assert found == {
+        "a": ("Rome", {"a": 1}, {"x": [1]}),
+        "b": ("Oslo", {"b": {}}, {}),
+        "c": (None, {"c": [{}, {"d": None}]}, {}),
+    }
+    other = new_store((tmp_path / "other").as_uri())
+    Pipeline(spark, other).load(file, into=Thing, map={"any": "place", "city": "place.city"}).commit()
+    with Ontology(storage_uri=other, entity_types=[Thing]) as onto:
+        assert onto.query().entities(Thing).where(Thing.id == "b").first().city == "Oslo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
@@ -25,9 +25,10 @@ def opened(
     source: Any,
     format: str | None = None,
     options: Mapping[str, str] | None = None,
+    as_text: Collection[str] = (),
 ) -> DataFrame:
     """A source as a DataFrame. Options are those of Spark's readers; a JDBC address needs `dbtable` or `query`, the
-    root of frames `frame`."""
+    root of frames `frame`. Of JSON, nested values of the columns `as_text` are text."""
     if not isinstance(source, (str, os.PathLike)):
         return _frame(spark, source)
     place = os.fspath(source)
@@ -45,7 +46,7 @@ def opened(
             is_tabbed = "tsv" in (suffix_of(place), (format or "").lower())
             return read_csv(spark, found, {**({"sep": "\t"} if is_tabbed else {}), **given})
         if kind == "json":
-            return read_json(spark, found, given)
+            return read_json(spark, found, given, as_text)
         return spark.read.format(kind).options(**given).load(found)
 
 

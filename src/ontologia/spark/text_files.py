@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StringType
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from ontologia.errors import ValidationError
 from ontologia.files.csv_quotes import check_quotes
@@ -114,8 +114,12 @@ def _check_columns(files: Mapping[str, tuple[str, ...]]) -> None:
             raise ValidationError(f"{told}: load them one by one")
 
 
-def read_json(spark: SparkSession, place: str, options: Mapping[str, str]) -> DataFrame:
-    """JSON files. A line that is no JSON stops a load; by Spark's default it would be a row of nothing."""
+def read_json(spark: SparkSession, place: str, options: Mapping[str, str], as_text: Collection[str] = ()) -> DataFrame:
+    """JSON files. A line that is no JSON stops a load; by Spark's default it would be a row of nothing.
+
+    Nested values of the columns `as_text` come as the JSON they are. Spark would give all of them the fields that any
+    has.
+    """
     given = _Options({"mode": "FAILFAST", **options})
     if not given.says("encoding", "charset"):
         for look in _looked_at(spark, place, given):
@@ -124,7 +128,15 @@ def read_json(spark: SparkSession, place: str, options: Mapping[str, str]) -> Da
     if not given.says("multiLine", "lineSep", "compression"):
         for file in (_few_here(spark.read.format("text").load(place)) or {}).values():
             _check_one_each(file)
-    return spark.read.format("json").options(**given).load(place)
+    found = spark.read.format("json").options(**given).load(place)
+    nested = {field.name for field in found.schema if isinstance(field.dataType, (ArrayType, StructType))}
+    if not nested.intersection(as_text):
+        return found
+    whole = [
+        StructField(field.name, StringType()) if field.name in nested.intersection(as_text) else field
+        for field in found.schema
+    ]
+    return spark.read.format("json").options(**given).schema(StructType(whole)).load(place)
 
 
 def _check_one_each(file: Path) -> None:

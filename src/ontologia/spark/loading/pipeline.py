@@ -128,7 +128,7 @@ class Pipeline:
         how: dict[str, Any] = {"order_by": order_by, "on_duplicate": on_duplicate, "on_tie": on_tie}
         terms = load_terms(into, map, identity, **how, mode=mode, max_removals=max_removals)
         with stoppable():
-            frame = opened(self.session, source, format, options)
+            frame = opened(self.session, source, format, options, as_text=_structured(terms, order_by))
             rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
         load = _Load(terms.declaration, rows, terms, order)
@@ -227,6 +227,15 @@ class Pipeline:
             raise ValidationError(f"{ref} is loaded and removed from in one run: make two of it")
         for ref in sorted(removing | removed):
             check_sync(ref, engine.capabilities, self.on_conflict if ref in removing else "upsert", 0)
+
+
+def _structured(terms: LoadTerms, order_by: Any) -> set[str]:
+    """The columns that fill structured fields as they are, and nothing else."""
+    fields = [column.name for column in terms.declaration.schema.columns if column.scalar is None]
+    filling = {name: terms.expressions.get(name, name) for name in fields}
+    columns = {by.strip("`") for by in filling.values() if isinstance(by, str)}
+    others = [str(by) for name, by in terms.expressions.items() if name not in filling] + [str(order_by)]
+    return {name for name in columns if not any(name in other for other in others)}
 
 
 @dataclass(slots=True)
