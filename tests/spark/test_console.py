@@ -73,7 +73,10 @@ def test_a_pipeline_file_names_its_target_models_and_loads(spark, folder, csv, o
         (["people.csv", "--into", "Nobody"], "--into Nobody: no declared type has that name; the models have Buys, Cu"),
         (["people.csv", "--into", "Customer", "--map", "size=age"], "entity Customer has no field size; it has id, n"),
         (["people.csv", "--into", "Customer"], "nothing fills id of entity Customer: map it. The source has the colu"),
-        (["people.csv", "--into", "Customer", "--map", "id=customer_nr"], "the source has no column customer_nr; it has customer_id, name, age"),
+        (
+            ["people.csv", "--into", "Customer", "--map", "id=customer_nr"],
+            "the source has no column customer_nr; it has customer_id, name, age",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_load_is_said_in_one_line(spark, folder, csv, onto, monkeypatch, words, told):
