@@ -21,7 +21,7 @@ from benchmarks.report import Case
 from ontologia.apiary import Apiary, Frame
 from ontologia.apiary.entries import AddCells, Cell, Checkpoint, Entry, RewriteCells, encode
 from ontologia.apiary.ledger import CHECKPOINT_EVERY, Ledger
-from ontologia.apiary.types import declared
+from ontologia.apiary.types import declare_schema
 from ontologia.config import OntologiaConfig
 
 MERGED = 10_000
@@ -235,7 +235,7 @@ def grown(stack: ExitStack, folder: Path, *, versions: int, cells: int) -> Frame
         action = AddCells(many) if last else RewriteCells((), ())
         (place / f"{version:06d}.json").write_bytes(encode(replace(entry, version=version, action=action).to_json()))
         if version % CHECKPOINT_EVERY == 0 and not last:
-            checkpoint = Checkpoint(version, declared(SCHEMA), (), (real,)).to_json()
+            checkpoint = Checkpoint(version, declare_schema(SCHEMA), (), (real,)).to_json()
             (place / "_checkpoint").mkdir(exist_ok=True)
             (place / "_checkpoint" / f"checkpoint_{version:06d}.json").write_bytes(encode(checkpoint))
     found = stack.enter_context(Apiary("bench", node.location.uri)).frame("h.b.f")

@@ -205,7 +205,7 @@ def test_sql_reaches_no_file_outside_the_frames(filled, tmp_path, statement):
 
 def test_the_database_of_a_query_is_sealed_even_if_a_statement_got_through(filled, tmp_path):
     from ontologia.apiary.colony.bees import Chamber
-    from ontologia.apiary.sql.sealing import sealed
+    from ontologia.apiary.sql.sealing import open_sealed
     from ontologia.errors import StorageBackendError
 
     node = filled.node
@@ -219,7 +219,7 @@ def test_the_database_of_a_query_is_sealed_even_if_a_statement_got_through(fille
         "SET enable_external_access = true",
         "INSTALL spatial",
     ):
-        with pytest.raises((StorageBackendError, ValidationError)), sealed(node, [], chamber) as duck:
+        with pytest.raises((StorageBackendError, ValidationError)), open_sealed(node, [], chamber) as duck:
             duck.table(statement, {})
     assert not list(tmp_path.glob("out*"))
 

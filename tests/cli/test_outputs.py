@@ -6,7 +6,7 @@ import pytest
 
 from ontologia import ImportConflictError, errors
 from ontologia.cli import exits
-from ontologia.cli.output import cell, counted, escape, plain, size
+from ontologia.cli.output import cell, count_noun, escape, plain, size
 
 CODES = {
     "OntologiaError": 1,
@@ -82,4 +82,4 @@ def test_values_json_cannot_say_are_text():
 
 def test_sizes_and_counts_read_well():
     assert [size(0), size(1023), size(1024), size(5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]
-    assert [counted(1, "row"), counted(2000, "row")] == ["1 row", "2,000 rows"]
+    assert [count_noun(1, "row"), count_noun(2000, "row")] == ["1 row", "2,000 rows"]

@@ -57,7 +57,7 @@ def test_a_store_is_not_made_inside_a_graph(tmp_path):
 
 def test_a_store_is_made_beside_another(outer):
     initialize_storage(storage_uri=f"{outer}2")
-    assert setup.stored_version(open_objects(f"{outer}2")) == "v2"
+    assert setup.read_version(open_objects(f"{outer}2")) == "v2"
 
 
 def test_a_store_with_another_inside_is_not_emptied(outer, tmp_path):
@@ -65,7 +65,7 @@ def test_a_store_with_another_inside_is_not_emptied(outer, tmp_path):
     for options in ({"dry_run": True}, {"token": "any"}):
         with pytest.raises(ValidationError, match=r"has another store inside, at .*/outer/inner, which would go"):
             initialize_storage(storage_uri=outer, force=True, **options)
-    assert setup.stored_version(open_objects(f"{outer}/inner")) == "v2"
+    assert setup.read_version(open_objects(f"{outer}/inner")) == "v2"
 
 
 def test_a_store_with_frames_inside_is_not_emptied(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ontologia.engines.sqlite.columnar import encoded
+from ontologia.engines.sqlite.columnar import encode
 from ontologia.files import arrays
 
 VALUES: list[tuple[list[Any], pa.DataType]] = [
@@ -28,16 +28,16 @@ VALUES: list[tuple[list[Any], pa.DataType]] = [
 
 @pytest.mark.parametrize(("values", "kind"), VALUES)
 def test_values_become_what_pyarrow_makes_of_them(values: list[Any], kind: pa.DataType) -> None:
-    made = arrays._made(values, kind)
+    made = arrays._make(values, kind)
     assert made is not None
     made.validate(full=True)
     assert made.equals(pa.array(values, kind))
 
 
 def test_what_is_of_another_kind_is_left_to_pyarrow() -> None:
-    assert arrays._made([1, "x"], pa.int64()) is None
-    assert arrays._made([2**63], pa.int64()) is None
-    assert arrays._made([True], pa.int64()) is None
+    assert arrays._make([1, "x"], pa.int64()) is None
+    assert arrays._make([2**63], pa.int64()) is None
+    assert arrays._make([True], pa.int64()) is None
     with pytest.raises(UnicodeEncodeError):
         arrays.array_of(["\ud800"], pa.string())
 
@@ -96,4 +96,4 @@ def test_a_few_values_are_stored_by_sqlite_as_many_are():
         for few in (given, given[:1], []):
             column = pa.chunked_array([pa.array(few, kind)] * 2)
             many = pa.chunked_array([pa.array(few * 20, kind)])
-            assert encoded(column) == encoded(many)[: 2 * len(few)]
+            assert encode(column) == encode(many)[: 2 * len(few)]

@@ -76,7 +76,7 @@ def test_what_killed_processes_left_is_swept_by_the_next_and_the_living_keep_the
 
 
 def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(place, monkeypatch):
-    locked, seen = scratch._locked, []
+    locked, seen = scratch._lock, []
 
     def too_late(path):
         seen.append(path)
@@ -84,7 +84,7 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(place, monkeyp
             os.rmdir(path)
         return locked(path)
 
-    monkeypatch.setattr(scratch, "_locked", too_late)
+    monkeypatch.setattr(scratch, "_lock", too_late)
     with Scratch("rows") as folder:
         assert (os.path.isdir(folder), len(seen)) == (True, 2)
 

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from ontologia import Entity, Field, Relation, ValidationError
-from ontologia.model.keys import named_identity
+from ontologia.model.keys import parse_identity
 
 
 class Text(Entity, name="keys_Text"):
@@ -37,7 +37,7 @@ ENDS = [cls.__declaration__.schema for cls in (Moment, Number, Text)]
 
 
 def named(cls, key):
-    return named_identity(cls.__declaration__.schema, key, ENDS)
+    return parse_identity(cls.__declaration__.schema, key, ENDS)
 
 
 @pytest.mark.parametrize(

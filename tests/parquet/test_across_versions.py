@@ -8,7 +8,7 @@ import pytest
 
 from ontologia import Entity, Field
 from ontologia.engines.parquet.read.in_order import CarriedInOrder
-from ontologia.testing.conformance.across import STEPS, Airline, AirlinePartner, Moved, MovedPartner, migrated, renamed
+from ontologia.testing.conformance.across import STEPS, Airline, AirlinePartner, Moved, MovedPartner, make_migrated, make_renamed
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import StoreUnderTest
 from support.engine_cases import directory
@@ -29,7 +29,7 @@ def answers(session, cls, steps):
 
 
 def test_compaction_before_and_after_a_migration_changes_no_answer(store):
-    session = migrated(store)
+    session = make_migrated(store)
     before = answers(session, Moved, {})
     session.repository.compact(apply=True)
     assert answers(store.session(Moved, MovedPartner), Moved, {}) == before
@@ -41,7 +41,7 @@ def test_compaction_before_and_after_a_migration_changes_no_answer(store):
 
 
 def test_a_state_before_a_rename_takes_no_more_requests_as_commits_follow(store):
-    session = renamed(store)
+    session = make_renamed(store)
 
     def requests():
         fresh = store.session(Airline, AirlinePartner)

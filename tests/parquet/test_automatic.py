@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ontologia import OntologiaConfig
-from ontologia.cli.diagnostics import said
+from ontologia.cli.diagnostics import describe_diagnostic
 from ontologia.engines.parquet.care import automatic, compaction
 from ontologia.engines.parquet.log.records import IndexEntry
 from ontologia.engines.parquet.read import layers
@@ -156,7 +156,7 @@ def test_an_answer_says_when_compaction_is_overdue(shop: Shop) -> None:
         shop.commit([Customer(id="c1", name=f"n{number}")])
     found = shop.session(Customer, **SETTINGS).query().entities(Customer).collect().diagnostics
     assert found == [{"reason": "compaction_overdue", "type": "entity Customer", "files": 9}]
-    assert "onto compact" in said(found[0])
+    assert "onto compact" in describe_diagnostic(found[0])
 
 
 def test_bytes_count_as_much_as_commits() -> None:

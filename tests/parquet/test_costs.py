@@ -68,7 +68,7 @@ def asked(shop: Shop, repository: Repository, work: object, monkeypatch: pytest.
         return original(self, file)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched, shop.objects.counting() as requests:
-        patched.setattr(FileReader, "opened", count_opened)
+        patched.setattr(FileReader, "open", count_opened)
         work()  # type: ignore[operator]
     return Asked([f"{item.operation} {item.key.partition('/')[0]}" for item in requests.log], opened[0])
 

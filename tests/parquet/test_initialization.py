@@ -66,7 +66,7 @@ def test_of_two_initializers_with_different_engines_the_first_stamp_stands(bare:
 
     faulty.call(meanwhile, operation="put_if_absent", key=paths.HEAD)
     setup.initialize(faulty, "v2")
-    assert setup.stored_version(bare) == "v2"
+    assert setup.read_version(bare) == "v2"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -114,7 +114,7 @@ def test_a_reset_needs_its_token_and_empties_the_store(tmp_path: Path) -> None:
     initialize_storage(storage_uri=uri, force=True, token=token, engine_version="v2")
     with Shop(shop.objects, "v2", tmp_path / "cache").using() as repository:
         assert (repository.engine.engine_version, repository.get_head_commit_id(), latest(repository)) == ("v2", 0, {})
-    assert {info.key for info in shop.objects.list()} == {*setup.planned_objects("v2"), paths.lock()}
+    assert {info.key for info in shop.objects.list()} == {*setup.plan_objects("v2"), paths.lock()}
 
 
 def test_a_reset_waits_for_the_writer_at_work(tmp_path: Path) -> None:

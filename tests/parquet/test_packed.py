@@ -44,7 +44,7 @@ def ask(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> int:
     opened = []
     original = FileReader.opened
     with monkeypatch.context() as patched, shop.using(auto_compact="never") as repository:
-        patched.setattr(FileReader, "opened", lambda self, file: opened.append(file) or original(self, file))
+        patched.setattr(FileReader, "open", lambda self, file: opened.append(file) or original(self, file))
         query = shop.session(Customer, repository=repository).query().entities(Customer)
         found = {row.id: row.age for row in query.where(Customer.age >= 0).collect()}
         head = repository.engine.catalog().head

@@ -74,5 +74,5 @@ def test_the_collector_is_left_alone_by_whoever_finds_it_resting(monkeypatch):
     stopped = []
     monkeypatch.setattr(results.gc, "isenabled", lambda: False)
     monkeypatch.setattr(results.gc, "disable", lambda: stopped.append(True))
-    assert results.made_at_once(len, [1, 2]) == 2
+    assert results.make_at_once(len, [1, 2]) == 2
     assert stopped == []

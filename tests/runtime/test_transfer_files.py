@@ -6,7 +6,7 @@ import pytest
 
 from ontologia import Entity, Field, Ontology
 from ontologia.runtime.transfer import export_data, rows_to_import
-from ontologia.runtime.transfer.files import Readers, Split, checked_records, splits_of
+from ontologia.runtime.transfer.files import Readers, Split, check_records, splits_of
 
 
 class Note(Entity):
@@ -40,7 +40,7 @@ def found(splits: list[Split], readers: Readers) -> list[tuple[str, str]]:
     return [
         (split.place(number), identity[0])
         for split in splits
-        for number, _, _, identity, _ in checked_records(split, readers)
+        for number, _, _, identity, _ in check_records(split, readers)
     ]
 
 

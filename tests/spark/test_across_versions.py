@@ -11,7 +11,7 @@ from ontologia.errors import ValidationError
 from ontologia.query.builder import QueryRoot
 from ontologia.spark import read
 from ontologia.spark.reading.queries import SparkSource
-from ontologia.testing.conformance.across import STEPS, Airline, AirlinePartner, migrated, renamed
+from ontologia.testing.conformance.across import STEPS, Airline, AirlinePartner, make_migrated, make_renamed
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import StoreUnderTest, sqlite
 from support.engine_cases import directory
@@ -22,7 +22,7 @@ HERE = "ontologia.testing.conformance.across"
 @pytest.fixture(scope="module", params=[pytest.param(sqlite("v2"), marks=pytest.mark.slow), directory("v2")], ids=str)
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreUnderTest]:
     found = StoreUnderTest(request.param, request.param.create(tmp_path_factory.mktemp("store")))
-    renamed(found)
+    make_renamed(found)
     yield found
     found.close()
 
@@ -84,7 +84,7 @@ def test_a_missing_upgrader_is_named_by_the_executors(spark, store):
 def test_a_stream_goes_on_over_a_migration(spark, tmp_path):
     case = directory("v2")
     store = StoreUnderTest(case, case.create(tmp_path))
-    migrated(store)
+    make_migrated(store)
     seen: list[Any] = []
     stream = spark.readStream.format("ontologia").options(type="Carrier", changes="true", acrossVersions="true")
     query = (

@@ -23,8 +23,8 @@ from ontologia.runtime.intake import conversions as table
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import read_source
 from ontologia.spark import Pipeline, read
-from ontologia.spark.sources import opened as opened_by_spark
-from ontologia.spark.types import quoted
+from ontologia.spark.sources import open_source as opened_by_spark
+from ontologia.spark.types import quote_name
 from ontologia.testing.conformance import directory, sqlite
 from ontologia.testing.differential.checking import write_history
 from support.spark_conversions import SETTINGS, Every, session_with, sources
@@ -79,7 +79,7 @@ def check_frame(where: str, frame, expected: list[tuple], names: list[str], rng:
         return
     place = rng.randrange(len(names))
     value = rng.choice(expected)[place]
-    column = frame[quoted(names[place])]
+    column = frame[quote_name(names[place])]
     kind = frame.schema[place].dataType.typeName()
     wanted = [row for row in expected if row[place] is None] if value is None else None
     if value is None:
@@ -96,7 +96,7 @@ def check_frame(where: str, frame, expected: list[tuple], names: list[str], rng:
     assert some.union(frame).count() == len(wanted) + len(expected), f"{where}, in a union"
     keys = [name for name in names if name.endswith("_key")] or names[:1]
     other = frame.toDF(*(f"o{number}" for number in range(len(names))))
-    both = frame.join(other, [frame[quoted(key)] == other[f"o{names.index(key)}"] for key in keys])
+    both = frame.join(other, [frame[quote_name(key)] == other[f"o{names.index(key)}"] for key in keys])
     counts: dict = {}
     for row in expected:
         key = tuple(row[names.index(name)] for name in keys)
@@ -148,7 +148,7 @@ def source(rng: random.Random, rows: int = 60) -> pa.Table:
 def expected_rows(given: pa.Table) -> tuple[dict[str, tuple], set[int]]:
     """What the table of conversions makes of the rows, by key, and which of them it refuses. The last of a key counts."""
     columns = Every.__declaration__.schema.columns
-    found = [table.converted(column, given.column(column.name)) for column in columns]
+    found = [table.convert(column, given.column(column.name)) for column in columns]
     lost = {row for one in found for row, gone in enumerate(one.lost.to_pylist()) if gone}
     lost |= {row for row, key in enumerate(found[0].values.to_pylist()) if key is None}
     stored = pa.table([one.values for one in found], names=[column.name for column in columns])

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Interval, Len, MaxLen, MinLen, MultipleOf
 from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.runtime.intake.checks import Check, Limit, checks_of, instance_column, limits_of
 from ontologia.spark import Pipeline
-from ontologia.spark.loading.mapping import mapped
+from ontologia.spark.loading.mapping import map_rows
 
 
 class Sized(Entity):
@@ -98,7 +98,7 @@ def test_an_instance_key_has_a_check_where_it_says_more_than_a_text():
 def test_spark_marks_the_rows_that_the_validator_would_refuse(spark):
     rows = [("a", 1, 0.5, "ab"), ("b", -1, 0.5, "ab"), ("c", 1, float("nan"), "ab"), ("d", 1, None, "abcd")]
     frame = spark.createDataFrame(rows, "id string, count int, share double, code string")
-    found = mapped(frame, Sized.__declaration__, {}).where("__source IS NOT NULL").select("entity_key").collect()
+    found = map_rows(frame, Sized.__declaration__, {}).where("__source IS NOT NULL").select("entity_key").collect()
     assert [row.entity_key for row in found] == ["b", "c", "d"]
 
 

@@ -85,7 +85,7 @@ def test_commits_to_other_types_make_nobody_compare_again(folder, monkeypatch):
     plan = planned(folder)
     found = share(plan, ("a", 1), ("b", 2))
     commit(folder, Knows(left_key="a", right_key="b", since=1))
-    monkeypatch.setattr("ontologia.spark.writing.landing._compared_again", None)
+    monkeypatch.setattr("ontologia.spark.writing.landing._compare_again", None)
     assert land(plan, [found]) == 3
 
 

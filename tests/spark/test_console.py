@@ -8,8 +8,8 @@ import time
 import pytest
 
 from ontologia.cli import main
-from ontologia.spark.failures import explained
-from ontologia.spark.progress import StageProgress, watched
+from ontologia.spark.failures import explain_failures
+from ontologia.spark.progress import StageProgress, watch_stages
 from support.spark_shop import Customer, commit, customers, head, session
 
 MODELS = ["--models", "support.spark_shop"]
@@ -128,7 +128,7 @@ def test_who_waits_sees_what_runs_its_tasks_and_its_rows(spark):
 
     seen: list[StageProgress] = []
     rows = spark.range(0, 1_000, numPartitions=4).repartition(4)
-    with watched(spark, seen.append, every_s=0.1), explained("counting sheep"):
+    with watch_stages(spark, seen.append, every_s=0.1), explain_failures("counting sheep"):
         assert rows.mapInArrow(slowly, "id bigint").count() == 1_000
     assert {"counting sheep"} == {stage.description for stage in seen}
     assert {stage.tasks for stage in seen} >= {4}
@@ -136,7 +136,7 @@ def test_who_waits_sees_what_runs_its_tasks_and_its_rows(spark):
 
 
 def test_a_name_of_a_job_ends_with_it(spark):
-    with explained("counting sheep"):
+    with explain_failures("counting sheep"):
         spark.range(1).count()
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ontologia.runtime.intake import conversions as table
-from ontologia.spark.loading.conversions import SourceValue, converted, kind_of
+from ontologia.spark.loading.conversions import SourceValue, convert, kind_of
 from support.spark_conversions import SETTINGS, Every, session_with, sources
 
 COLUMNS = Every.__declaration__.schema.columns
@@ -40,11 +40,11 @@ def _compare(frame, values: pa.Array, where: str) -> None:
     assert kind == table.kind_of(values.type)
     shown = []
     for column in COLUMNS:
-        value, lost = converted(column, source)
+        value, lost = convert(column, source)
         shown += [value.alias(f"v_{column.name}"), (sql.lit(False) if lost is None else lost).alias(f"l_{column.name}")]
     found = frame.select("place", *shown).toArrow().sort_by("place")
     for column in COLUMNS:
-        wanted = table.converted(column, pa.chunked_array([values]))
+        wanted = table.convert(column, pa.chunked_array([values]))
         lost = [bool(one) for one in found.column(f"l_{column.name}").to_pylist()]
         said = [
             None if gone else one
@@ -73,6 +73,6 @@ def _plain(values: pa.ChunkedArray, column) -> list:
 
 
 def test_a_pair_that_the_table_does_not_have_is_refused_in_words():
-    assert table.refused("age", "instant", "int") == "age: a timestamp is no int: map it"
+    assert table.describe_refusal("age", "instant", "int") == "age: a timestamp is no int: map it"
     with pytest.raises(KeyError):
-        table.refused("age", "nested", "int")
+        table.describe_refusal("age", "nested", "int")

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.model import encode_json, key_text
 from ontologia.runtime.intake.rows import fit_columns
-from ontologia.spark.loading.mapping import BLANKS, mapped
+from ontologia.spark.loading.mapping import BLANKS, map_rows
 from ontologia.spark.types import arrow_schema_of
 from support.spark_shop import Buys, Customer, Everything, Knows
 
@@ -67,7 +67,7 @@ def berlin(spark):
 
 
 def rows_of(frame, cls, **expressions):
-    return [row.asDict() for row in mapped(frame, cls.__declaration__, expressions).collect()]
+    return [row.asDict() for row in map_rows(frame, cls.__declaration__, expressions).collect()]
 
 
 def reasons(frame, cls, **expressions):
@@ -77,13 +77,13 @@ def reasons(frame, cls, **expressions):
 def test_the_source_row_goes_along_only_where_a_row_may_still_be_refused(spark):
     rows = [("a", "b", 1), ("a", None, 2)]
     knows = spark.createDataFrame(rows, "left_key string, right_key string, since int")
-    found = mapped(knows, Knows.__declaration__, {}).select("__reason", "__source").collect()
+    found = map_rows(knows, Knows.__declaration__, {}).select("__reason", "__source").collect()
     assert [tuple(row) for row in found] == [
         (None, None),
         ("right_key: must have a value", '{"left_key":"a","since":2}'),
     ]
     customer = spark.createDataFrame([("c1", "Ann", -1)], "id string, name string, age int")  # an age is checked later
-    found = mapped(customer, Customer.__declaration__, {}).select("__reason", "__source").collect()
+    found = map_rows(customer, Customer.__declaration__, {}).select("__reason", "__source").collect()
     assert (found[0][0], json.loads(found[0][1])) == (None, {"id": "c1", "name": "Ann", "age": -1})
 
 
@@ -138,7 +138,7 @@ def test_a_time_without_a_zone_is_utc_in_any_session(berlin):
         "1711852200": utc,
     }
     for text, moment in given.items():
-        frame = mapped(berlin.range(1), Moments.__declaration__, {"at": text, "then": text})
+        frame = map_rows(berlin.range(1), Moments.__declaration__, {"at": text, "then": text})
         found = frame.selectExpr("entity_key", "unix_micros(at) AS at", "unix_micros(then) AS then", "__reason").first()
         micros = int(moment.timestamp()) * 1_000_000
         assert tuple(found) == (key_text(moment), micros, micros, None), text
@@ -149,7 +149,7 @@ def test_a_time_without_a_zone_is_utc_in_any_session(berlin):
 
 def test_a_time_without_a_day_and_one_that_no_calendar_has_are_refused(spark):
     frame = spark.createDataFrame([("12:30",), ("2024-02-30",), ("soon",), ("12024-01-01",)], "at string")
-    found = mapped(frame, Moments.__declaration__, {}).select("__reason").collect()
+    found = map_rows(frame, Moments.__declaration__, {}).select("__reason").collect()
     assert [row[0] for row in found] == [f"at: cannot be read as datetime: {row.at}" for row in frame.collect()]
 
 
@@ -260,7 +260,7 @@ class Defaults(Entity):
 
 
 def test_defaults_follow_no_zone_and_no_calendar_of_the_session(berlin):
-    frame = mapped(berlin.sql("SELECT 'a' AS id"), Defaults.__declaration__, {})
+    frame = map_rows(berlin.sql("SELECT 'a' AS id"), Defaults.__declaration__, {})
     assert tuple(frame.selectExpr("unix_micros(at)", "unix_date(day)").first()) == (
         (dt.datetime(1500, 1, 1, 12) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1),
         (dt.date(1500, 1, 1) - dt.date(1970, 1, 1)).days,
@@ -276,7 +276,7 @@ def test_columns_that_no_field_takes_may_have_any_names(spark):
 
 def test_an_order_that_the_source_does_not_have_is_refused(spark):
     with pytest.raises(ValidationError, match="no_such_column"):
-        mapped(spark.range(1), Everything.__declaration__, {"number": "id"}, order_by="no_such_column")
+        map_rows(spark.range(1), Everything.__declaration__, {"number": "id"}, order_by="no_such_column")
 
 
 class Part(TypedDict):
@@ -298,6 +298,6 @@ def test_a_member_that_is_null_is_kept_where_it_may_be_none_and_else_not_there(s
     text = '{"id": "a", "parts": [{"size": 1}, {"size": 2, "colour": "red"}], "bought": {"price": null}}'
     kinds = "id string, parts array<struct<size: bigint, colour: string>>, bought struct<price: double>"
     source = spark.read.schema(kinds).json(spark.sparkContext.parallelize([text]))
-    (row,) = mapped(source, Thing.__declaration__, {}).collect()
+    (row,) = map_rows(source, Thing.__declaration__, {}).collect()
     assert json.loads(row.parts) == [{"size": 1}, {"size": 2, "colour": "red"}]
     assert json.loads(row.bought) == {"price": None}

@@ -17,7 +17,7 @@ from ontologia.model import key_text
 from ontologia.runtime.intake.quarantine import QUARANTINE
 from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, compact, export_data
-from ontologia.spark.loading.mapping import mapped
+from ontologia.spark.loading.mapping import map_rows
 from support.spark_shop import (
     Buys,
     Customer,
@@ -267,7 +267,7 @@ def test_keys_are_stored_alike_in_any_time_zone(spark):
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
     try:
-        rows = mapped(frame, Knows.__declaration__, {}).select("left_key", "right_key").collect()
+        rows = map_rows(frame, Knows.__declaration__, {}).select("left_key", "right_key").collect()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     later = moment + dt.timedelta(hours=1)

@@ -28,7 +28,7 @@ from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, ranges
 from ontologia.spark.loading import staging
 from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.ranges import how_many_tasks, in_quick_batches, ranged
+from ontologia.spark.ranges import how_many_tasks, in_quick_batches, cut_into_ranges
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session
@@ -38,7 +38,7 @@ IDENTITY = ("left_key", "right_key", "instance_key")
 
 def test_ranges_hold_about_as_many_rows_as_asked_and_do_not_overlap(spark):
     rows = spark.range(1000).selectExpr("format_string('k%04d', (id * 7) % 1000) AS entity_key")
-    found = ranged(rows, ["entity_key"], 100)
+    found = cut_into_ranges(rows, ["entity_key"], 100)
     ends = found.rows.groupBy(sql.spark_partition_id()).agg(sql.min("entity_key"), sql.max("entity_key")).collect()
     edges = sorted((first, last) for _, first, last in ends)
     assert (found.count, len(edges)) == (1000, 10)
@@ -54,14 +54,14 @@ def test_rows_of_one_left_key_are_cut_by_the_rest_of_their_identity(spark):
     rows = spark.range(100).selectExpr(
         "'hub' AS left_key", "format_string('%03d', id) AS right_key", "'' AS instance_key"
     )
-    found = ranged(rows, IDENTITY, 25).rows
+    found = cut_into_ranges(rows, IDENTITY, 25).rows
     assert found.select(sql.spark_partition_id()).distinct().count() == 4
 
 
 @pytest.mark.parametrize("rows", ["id < 0", "id = 3", "true"])
 def test_rows_without_keys_and_no_rows_at_all_are_spread_as_well(spark, rows):
     frame = spark.range(5).where(rows).selectExpr("CAST(NULL AS STRING) AS entity_key", "id")
-    assert ranged(frame, ["entity_key"], 2).rows.count() == frame.count()
+    assert cut_into_ranges(frame, ["entity_key"], 2).rows.count() == frame.count()
 
 
 def test_batches_are_small_and_not_measured_in_a_session_of_their_own(spark):
@@ -174,7 +174,7 @@ def test_rows_without_a_key_are_handed_on_chunk_by_chunk(monkeypatch):
 def test_the_last_row_by_a_text_is_that_of_the_largest_number(tmp_path):
     file = tmp_path / "staged.parquet"
     pq.write_table(pa.table({"entity_key": ["a"] * 4, ORDER: ["10", "9", None, "x"]}), file)
-    (chunk,) = sorting.sorted_files([file], ["entity_key", ORDER], ["entity_key"], landing._later(file))
+    (chunk,) = sorting.sort_files([file], ["entity_key", ORDER], ["entity_key"], landing._later(file))
     assert chunk.column(ORDER).to_pylist() == [None, "x", "9", "10"]
 
 
@@ -191,11 +191,11 @@ def test_a_file_that_took_the_place_of_another_is_opened_anew(tmp_path):
 
 def test_a_sample_tells_about_how_many_rows_there_are(spark):
     rows = spark.range(0, 200_000, 1, 40).selectExpr("format_string('k%06d', id) AS entity_key")
-    count, sample = ranges.sampled(rows, 0.01)
+    count, sample = ranges.sample_keys(rows, 0.01)
     assert 180_000 < count < 220_000
     assert 1_800 < len(sample) < 2_300
     assert sample == sorted(sample)
-    assert ranges.sampled(rows.where("id < 30"), 0.01)[0] <= 100
+    assert ranges.sample_keys(rows.where("id < 30"), 0.01)[0] <= 100
 
 
 def test_a_task_that_is_tried_again_sets_its_rows_aside_once(folder, monkeypatch):

@@ -31,7 +31,7 @@ from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Window
 from ontologia.spark import attach, explain, read
 from ontologia.spark.reading.reader import OntologiaReader, ReadPlan, SharePartition
-from ontologia.spark.reading.rows import stored_rows
+from ontologia.spark.reading.rows import read_stored_rows
 from ontologia.spark.types import result_struct
 from support.spark_reads import NAMES, WINDOWS, embedded, fill, loaded, rows_of
 from support.spark_shop import Buys, Customer, Everything, Knows, commit, new_store, session
@@ -162,7 +162,7 @@ def test_tasks_filter_where_the_rows_lie_and_read_only_what_is_wanted(spark, tmp
     assert [tuple(row) for row in found.collect()] == [("c9",)]
     with open_engine(Location.of(uri)) as engine:
         where = (Customer.age > 50) & (Customer.id.startswith("c")) & Customer.name.in_(["last", "x"])
-        rows = stored_rows(
+        rows = read_stored_rows(
             spark,
             engine,
             engine.catalog(),

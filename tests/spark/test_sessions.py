@@ -23,7 +23,7 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 def refusal(monkeypatch) -> str:
-    monkeypatch.setattr(sessions, "_bundled_java", lambda: None)
+    monkeypatch.setattr(sessions, "_find_bundled_java", lambda: None)
     with pytest.raises(StorageBackendError) as caught:
         sessions._usable_java()
     assert "\n" not in str(caught.value)

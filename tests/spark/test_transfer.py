@@ -129,7 +129,7 @@ def test_commits_made_meanwhile_stay_out(spark, source, options, tmp_path, monke
         commit(uri, Customer(id="c1", name="too late", age=1), Customer(id="too late", name="n", age=1))
         return plain(*given, **more)
 
-    monkeypatch.setattr(exporting, "stored_rows", and_then)
+    monkeypatch.setattr(exporting, "read_stored_rows", and_then)
     with session(uri) as opened:
         report = export_data(spark, opened, tmp_path / "data", types=["Customer"], **options)
     assert (report.head, head(uri)) == (4, 5)

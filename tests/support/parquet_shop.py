@@ -22,7 +22,7 @@ from ontologia.objects import Objects, open_objects
 from ontologia.objects.clock import SystemClock
 from ontologia.query.plan import LATEST, Window
 from ontologia.runtime.session import Session
-from ontologia.runtime.store import declared
+from ontologia.runtime.store import collect_declarations
 
 VERSIONS = ("v1", "v2")
 
@@ -115,7 +115,7 @@ class Shop:
     def session(self, *types: type[Declared], repository: Repository | None = None, **how: Any) -> Session:
         entities = [t for t in types or TYPES if issubclass(t, Entity)]
         relations = [t for t in types or TYPES if issubclass(t, Relation)]
-        return Session.over(repository or self.repository(**how), declared(entities, relations))
+        return Session.over(repository or self.repository(**how), collect_declarations(entities, relations))
 
     def commit(self, rows: Iterable[Declared], **how: Any) -> int | None:
         """Commit with a runtime of its own, as another process would."""

@@ -18,7 +18,7 @@ from ontologia.apiary.incoming import from_ipc, to_ipc
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.registry import MAX_PARTITIONS
-from ontologia.apiary.types import check_partitioning, declared
+from ontologia.apiary.types import check_partitioning, declare_schema
 from ontologia.config import OntologiaConfig
 from ontologia.errors import ValidationError
 from ontologia.objects import Location, Objects
@@ -155,7 +155,7 @@ class Apiary:
         properties: Mapping[str, str] | None = None,
     ) -> Frame:
         """Make a frame, unless there is the same one. `schema` is a `pyarrow.Schema` or `{column: type}`."""
-        found = declared(schema)
+        found = declare_schema(schema)
         columns = check_partitioning(found, partition_by or ())
         frame = FrameName(hive, box, name)
         entry = self.node.registry.create_frame(frame, found, columns, max_partitions, properties or {})

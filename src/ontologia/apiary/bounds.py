@@ -65,13 +65,13 @@ class CellBounds:
 
     def of_partition(self, name: str, arrow: pa.DataType) -> Bounds:
         """What the partition alone says."""
-        return self._kept("partition", name, lambda: self._partition(name, arrow))
+        return self._remember("partition", name, lambda: self._partition(name, arrow))
 
     def of_statistics(self, name: str, arrow: pa.DataType) -> Bounds:
         """What the partition says, and where it does not, the statistics."""
-        return self._kept("statistics", name, lambda: self._statistics(name, arrow))
+        return self._remember("statistics", name, lambda: self._statistics(name, arrow))
 
-    def _kept(self, kind: str, name: str, make: Callable[[], Bounds]) -> Bounds:
+    def _remember(self, kind: str, name: str, make: Callable[[], Bounds]) -> Bounds:
         if (kind, name) not in self._known:
             self._known[kind, name] = make()
         return self._known[kind, name]

@@ -28,7 +28,7 @@ class CompactionPolicy:
     def for_sizing(cls, sizing: CellSizing) -> CompactionPolicy:
         return cls(small_cell_threshold=sizing.piece // 4)
 
-    def chosen(self, cells: Sequence[Cell], oldest: datetime | None, now: datetime, *, force: bool) -> list[Cell]:
+    def choose(self, cells: Sequence[Cell], oldest: datetime | None, now: datetime, *, force: bool) -> list[Cell]:
         """The cells of one partition to be merged: its small ones, if it is due."""
         small = [cell for cell in cells if cell.bytes < self.small_cell_threshold]
         if len(small) < 2:
@@ -51,7 +51,7 @@ def compact(
                 with scan.sources(node, name, work.schema, batch) as source:
                     rows = scan.rows(node, f"SELECT * FROM ({source.sql})")
                 work.removed += batch
-                work.writer.write(scan.typed(rows, work.schema, work.schema.names))
+                work.writer.write(scan.cast_to_frame(rows, work.schema, work.schema.names))
 
     return rewriting(node, name, "compact", fill)
 

@@ -48,7 +48,7 @@ def conjunction(parts: Sequence[Expr]) -> Expr | None:
     return exp.and_(*parts, wrap=True) if parts else None
 
 
-def rendered(tree: Expr) -> str:
+def render(tree: Expr) -> str:
     """A tree as SQL for DuckDB, whose parser ends a text at a zero byte."""
     from sqlglot import exp
 

@@ -207,13 +207,13 @@ def decode(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
 
 def encode(body: Mapping[str, Any]) -> bytes:
     """JSON indented by two spaces, but with each innermost list item on one line: fast to write, good to read."""
-    return _indented(body, 0).encode()
+    return _indent(body, 0).encode()
 
 
-def _indented(value: Any, depth: int) -> str:
+def _indent(value: Any, depth: int) -> str:
     here, inner = "  " * depth, "  " * (depth + 1)
     if isinstance(value, Mapping) and value and any(isinstance(part, (Mapping, list)) for part in value.values()):
-        lines = [f"{inner}{_line(key)}: {_indented(part, depth + 1)}" for key, part in value.items()]
+        lines = [f"{inner}{_line(key)}: {_indent(part, depth + 1)}" for key, part in value.items()]
         return "{\n" + ",\n".join(lines) + f"\n{here}}}"
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(f"{inner}{_line(part)}" for part in value) + f"\n{here}]"

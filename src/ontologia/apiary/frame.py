@@ -171,13 +171,13 @@ class Frame:
 
     def __repr__(self) -> str:
         try:
-            return past.described(self._node, self.name, self._snapshot())
+            return past.describe(self._node, self.name, self._snapshot())
         except OntologiaError as problem:
             return f"Frame({str(self.name)!r}): {problem}"
 
     def _repr_html_(self) -> str:
         try:
-            return past.described_html(self._node, self.name, self._snapshot())
+            return past.describe_html(self._node, self.name, self._snapshot())
         except OntologiaError:
             return f"<div>{escape(repr(self))}</div>"
 

@@ -12,7 +12,7 @@ from ontologia.apiary.entries import AddCells, Cell, CreateFrame, Entry
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import CellDifference, VersionChange
-from ontologia.apiary.state import FrameSnapshot, partition_of, touched
+from ontologia.apiary.state import FrameSnapshot, partition_of, changed_cells
 from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def changes(node: Node, name: FrameName, limit: int | None) -> list[VersionChang
 
 
 def _change(entry: Entry, cells: dict[str, Cell]) -> VersionChange:
-    removed_ids, added = touched(entry.action)
+    removed_ids, added = changed_cells(entry.action)
     removed = [cells.pop(cell_id) for cell_id in removed_ids if cell_id in cells]
     cells.update((cell.id, cell) for cell in added)
     return VersionChange(
@@ -122,7 +122,7 @@ def summary(node: Node, name: FrameName, snapshot: FrameSnapshot) -> dict[str, A
     }
 
 
-def described(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
+def describe(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
     """A frame in a terminal."""
     facts = summary(node, name, snapshot)
     columns = [
@@ -139,7 +139,7 @@ def described(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
     )
 
 
-def described_html(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
+def describe_html(node: Node, name: FrameName, snapshot: FrameSnapshot) -> str:
     """A frame in a notebook: its columns, and what its last versions did."""
     facts = summary(node, name, snapshot)
     head = (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
-from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, numbered
+from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, number_text
 from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.state import FrameSnapshot, FrameState, with_partitioning
 from ontologia.apiary.types import FrameSchema
@@ -57,7 +57,7 @@ class Ledger:
     def snapshot(self, version: int | None = None) -> FrameSnapshot:
         """The frame as it is now, or as it was at a version."""
         with self._lock:
-            state = self._refreshed()
+            state = self._refresh()
             if version is None:
                 return state.snapshot()
             if type(version) is not int or not 0 <= version <= state.version:
@@ -67,12 +67,12 @@ class Ledger:
             if version == state.version:
                 return state.snapshot()
         start = self._newest_checkpoint(at_most=version)
-        return self._replayed(start, self.entries(0 if start is None else start.version + 1, version)).snapshot()
+        return self._replay(start, self.entries(0 if start is None else start.version + 1, version)).snapshot()
 
     def known(self) -> FrameState:
         """The frame as it was last seen, for writers: a commit finds out what is new. It moves on with commits."""
         with self._lock:
-            return self._state or self._refreshed()
+            return self._state or self._refresh()
 
     def version_at(self, moment: datetime) -> int:
         """The version that was the newest at an instant; one without a zone is in UTC."""
@@ -97,7 +97,7 @@ class Ledger:
         """The entries of these versions, both included, fetched side by side."""
         return self.folder.map(self._entry, range(first, last + 1))
 
-    def _refreshed(self) -> FrameState:
+    def _refresh(self) -> FrameState:
         if self._state is None:
             self._state = self._load()
         else:
@@ -118,9 +118,9 @@ class Ledger:
         if missing:
             raise self._gone(missing[0])
         self._checkpoint_due = self._checkpoint_due or len(numbers) >= CHECKPOINT_EVERY
-        return self._replayed(start, self.folder.map(self._entry, numbers))
+        return self._replay(start, self.folder.map(self._entry, numbers))
 
-    def _replayed(self, start: Checkpoint | None, entries: Iterable[Entry]) -> FrameState:
+    def _replay(self, start: Checkpoint | None, entries: Iterable[Entry]) -> FrameState:
         waiting = list(entries)
         if start is None:
             created = waiting.pop(0)
@@ -228,7 +228,7 @@ class Ledger:
         deadline = self.clock.steady() + COMMIT_BUDGET_S
         waits = pauses(0.001, 0.05)
         with self._lock:
-            state = self._state or self._refreshed()
+            state = self._state or self._refresh()
             while True:
                 entry = self._entry_for(state.version + 1, propose(state), operation)
                 outcome = conditional_put(
@@ -279,13 +279,13 @@ class Ledger:
     def write_checkpoint(self) -> None:
         """A checkpoint of the newest version, whatever its number."""
         with self._lock:
-            self._put_checkpoint(self._refreshed())
+            self._put_checkpoint(self._refresh())
 
     def _put_checkpoint(self, state: FrameState) -> None:
         self.folder.put(self._checkpoint_key(state.version), encode(state.checkpoint().to_json()))
 
     def _checkpoint_key(self, version: int) -> str:
-        return f"{LEDGER}/{CHECKPOINTS}/{CHECKPOINT}{numbered(version)}.json"
+        return f"{LEDGER}/{CHECKPOINTS}/{CHECKPOINT}{number_text(version)}.json"
 
     def _key(self, version: int) -> str:
-        return f"{LEDGER}/{numbered(version)}.json"
+        return f"{LEDGER}/{number_text(version)}.json"

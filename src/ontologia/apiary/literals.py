@@ -79,7 +79,7 @@ def _text(tree: Expr) -> tuple[str | None, str | None]:
 def _number(tree: Expr, arrow: pa.DataType) -> Span | None:
     text, cast = _text(tree)
     if text is None:
-        return _written_number(tree, arrow)
+        return _number_as_written(tree, arrow)
     if cast == "DOUBLE":
         return _double(text, arrow)
     digits = _DIGITS.fullmatch(text)
@@ -94,7 +94,7 @@ def _number(tree: Expr, arrow: pa.DataType) -> Span | None:
     return Span.of(Decimal(text), "exact" if pa.types.is_decimal(arrow) or width <= _EXACT_DIGITS else "long")
 
 
-def _written_number(tree: Expr, arrow: pa.DataType) -> Span | None:
+def _number_as_written(tree: Expr, arrow: pa.DataType) -> Span | None:
     """A number as it is written, with its sign."""
     from sqlglot import exp
 

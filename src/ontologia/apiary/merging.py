@@ -22,7 +22,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
-from ontologia.apiary.validation import conformed
+from ontologia.apiary.validation import conform
 from ontologia.errors import FrameSchemaError, ValidationError
 from ontologia.files.quoting import quote_name
 
@@ -45,7 +45,7 @@ def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteR
     if missing:
         raise FrameSchemaError(f"the given rows have no column {', '.join(missing)}; they have {table.column_names}")
     columns = [column for column in state.schema.names if column in table.column_names]
-    given = conformed(table, state.schema, state.partition_by, str(name))
+    given = conform(table, state.schema, state.partition_by, str(name))
     _check_keys(name, given, keys)
 
     def fill(work: Rewrite) -> None:
@@ -58,9 +58,9 @@ def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteR
         new = given.select(columns)
         for batch in work.batches():
             if len(batch) > 1 or work.writer.partition_by:
-                work.writer.write(pa.concat_tables(_merged(work, batch, matches, new)))
+                work.writer.write(pa.concat_tables(_merge_rows(work, batch, matches, new)))
             else:  # what was one cell remains one
-                work.writer.replace(batch[0], partial(_merged, work, batch, matches, new))
+                work.writer.replace(batch[0], partial(_merge_rows, work, batch, matches, new))
         fresh = _unmatched(given, [numbers for _, numbers in matches.values()])
         work.rows_inserted = fresh.num_rows
         if fresh.num_rows:
@@ -113,7 +113,7 @@ def _matches(work: Rewrite, given: pa.Table, keys: Sequence[str]) -> Matches:
     """Where rows have a given key."""
     numbered = given.select(list(keys)).append_column(NUMBER, pa.array(np.arange(given.num_rows)))
     cells = work.candidates()
-    found = (_found_in_files if scan.can_number(work.schema, cells) else _found_in_rows)(work, cells, keys, numbered)
+    found = (_find_in_files if scan.can_number(work.schema, cells) else _find_in_rows)(work, cells, keys, numbered)
     by_cell = found.column("cell").combine_chunks().dictionary_encode()
     of_cell, places, numbers = (np.asarray(part) for part in (by_cell.indices, found["place"], found["number"]))
     order = np.lexsort((places, of_cell))
@@ -124,7 +124,7 @@ def _matches(work: Rewrite, given: pa.Table, keys: Sequence[str]) -> Matches:
     }
 
 
-def _found_in_files(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
+def _find_in_files(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
     with scan.sources(work.node, work.name, work.schema, cells, with_file=True, with_place=True) as source:
         found = scan.rows(work.node, _join(source.sql, keys), **{GIVEN: numbered})
         files = found.column("cell").combine_chunks().dictionary_encode()
@@ -132,7 +132,7 @@ def _found_in_files(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], n
     return found.set_column(0, "cell", pa.array(ids, pa.string()).take(files.indices))
 
 
-def _found_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
+def _find_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
     """The same for cells whose files DuckDB cannot number."""
     stored = []
     for cell in cells:
@@ -150,18 +150,18 @@ def _join(stored: str, keys: Sequence[str]) -> str:
     )
 
 
-def _merged(work: Rewrite, cells: Sequence[Cell], matches: Matches, new: pa.Table) -> Iterator[pa.Table]:
+def _merge_rows(work: Rewrite, cells: Sequence[Cell], matches: Matches, new: pa.Table) -> Iterator[pa.Table]:
     """The rows of cells in order, in parts, each with those replaced that have a new one."""
     for cell in cells:
         places, numbers = matches[cell.id]
         start = 0
         for part in scan.cell_rows(work.node, work.name, work.schema, cell):
             first, last = places.searchsorted((start, start + part.num_rows))
-            yield part if first == last else _replaced(part, places[first:last] - start, new, numbers[first:last])
+            yield part if first == last else _replace_rows(part, places[first:last] - start, new, numbers[first:last])
             start += part.num_rows
 
 
-def _replaced(rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
+def _replace_rows(rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
     """Rows with those at some places taken from the new ones, as far as these have columns."""
     mask = np.zeros(rows.num_rows, bool)
     mask[places] = True

@@ -75,6 +75,6 @@ def _plain(text: str) -> str:
     return encoded.replace("..", "%2E%2E").replace("~", "%7E")
 
 
-def numbered(number: int) -> str:
+def number_text(number: int) -> str:
     """At least six digits, more when they are needed."""
     return f"{number:06d}"

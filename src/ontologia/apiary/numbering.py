@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ontologia.apiary.names import numbered
+from ontologia.apiary.names import number_text
 from ontologia.objects import Objects
 
 WINDOW = 128  #: more than there are between two checkpoints
@@ -18,7 +18,7 @@ _SORTED_AS_TEXT = 999_000  # from there on, names do not sort as their numbers d
 
 def numbers_in(objects: Objects, folder: str, prefix: str = "") -> list[int]:
     """All numbers that have an object `{prefix}NNNNNN.json` in a folder, in order."""
-    return _parsed(objects.names(folder), prefix)
+    return _parse(objects.names(folder), prefix)
 
 
 def newest_first(objects: Objects, folder: str, prefix: str = "") -> Iterator[int]:
@@ -26,7 +26,7 @@ def newest_first(objects: Objects, folder: str, prefix: str = "") -> Iterator[in
     names = sorted(objects.names(folder), reverse=True)
     names.sort(key=len, reverse=True)  # past six digits, names do not sort as their numbers do
     for name in names:
-        yield from _parsed([name], prefix)
+        yield from _parse([name], prefix)
 
 
 def numbers_from(objects: Objects, folder: str, first: int, prefix: str = "") -> list[int]:
@@ -34,26 +34,26 @@ def numbers_from(objects: Objects, folder: str, first: int, prefix: str = "") ->
     if first == 0 or (first >= _SORTED_AS_TEXT and objects.local_path(folder) is None):
         return [number for number in numbers_in(objects, folder, prefix) if number >= first]
     if objects.local_path(folder) is not None:
-        return _probed(objects, folder, first, prefix)
+        return _probe(objects, folder, first, prefix)
     infos = objects.tail(folder, _name(prefix, first - 1))
-    return _parsed((info.key.rpartition("/")[2] for info in infos), prefix)
+    return _parse((info.key.rpartition("/")[2] for info in infos), prefix)
 
 
-def _probed(objects: Objects, folder: str, first: int, prefix: str) -> list[int]:
+def _probe(objects: Objects, folder: str, first: int, prefix: str) -> list[int]:
     found: list[int] = []
     while True:
         window = range(first, first + WINDOW)
         there = objects.existing(folder, [_name(prefix, number) for number in window])
-        found += _parsed(there, prefix)
+        found += _parse(there, prefix)
         if len(there) < WINDOW:
             return found
         first += WINDOW
 
 
-def _parsed(names: Iterable[str], prefix: str) -> list[int]:
+def _parse(names: Iterable[str], prefix: str) -> list[int]:
     fits, start = re.compile(re.escape(prefix) + r"\d{6,}\.json").fullmatch, len(prefix)
     return sorted([int(name[start:-5]) for name in names if fits(name)])
 
 
 def _name(prefix: str, number: int) -> str:
-    return f"{prefix}{numbered(number)}.json"
+    return f"{prefix}{number_text(number)}.json"

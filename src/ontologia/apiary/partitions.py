@@ -30,10 +30,10 @@ class Group:
         return self._table.num_rows if self._rows is None else len(self._rows)
 
     def table(self) -> pa.Table:
-        return self._table if self._rows is None else _taken(self._table, self._rows)
+        return self._table if self._rows is None else _take(self._table, self._rows)
 
 
-def _taken(table: pa.Table, rows: Any) -> pa.Table:
+def _take(table: pa.Table, rows: Any) -> pa.Table:
     """Some rows of a table, by their numbers, in order. In halves while it is large: Arrow gathers no more than 2 GiB
     of text at once."""
     if table.nbytes <= GATHERED_BYTES or table.num_rows < 2:
@@ -41,7 +41,7 @@ def _taken(table: pa.Table, rows: Any) -> pa.Table:
     middle = table.num_rows // 2
     cut = int(np.searchsorted(rows, middle))
     halves = [(table.slice(0, middle), rows[:cut]), (table.slice(middle), rows[cut:] - middle)]
-    return pa.concat_tables([_taken(*half) for half in halves if len(half[1])])
+    return pa.concat_tables([_take(*half) for half in halves if len(half[1])])
 
 
 def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
@@ -68,18 +68,18 @@ def split(table: pa.Table, partition_by: Sequence[str]) -> list[Group]:
 def _codes(table: pa.Table, partition_by: Sequence[str]) -> tuple[Any, list[tuple[Any, ...]]]:
     """A small number for each row's combination of values, and the combinations by number."""
     first, *more = partition_by
-    codes, values = _encoded(table, first)
+    codes, values = _encode(table, first)
     seen: list[tuple[Any, ...]] = [(value,) for value in values]
     for name in more:
-        inner, values = _encoded(table, name)
+        inner, values = _encode(table, name)
         combined = codes.astype(np.int64) * len(values) + inner
-        used, codes = _renumbered(combined, len(seen) * len(values))
+        used, codes = _renumber(combined, len(seen) * len(values))
         seen = [(*seen[number // len(values)], values[number % len(values)]) for number in used.tolist()]
     smallest = np.uint8 if len(seen) <= 1 << 8 else np.uint16 if len(seen) <= 1 << 16 else np.int64
     return codes.astype(smallest), seen  # numbers this small sort in linear time
 
 
-def _encoded(table: pa.Table, name: str) -> tuple[Any, list[Any]]:
+def _encode(table: pa.Table, name: str) -> tuple[Any, list[Any]]:
     """The values of a column, each once, and for every row the place of its own."""
     encoded = table.column(name).combine_chunks().dictionary_encode()
     if hasattr(encoded, "chunks"):
@@ -87,7 +87,7 @@ def _encoded(table: pa.Table, name: str) -> tuple[Any, list[Any]]:
     return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
 
 
-def _renumbered(codes: Any, limit: int) -> tuple[Any, Any]:
+def _renumber(codes: Any, limit: int) -> tuple[Any, Any]:
     """The numbers that occur, in order, and the codes by their place among them. Counting is quicker than sorting."""
     if limit > 4 * len(codes) + 1024:
         return np.unique(codes, return_inverse=True)

@@ -40,7 +40,7 @@ class Pruned:
         return len(self.scanned) + self.by_partition + self.by_statistics
 
 
-def pruned(snapshot: FrameSnapshot, where: Expr | None) -> Pruned:
+def prune_cells(snapshot: FrameSnapshot, where: Expr | None) -> Pruned:
     """Leave out cells of a version that have no row for the condition."""
     return prune(snapshot.cells, where, snapshot.schema, snapshot.partition_by, snapshot.bounds)
 
@@ -54,7 +54,7 @@ def prune(
 ) -> Pruned:
     """Leave out cells that no row of can satisfy the condition."""
     types = {name: schema.by_name[name].arrow for name in schema.names}
-    test = None if where is None else _compiled(where, types)
+    test = None if where is None else _compile(where, types)
     if test is None or not cells:
         return Pruned(list(cells))
     known = CellBounds(cells) if bounds is None else bounds
@@ -70,14 +70,14 @@ def prune(
 # --- conditions as tests -----------------------------------------------------------------------------------------
 
 
-def _compiled(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
+def _compile(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
     """A test that is False only where no row can satisfy the tree; None if it never is."""
     from sqlglot import exp
 
     if isinstance(tree, exp.Paren):
-        return _compiled(tree.this, types)
+        return _compile(tree.this, types)
     if isinstance(tree, exp.And | exp.Or):
-        left, right = _compiled(tree.left, types), _compiled(tree.right, types)
+        left, right = _compile(tree.left, types), _compile(tree.right, types)
         if isinstance(tree, exp.And):
             return _both(left, right)
         if left is None or right is None:
@@ -125,7 +125,7 @@ def _membership(tree: Any, types: dict[str, pa.DataType]) -> Test | None:
     spans = None if tree.args.get("query") else _spans(tree.this, tree.expressions, types)
     if not spans:
         return None
-    parts = [_compared(tree.this.name, exp.EQ, each) for each in spans]
+    parts = [_compare(tree.this.name, exp.EQ, each) for each in spans]
     return lambda find: reduce(operator.or_, (part(find) for part in parts))
 
 
@@ -135,7 +135,7 @@ def _range(tree: Any, types: dict[str, pa.DataType]) -> Test | None:
     spans = _spans(tree.this, [tree.args["low"], tree.args["high"]], types)
     if not spans:
         return None
-    low, high = (_compared(tree.this.name, kind, each) for kind, each in zip((exp.GTE, exp.LTE), spans, strict=True))
+    low, high = (_compare(tree.this.name, kind, each) for kind, each in zip((exp.GTE, exp.LTE), spans, strict=True))
     return lambda find: low(find) & high(find)
 
 
@@ -161,10 +161,10 @@ def _comparison(tree: Expr, types: dict[str, pa.DataType]) -> Test | None:
     if not isinstance(column, exp.Column):
         column, other, kind = other, column, mirrored[kind]
     spans = _spans(column, [other], types)
-    return _compared(column.name, kind, spans[0]) if spans else None
+    return _compare(column.name, kind, spans[0]) if spans else None
 
 
-def _compared(name: str, kind: Any, value: Span) -> Test:
+def _compare(name: str, kind: Any, value: Span) -> Test:
     from sqlglot import exp
 
     strict = kind in (exp.GT, exp.LT) and value.least == value.most

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ontologia.apiary.entries import decode, encode, instant, instant_text
-from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, REGISTRY, FrameName, check_name, numbered
+from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, REGISTRY, FrameName, check_name, number_text
 from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, OntologiaError, UnknownNameError, ValidationError
@@ -310,7 +310,7 @@ class Registry:
         """A copy of the state every 100 versions: listing from there on is cheap, however many came before."""
         if state.version % CHECKPOINT_EVERY:
             return
-        key = f"{REGISTRY}/{CHECKPOINTS}/{CHECKPOINT}{numbered(state.version)}.json"
+        key = f"{REGISTRY}/{CHECKPOINTS}/{CHECKPOINT}{number_text(state.version)}.json"
         try:
             self.objects.put(key, encode(state.to_json()))
         except OntologiaError as problem:
@@ -329,7 +329,7 @@ class Registry:
 
 
 def _key(version: int) -> str:
-    return f"{REGISTRY}/{STATE}{numbered(version)}.json"
+    return f"{REGISTRY}/{STATE}{number_text(version)}.json"
 
 
 def check_same(name: FrameName, there: FrameEntry, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
@@ -339,12 +339,12 @@ def check_same(name: FrameName, there: FrameEntry, schema: FrameSchema, partitio
     ):
         return
     raise FrameSchemaError(
-        f"{name} exists with other columns or partitions: it has {_described(there.schema, there.partition_by)}, "
-        f"and {_described(schema, partition_by)} was asked for. Use another name, or ap.frame({str(name)!r})"
+        f"{name} exists with other columns or partitions: it has {_describe(there.schema, there.partition_by)}, "
+        f"and {_describe(schema, partition_by)} was asked for. Use another name, or ap.frame({str(name)!r})"
     )
 
 
-def _described(schema: FrameSchema, partition_by: tuple[str, ...]) -> str:
+def _describe(schema: FrameSchema, partition_by: tuple[str, ...]) -> str:
     columns = ", ".join(
         f"{field.name} {field.data_type}{'' if field.nullable else ' not null'}" for field in schema.fields
     )

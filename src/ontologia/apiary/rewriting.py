@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary import scan
-from ontologia.apiary.conditions import Filter, condition, literal, rendered
+from ontologia.apiary.conditions import Filter, condition, literal, render
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.incoming import column_of
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import prune, pruned
+from ontologia.apiary.pruning import prune, prune_cells
 from ontologia.apiary.results import RewriteResult
 from ontologia.apiary.state import FrameSnapshot, FrameState
 from ontologia.apiary.types import FrameSchema
@@ -64,7 +64,7 @@ class Rewrite:
 
     def candidates(self) -> list[Cell]:
         """The cells that may have rows for the condition."""
-        return pruned(self.snapshot, self.where).scanned
+        return prune_cells(self.snapshot, self.where).scanned
 
     def batches(self) -> Iterator[list[Cell]]:
         """The cells to be replaced, so many at a time that their rows fit into memory."""
@@ -142,11 +142,11 @@ def delete(node: Node, name: FrameName, filter: Filter) -> RewriteResult:
 
     def fill(work: Rewrite) -> None:
         where = _where(work, filter)
-        work.removed, work.rows_deleted = _affected(work, where)
+        work.removed, work.rows_deleted = _find_affected(work, where)
         columns = quote_names(work.schema.names)
         for source in _rewritten(work):
             kept = scan.rows(node, f"SELECT {columns} FROM ({source.sql}) WHERE ({where}) IS NOT TRUE")
-            work.writer.write(scan.typed(kept, work.schema, work.schema.names))
+            work.writer.write(scan.cast_to_frame(kept, work.schema, work.schema.names))
 
     return rewriting(node, name, "delete", fill)
 
@@ -158,7 +158,7 @@ def update(node: Node, name: FrameName, filter: Filter | None, changes: Mapping[
     def fill(work: Rewrite) -> None:
         where = _where(work, "true" if filter is None else filter)
         values = {column: _new_value(work.schema, column, value) for column, value in changes.items()}
-        work.removed, work.rows_updated = _affected(work, where)
+        work.removed, work.rows_updated = _find_affected(work, where)
         hit = f"({where}) IS TRUE"
         chosen = ", ".join(_either(column, hit, values.get(column), quote_name(column)) for column in work.schema.names)
         for source in _rewritten(work):
@@ -174,10 +174,10 @@ def _where(work: Rewrite, filter: Filter) -> str:
     work.where = condition(filter, work.schema)
     if work.where is None:
         raise ValidationError("an empty filter means nothing; for all rows, say filter='true'")
-    return rendered(work.where)
+    return render(work.where)
 
 
-def _affected(work: Rewrite, where: str) -> tuple[list[Cell], int]:
+def _find_affected(work: Rewrite, where: str) -> tuple[list[Cell], int]:
     """The cells that have rows for a condition, and how many rows those are."""
     file = quote_name(scan.FILE_NAME)
     with scan.sources(work.node, work.name, work.schema, work.candidates(), with_file=True) as source:
@@ -203,8 +203,8 @@ def _new_value(schema: FrameSchema, column: str, value: Any) -> str:
     field = schema.column(column)
     if isinstance(value, Computed):
         tree = condition(value.sql, schema)
-        return rendered(tree) if tree is not None else "NULL"
+        return render(tree) if tree is not None else "NULL"
     if value is None and not field.nullable:
         raise FrameSchemaError(f"column {column!r} must not be null")
     exact = column_of([value], column, field)[0].as_py()
-    return f"CAST({rendered(literal(exact))} AS {scan.duck_type(field.arrow)})"
+    return f"CAST({render(literal(exact))} AS {scan.duck_type(field.arrow)})"

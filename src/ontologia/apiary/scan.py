@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.apiary.conditions import rendered
+from ontologia.apiary.conditions import render
 from ontologia.apiary.entries import FORMAT, Cell
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import pruned
+from ontologia.apiary.pruning import prune_cells
 from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import CorruptFrameError, StorageBackendError, ValidationError
@@ -46,20 +46,20 @@ def read(
     names = [snapshot.schema.column(column).name for column in (snapshot.schema.names if columns is None else columns)]
     if not names:
         raise ValidationError("columns is empty: name at least one, or leave it out for all of them")
-    cells = pruned(snapshot, where).scanned
+    cells = prune_cells(snapshot, where).scanned
     with node.reading(name, snapshot.version), sources(node, name, snapshot.schema, cells) as source:
-        condition = "" if where is None else f" WHERE {rendered(where)}"
+        condition = "" if where is None else f" WHERE {render(where)}"
         found = rows(node, f"SELECT {quote_names(names)} FROM ({source.sql}){condition}")
-    return typed(found, snapshot.schema, names)
+    return cast_to_frame(found, snapshot.schema, names)
 
 
 def rows(node: Node, sql: str, **tables: pa.Table) -> pa.Table:
     """The result of a statement of ours over cells; what goes wrong gets a name."""
-    with explained():
+    with explain_failures():
         return node.duck.table(sql, {}, **tables)
 
 
-def typed(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Table:
+def cast_to_frame(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Table:
     """A result with the exact types of the frame."""
     return table.select(list(names)).cast(pa.schema([(name, schema.by_name[name].arrow) for name in names]))
 
@@ -98,7 +98,7 @@ def sources(
                 context={"operation": "read", "url": node.objects.url(f"{name.folder}/{cell.path}")},
             )
     files = {cell.id: _file(name, cell) for cell in cells}
-    with explained(), (reader or node.reader).places(files.values()) as places:
+    with explain_failures(), (reader or node.reader).places(files.values()) as places:
         node.cells_read.update((file.path, file.size or 0) for file in files.values())
         parts = [
             _select(schema, present, [places[files[cell.id].path] for cell in group], with_file, with_place)
@@ -114,9 +114,9 @@ def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> I
     """All rows of one cell in the order of its file, in parts; the next one is decoded while one is used."""
     if not cell.exact or not cell.rows:
         with sources(node, name, schema, [cell]) as source:
-            yield typed(rows(node, source.sql), schema, schema.names)
+            yield cast_to_frame(rows(node, source.sql), schema, schema.names)
         return
-    with explained(), node.reader.opened(_file(name, cell)) as file, ThreadPoolExecutor(1) as ahead:
+    with explain_failures(), node.reader.opened(_file(name, cell)) as file, ThreadPoolExecutor(1) as ahead:
         try:
             with pq.ParquetFile(file, page_checksum_verification=True) as stored:
                 groups = range(stored.num_row_groups)
@@ -125,7 +125,7 @@ def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> I
                     found = coming.popleft().result()
                     if group + 2 in groups:
                         coming.append(ahead.submit(stored.read_row_group, group + 2))
-                    yield typed(found, schema, schema.names)
+                    yield cast_to_frame(found, schema, schema.names)
         except (pa.ArrowException, OSError) as problem:
             url = node.objects.url(f"{name.folder}/{cell.path}")
             first = str(problem).partition("\n")[0]
@@ -254,7 +254,7 @@ def duck_type(arrow: pa.DataType) -> str:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_failures() -> Iterator[None]:
     """Tell a cell that cannot be read from a condition that makes no sense."""
     try:
         yield

@@ -101,7 +101,7 @@ def partition_of(values: Mapping[str, str], partition_by: Sequence[str]) -> Part
     return tuple(values.get(name, "") for name in partition_by)
 
 
-def touched(action: Action) -> tuple[tuple[str, ...], tuple[Cell, ...]]:
+def changed_cells(action: Action) -> tuple[tuple[str, ...], tuple[Cell, ...]]:
     """What an entry took out (ids) and put in."""
     match action:
         case AddCells(cells):

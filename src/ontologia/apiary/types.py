@@ -108,7 +108,7 @@ def _flat_field(name: str, said: object) -> FrameField:
     return FrameField(name, said if isinstance(said, str) else "string")
 
 
-def declared(schema: object) -> FrameSchema:
+def declare_schema(schema: object) -> FrameSchema:
     """What a caller declares, as a schema: a `pyarrow.Schema`, or `{column: type}` with names or Arrow types.
 
     `{"type": "int64", "nullable": False}` declares a column that must have a value.

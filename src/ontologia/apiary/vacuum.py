@@ -17,7 +17,7 @@ from ontologia.apiary.ledger import Ledger
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import VacuumResult
-from ontologia.apiary.state import touched
+from ontologia.apiary.state import changed_cells
 from ontologia.errors import ValidationError
 from ontologia.files.ages import HOW, parse_age
 
@@ -81,7 +81,7 @@ def _paths_since(ledger: Ledger, first: int) -> set[str]:
 
 def _paths_added(ledger: Ledger, first: int) -> set[str]:
     entries = ledger.entries(first, ledger.snapshot().version)
-    return {cell.path for entry in entries for cell in touched(entry.action)[1]}
+    return {cell.path for entry in entries for cell in changed_cells(entry.action)[1]}
 
 
 def _paths_added_since(ledger: Ledger, moment: datetime) -> set[str]:

@@ -17,7 +17,7 @@ _INTEGERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63, "uint8": 8, "uint
 _FLOATS = {"halffloat": 11, "float": 24, "double": 53}
 
 
-def conformed(table: pa.Table, schema: FrameSchema, partition_by: Sequence[str], frame: str) -> pa.Table:
+def conform(table: pa.Table, schema: FrameSchema, partition_by: Sequence[str], frame: str) -> pa.Table:
     """The rows as the frame stores them: its columns, its types, its order. Raises `FrameSchemaError`."""
     if table.schema.equals(schema.arrow):
         _check_nulls(table, schema, partition_by, frame)

@@ -19,7 +19,7 @@ from ontologia.apiary.partitions import Group, check_limit, coarser_columns, spl
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.state import FrameState, Partition, partition_of
 from ontologia.apiary.types import FrameSchema
-from ontologia.apiary.validation import conformed
+from ontologia.apiary.validation import conform
 from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CellWriter:
 
     def write(self, table: pa.Table) -> None:
         """Steps 1 to 3 for some rows: validate, partition, write."""
-        rows = conformed(table, self.schema, self.partition_by, str(self.name))
+        rows = conform(table, self.schema, self.partition_by, str(self.name))
         groups = split(rows, self.partition_by)
         self._check_limit(rows, groups)
         tasks = [partial(self._write_group, group) for group in groups]
@@ -82,7 +82,7 @@ class CellWriter:
         def write(chamber: Chamber) -> Cell:
             return stream_cell(
                 self.node.objects.under(self.name.folder),
-                _held(chamber, parts()),
+                _hold(chamber, parts()),
                 cell.partition_values,
                 self.partition_by,
                 lambda: chamber.scratch,
@@ -132,7 +132,7 @@ class CellWriter:
             raise
 
 
-def _held(chamber: Chamber, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _hold(chamber: Chamber, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     with ExitStack() as held:
         for part in parts:
             held.enter_context(chamber.holding(part.nbytes))
@@ -158,13 +158,13 @@ def append(node: Node, name: FrameName, data: Any, backpressure: str, timeout_s:
             writer.write(table)
         version = state.version
         if writer.cells:
-            version = writer.commit(partial(_appended, writer), "write")
+            version = writer.commit(partial(_append_entry, writer), "write")
     return WriteResult(
         version, len(writer.cells), writer.rows, writer.bytes, node.clock.steady() - started, temperature
     )
 
 
-def _appended(writer: CellWriter, state: FrameState) -> AddCells:
+def _append_entry(writer: CellWriter, state: FrameState) -> AddCells:
     writer.check_limit_on(state)
     return AddCells(tuple(writer.cells))
 

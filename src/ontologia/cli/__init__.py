@@ -12,7 +12,7 @@ def main(arguments: Sequence[str] | None = None, *, group: str | None = None) ->
     one that was called by its own name."""
     from ontologia.cli import exits
     from ontologia.cli.app import build
-    from ontologia.cli.filters import joined
+    from ontologia.cli.filters import join_filters
     from ontologia.cli.output import ReaderLeft
     from ontologia.errors import CommitAfterHeadWarning, HistoryCutWarning
 
@@ -22,13 +22,13 @@ def main(arguments: Sequence[str] | None = None, *, group: str | None = None) ->
     for said in (CommitAfterHeadWarning, HistoryCutWarning):  # answers carry it, and the console says it in its own way
         warnings.simplefilter("ignore", said)
     try:
-        code = build(in_panels=sys.stdout.isatty())(joined(given), prog_name=parent, standalone_mode=False)
+        code = build(in_panels=sys.stdout.isatty())(join_filters(given), prog_name=parent, standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, ReaderLeft):
         exits.close_broken_pipe()
         return exits.OK
     except KeyboardInterrupt as problem:
-        return exits.interrupted(problem, name, debug="--debug" in given)
+        return exits.report_interrupt(problem, name, debug="--debug" in given)
     except Exception as problem:
         exits.report(problem, name, debug="--debug" in given)
         return exits.code_of(problem)

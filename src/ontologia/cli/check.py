@@ -9,7 +9,7 @@ import typer
 
 from ontologia.cli import exits
 from ontologia.cli.options import Apply, Token, check_token
-from ontologia.cli.output import Face, counted, size
+from ontologia.cli.output import Face, count_noun, size
 from ontologia.cli.run import Run, command
 
 
@@ -29,13 +29,13 @@ def check(run: Run) -> None:
     facts = {"target": run.settings.where, "healthy": report.healthy, **asdict(report)}
 
     def draw(face: Face) -> None:
-        looked = f"{counted(report.commits, 'commit')}, {counted(report.files, 'file')}, {size(report.bytes)}"
+        looked = f"{count_noun(report.commits, 'commit')}, {count_noun(report.files, 'file')}, {size(report.bytes)}"
         face.line(f"looked at {looked}")
         for damage in report.damages:
             face.change("-", f"{damage.what} {damage.key}: {damage.problem}")
             face.line(f"    {damage.effect}", "dim")
         face.line(
-            "everything is as it was written" if report.healthy else counted(len(report.damages), "damage"),
+            "everything is as it was written" if report.healthy else count_noun(len(report.damages), "damage"),
             "good" if report.healthy else "bad",
         )
 

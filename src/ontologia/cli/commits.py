@@ -132,7 +132,7 @@ def _add_fields(store: Store, commit_id: int, changes: Sequence[dict[str, Any]])
         after = _state(store, ref, identities, commit_id)
         before = _state(store, ref, identities, commit_id - 1)
         for item, identity in zip(own, identities, strict=True):
-            item["fields"] = _changed(before.get(identity), after.get(identity))
+            item["fields"] = _find_changed(before.get(identity), after.get(identity))
 
 
 def _identity(ref: TypeRef, change: dict[str, Any]) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _state(store: Store, ref: TypeRef, identities: list[tuple[str, ...]], commit
     return {tuple(record[name] for name in names): record["fields"] for record in records}
 
 
-def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
+def _find_changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any] | None:
     if after is None:
         return None if before is None else {name: {"before": it, "after": None} for name, it in before.items()}
     old = before or {}

@@ -9,7 +9,7 @@ import typer
 
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import DryRun, Models, WorkEngine
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def copy(
         _copy_state(run, source, target, options, dry_run=dry_run)
         return
     options |= {"in_place": in_place, "dry_run": dry_run}
-    report = _copied(run, source, target, options, "local" if dry_run else engine)
+    report = _copy(run, source, target, options, "local" if dry_run else engine)
     show(run, report)
     if report.applied and in_place and report.engine == "s3":
         run.output.say(f"the files of v1 stay until onto vacuum --storage-uri {source} --apply deletes them")
@@ -98,9 +98,9 @@ def show(run: Run, report: CopyReport) -> None:
         if report.resumed_after:
             face.line(f"went on after commit {report.resumed_after}", "dim")
         if report.commits_by_workers:
-            face.line(f"Spark copied {counted(report.commits_by_workers, 'large commit')}", "dim")
+            face.line(f"Spark copied {count_noun(report.commits_by_workers, 'large commit')}", "dim")
         told = "every commit compared" if report.compared else "as one commit"
-        face.line(f"copied {what}: {counted(report.rows, 'row')} written, {told}", "good")
+        face.line(f"copied {what}: {count_noun(report.rows, 'row')} written, {told}", "good")
 
     run.output.show(facts, draw)
 
@@ -122,7 +122,7 @@ def _copy_state(run: Run, source: str, target: str, options: dict[str, Any], *, 
     show(run, CopyReport(source, target, backend, version, head, applied=True, rows=rows, compared=False))
 
 
-def _copied(run: Run, source: str, target: str | None, options: dict[str, Any], engine: str) -> CopyReport:
+def _copy(run: Run, source: str, target: str | None, options: dict[str, Any], engine: str) -> CopyReport:
     from ontologia.runtime.transfer import copy_history, largest_commit
 
     config = run.settings.config

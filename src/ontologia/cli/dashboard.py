@@ -50,7 +50,7 @@ def _type(repository: Repository, layout: TypeLayout, *, stats: bool, schema: bo
     ref = layout.ref
     sizes = repository.engine.sizes_of(layout)
     files = sizes if repository.capabilities.object_storage else None
-    rows, problem = _counted(repository, ref, Window())
+    rows, problem = _count(repository, ref, Window())
     found: dict[str, Any] = {
         "kind": ref.kind,
         "name": ref.name,
@@ -63,7 +63,7 @@ def _type(repository: Repository, layout: TypeLayout, *, stats: bool, schema: bo
         "problem": problem,
     }
     if stats:
-        found["versions"], _ = _counted(repository, ref, Window("history"))
+        found["versions"], _ = _count(repository, ref, Window("history"))
         if files is None:
             found["bytes"] = None if sizes is None else sum(sizes)
     if schema:
@@ -72,7 +72,7 @@ def _type(repository: Repository, layout: TypeLayout, *, stats: bool, schema: bo
     return found
 
 
-def _counted(repository: Repository, ref: TypeRef, window: Window) -> tuple[int | None, str | None]:
+def _count(repository: Repository, ref: TypeRef, window: Window) -> tuple[int | None, str | None]:
     """The rows of a type, or why they cannot be read: one damaged type must not hide the others."""
     count = repository.count_entities if ref.kind == "entity" else repository.count_relations
     try:

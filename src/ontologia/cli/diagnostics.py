@@ -12,10 +12,10 @@ from ontologia.cli.output import Output
 def tell(output: Output, diagnostics: Iterable[Mapping[str, Any]]) -> None:
     """Warn of everything an answer has to say about itself."""
     for diagnostic in diagnostics:
-        output.warn(said(diagnostic))
+        output.warn(describe_diagnostic(diagnostic))
 
 
-def said(diagnostic: Mapping[str, Any]) -> str:
+def describe_diagnostic(diagnostic: Mapping[str, Any]) -> str:
     """A diagnostic in words."""
     match diagnostic["reason"]:
         case "commit_before_activation":

@@ -8,7 +8,7 @@ import typer
 
 from ontologia.cli.keys import Keys, parts_of
 from ontologia.cli.options import Apply, Token, check_token
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _show_preview(run: Run, plan: ErasurePreview) -> None:
     def draw(face: Face) -> None:
         _draw_found(face, plan.found)
         if plan.rows:
-            face.line(f"{counted(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
+            face.line(f"{count_noun(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
         else:
             face.line("no version of these is here: nothing would be erased", "warning")
         if plan.pending:
@@ -94,7 +94,7 @@ def _show_report(run: Run, report: ErasureReport) -> None:
     def draw(face: Face) -> None:
         _draw_found(face, report.found)
         told = "" if report.commit_id is None else f", as commit {report.commit_id} says"
-        face.line(f"erased {counted(report.rows, 'version')}{told}; all that is left was read", "good")
+        face.line(f"erased {count_noun(report.rows, 'version')}{told}; all that is left was read", "good")
         for trace in report.mentions:
             face.line(f"the key is still mentioned in {trace.place}", "warning")
         if report.receipt is not None:

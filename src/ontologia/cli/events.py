@@ -10,7 +10,7 @@ import typer
 
 from ontologia.cli.maintenance import seconds
 from ontologia.cli.options import Apply
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
 
@@ -122,7 +122,7 @@ def inspect(
 ) -> None:
     """One event: its payload, every handler's claim on it, and the chain it belongs to."""
     with _events(run, namespace) as events:
-        event = _found(events, event_id)
+        event = _find_event(events, event_id)
         now = _now(events)
         facts: dict[str, Any] = {
             "event": event.body(),
@@ -182,7 +182,7 @@ def replay(
         if letters:
             wanted = [(item.event_id, item.handler_id) for item in events.dead_letters(handler_id=handler, limit=None)]
         else:
-            wanted = [pair for event_id in event_ids or () for pair in _finished(events, event_id, handler)]
+            wanted = [pair for event_id in event_ids or () for pair in _find_finished(events, event_id, handler)]
         if apply:
             run.echo_target()
             wanted = [
@@ -196,7 +196,7 @@ def replay(
     def draw(face: Face) -> None:
         for event_id, handler_id in wanted:
             face.change("~", f"{event_id}  {handler_id}")
-        face.line(f"{'made' if apply else 'would make'} {counted(len(wanted), 'event')} ready again")
+        face.line(f"{'made' if apply else 'would make'} {count_noun(len(wanted), 'event')} ready again")
 
     run.output.show(facts, draw)
     if wanted and not apply:
@@ -227,14 +227,14 @@ def cleanup(
 
     def draw(face: Face) -> None:
         verb = "removed" if apply else "would remove"
-        face.line(f"{verb} {counted(len(removed), 'event')} and {counted(len(report.sessions), 'session')}")
+        face.line(f"{verb} {count_noun(len(removed), 'event')} and {count_noun(len(report.sessions), 'session')}")
 
     run.output.show(facts, draw)
     if (removed or report.sessions) and not apply:
         run.output.say("to do it: the same command with --apply")
 
 
-def _found(events: EventStore, event_id: str) -> StoredEvent:
+def _find_event(events: EventStore, event_id: str) -> StoredEvent:
     event = events.event(event_id)
     if event is None:
         raise ValidationError(
@@ -243,8 +243,8 @@ def _found(events: EventStore, event_id: str) -> StoredEvent:
     return event
 
 
-def _finished(events: EventStore, event_id: str, handler: str | None) -> list[tuple[str, str]]:
-    _found(events, event_id)
+def _find_finished(events: EventStore, event_id: str, handler: str | None) -> list[tuple[str, str]]:
+    _find_event(events, event_id)
     claims = [claim for claim in events.claims(event_id) if claim.finished and handler in (None, claim.handler_id)]
     return [(event_id, claim.handler_id) for claim in claims]
 

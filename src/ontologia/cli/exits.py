@@ -62,7 +62,7 @@ def report(problem: BaseException, name: str = "onto", *, debug: bool) -> None:
     print(f"{name}: {one_line(problem)}", file=sys.stderr)
 
 
-def interrupted(problem: BaseException, name: str = "onto", *, debug: bool) -> int:
+def report_interrupt(problem: BaseException, name: str = "onto", *, debug: bool) -> int:
     """The operator stopped it: one line, and the code that shells have for that."""
     if debug:
         traceback.print_exception(problem)

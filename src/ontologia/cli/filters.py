@@ -25,7 +25,7 @@ _COMPARE: dict[str, Callable[[FieldExpr[Any], Any], Any]] = {
 _FLAG, _JOINT = "--filter", "\x1f"
 
 
-def joined(arguments: Sequence[str]) -> list[str]:
+def join_filters(arguments: Sequence[str]) -> list[str]:
     """The command line with the three words after every `--filter` as one, for a parser that has no such options."""
     found: list[str] = []
     rest = list(arguments)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ontologia.cli.options import Apply, Token, check_token, commit_or_time
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _show_preview(run: Run, plan: ForgetPreview) -> None:
             face.line(f"history begins at commit {plan.base} already")
         else:
             face.line(f"history would begin at commit {plan.base}: its state stays, earlier ones are given up", "bad")
-            face.line(f"{counted(plan.rows, 'version')} would go; that cannot be undone", "bad")
+            face.line(f"{count_noun(plan.rows, 'version')} would go; that cannot be undone", "bad")
         face.line(f"token: {plan.token}")
 
     run.output.show({**facts, "token": plan.token}, draw)
@@ -89,7 +89,7 @@ def _show_report(run: Run, report: ForgetReport) -> None:
     def draw(face: Face) -> None:
         _draw_found(face, report.found)
         told = "" if report.commit_id is None else f", as commit {report.commit_id} says"
-        face.line(f"history begins at commit {report.base}: {counted(report.rows, 'version')} given up{told}", "good")
+        face.line(f"history begins at commit {report.base}: {count_noun(report.rows, 'version')} given up{told}", "good")
         if report.space_waits_for is not None:
             face.line(report.space_waits_for)
 

@@ -21,7 +21,7 @@ def rows_of(paths: list[Path], declared: pa.Schema) -> pa.RecordBatchReader:
     kinds = {_kind(path) for path in paths}
     if len(kinds) > 1:
         raise ValidationError("files of several kinds at once: write them one kind after another")
-    with _explained(paths):
+    with _explain_failures(paths):
         for path in paths if kinds == {"csv"} else ():
             check_quotes_of(path, _separator(path))
         found = dataset.dataset([str(path) for path in paths], format=_format(kinds.pop(), paths[0], declared))
@@ -30,12 +30,12 @@ def rows_of(paths: list[Path], declared: pa.Schema) -> pa.RecordBatchReader:
 
 
 def _read(batches: pa.RecordBatchReader, paths: list[Path]) -> Iterator[pa.RecordBatch]:
-    with _explained(paths):
+    with _explain_failures(paths):
         yield from batches
 
 
 @contextmanager
-def _explained(paths: list[Path]) -> Iterator[None]:
+def _explain_failures(paths: list[Path]) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as problem:

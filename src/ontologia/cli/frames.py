@@ -13,7 +13,7 @@ import typer
 
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply
-from ontologia.cli.output import Face, counted, size
+from ontologia.cli.output import Face, count_noun, size
 from ontologia.cli.run import Run, command, group
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def opened(
+def open_apiary(
     run: Run, storage: str | None, *, write: bool = False, working: bool = False, may_be_new: bool = False
 ) -> Iterator[Apiary]:
     """The apiary a command is about. Commands that read open it without writing anything."""
@@ -77,13 +77,13 @@ def opened(
 
 def hives(run: Run, storage: Storage = None) -> None:
     """List the hives."""
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         _names(run, "hive", ap.list_hives())
 
 
 def boxes(run: Run, hive: Annotated[str, typer.Argument()], storage: Storage = None) -> None:
     """List the boxes of a hive."""
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         _names(run, "box", ap.list_boxes(hive))
 
 
@@ -92,7 +92,7 @@ def frames(run: Run, box: Annotated[str, typer.Argument(metavar="HIVE.BOX")], st
     parts = box.split(".")
     if len(parts) != 2:
         raise UsageError(f"a box is named HIVE.BOX, as in analytics.sensors: not {box!r}")
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         facts = [ap.frame(f"{box}.{name}").stats() for name in ap.list_frames(*parts)]
 
     def draw(face: Face) -> None:
@@ -123,7 +123,7 @@ def create(
     if len(schema) < len(columns):
         raise UsageError("--column names a column twice")
     facts = {"name": name, "schema": schema, "partition_by": partition_by or [], "applied": apply}
-    with opened(run, storage, write=apply, may_be_new=True) as ap:
+    with open_apiary(run, storage, write=apply, may_be_new=True) as ap:
         _check_creation(ap, parts, schema, partition_by or [])
         if apply:
             ap.create_hive(parts[0])
@@ -140,12 +140,12 @@ def _check_creation(ap: Apiary, parts: list[str], schema: dict[str, Any], partit
     """All that is wrong is said before anything is created, and by a preview, too."""
     from ontologia.apiary.names import FrameName, check_name
     from ontologia.apiary.registry import check_same
-    from ontologia.apiary.types import check_partitioning, declared
+    from ontologia.apiary.types import check_partitioning, declare_schema
 
     for kind, part in zip(("hive", "box", "frame"), parts, strict=False):
         check_name(kind, part)
     if len(parts) == 3:
-        wanted, name = declared(schema), FrameName(*parts)
+        wanted, name = declare_schema(schema), FrameName(*parts)
         columns, state = check_partitioning(wanted, partition_by), ap.node.registry.state()
         if state.has(name):
             check_same(name, state.frame(name), wanted, columns)
@@ -160,23 +160,23 @@ def write(
     apply: Apply = False,
 ) -> None:
     """Append the rows of files to a frame, or replace its rows, as one version."""
-    from ontologia.apiary.validation import conformed
+    from ontologia.apiary.validation import conform
     from ontologia.cli.frame_files import rows_of
 
-    with opened(run, storage, write=apply) as ap, warnings.catch_warnings(record=True) as noted:
+    with open_apiary(run, storage, write=apply) as ap, warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         found = ap.frame(frame)
         rows = rows_of(files, found.schema)
         if apply:
             result = found.overwrite(rows) if overwrite else found.write(rows)
-            facts = _written(True, result.rows_written, result.version, result.cells_written)
+            facts = _describe_write(True, result.rows_written, result.version, result.cells_written)
         else:
             state = ap.node.ledger(found.name).known()
-            count = sum(conformed(table, state.schema, state.partition_by, frame).num_rows for table in _tables(rows))
-            facts = _written(False, count, None, None)
+            count = sum(conform(table, state.schema, state.partition_by, frame).num_rows for table in _tables(rows))
+            facts = _describe_write(False, count, None, None)
 
     def draw(face: Face) -> None:
-        what = f"{counted(facts['rows'], 'row')} {'in place of all rows of' if overwrite else 'to'} {frame}"
+        what = f"{count_noun(facts['rows'], 'row')} {'in place of all rows of' if overwrite else 'to'} {frame}"
         face.line(f"wrote {what}, version {facts['version']}" if apply else f"would write {what}")
 
     for note in dict.fromkeys(str(warning.message) for warning in noted):
@@ -186,7 +186,7 @@ def write(
         run.output.say("to do it: the same command with --apply")
 
 
-def _written(applied: bool, rows: int, version: int | None, cells: int | None) -> dict[str, Any]:
+def _describe_write(applied: bool, rows: int, version: int | None, cells: int | None) -> dict[str, Any]:
     return {"applied": applied, "rows": rows, "version": version, "cells": cells}
 
 
@@ -198,7 +198,7 @@ def _tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 def show(run: Run, frame: FrameArgument, storage: Storage = None) -> None:
     """Columns, sizes and the last versions of a frame."""
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         found = ap.frame(frame)
         facts: dict[str, Any] = {
             **found.stats(),
@@ -225,7 +225,7 @@ def history(
     storage: Storage = None,
 ) -> None:
     """What each version added and removed, the newest first."""
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         facts = [_change(change) for change in ap.frame(frame).history(last)]
     run.output.show(facts, lambda face: _draw_changes(face, facts))
 
@@ -238,7 +238,7 @@ def diff(
     storage: Storage = None,
 ) -> None:
     """The rows by which two versions differ."""
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         found = ap.frame(frame).diff(a, b)
         rows = found.rows().to_pylist()
     facts = {"from": a, "to": b, "cells_added": len(found.added), "cells_removed": len(found.removed), "rows": rows}
@@ -247,7 +247,7 @@ def diff(
         for row in rows:
             sign: Literal["+", "-"] = "+" if row["change"] == "added" else "-"
             face.change(sign, ", ".join(f"{name}={value}" for name, value in row.items() if name != "change"))
-        face.line(f"version {a} to {b}: {counted(len(rows), 'row')} differ")
+        face.line(f"version {a} to {b}: {count_noun(len(rows), 'row')} differ")
 
     run.output.show(facts, draw)
 
@@ -271,7 +271,7 @@ def sql(
 
     With --engine colony, this process is a node while it runs, and keeps a manifest under _queries/ until it is done.
     """
-    with opened(run, storage, write=engine == "colony") as ap:
+    with open_apiary(run, storage, write=engine == "colony") as ap:
         found = ap.query(statement, engine=engine, timeout=timeout)
 
     def draw(face: Face) -> None:
@@ -295,7 +295,7 @@ def compact(
     """Merge small cells into large ones. The rows stay the same."""
     from ontologia.apiary.compaction import preview
 
-    with opened(run, storage, write=apply) as ap:
+    with open_apiary(run, storage, write=apply) as ap:
         found = ap.frame(frame)
         groups = preview(ap.node, found.name, force=force)
         result = found.compact(force=force, engine=engine) if apply else None
@@ -313,7 +313,7 @@ def compact(
             face.line("nothing to compact", "good")
             return
         there = sum(len(cells) for cells in groups)
-        what = f"{counted(there, 'cell')} in {counted(len(groups), 'partition')}, {size(facts['bytes'] or 0)}"
+        what = f"{count_noun(there, 'cell')} in {count_noun(len(groups), 'partition')}, {size(facts['bytes'] or 0)}"
         face.line(f"compacted {what} into {facts['cells_written']}" if result else f"would compact {what}")
 
     run.output.show(facts, draw)
@@ -332,7 +332,7 @@ def vacuum(
     storage: Storage = None,
 ) -> None:
     """Delete cells that no retained version has. Versions from before can no longer be read."""
-    with opened(run, storage, write=apply) as ap:
+    with open_apiary(run, storage, write=apply) as ap:
         result = ap.frame(frame).vacuum(older_than, keep_versions=keep_versions, apply=apply)
     kept = result.kept_versions
     facts = {
@@ -347,7 +347,7 @@ def vacuum(
             face.change("-", key)
         verb = "deleted" if apply else "would delete"
         face.line(
-            f"{verb} {counted(len(result.keys), 'cell')}, {size(result.bytes)}; "
+            f"{verb} {count_noun(len(result.keys), 'cell')}, {size(result.bytes)}; "
             f"versions {kept.start} to {kept.stop - 1} stay"
         )
 
@@ -358,7 +358,7 @@ def vacuum(
 
 def status(run: Run, storage: Storage = None) -> None:
     """Show this machine, and the nodes that work on this storage, as last reported."""
-    with opened(run, storage) as ap:
+    with open_apiary(run, storage) as ap:
         facts = {"machine": ap.status(), "swarm": ap.swarm_status()}
     machine, swarm = facts["machine"], facts["swarm"]
 
@@ -388,7 +388,7 @@ def status(run: Run, storage: Storage = None) -> None:
         ]
         if rows:
             face.table(["node", "state", "busy bees", "memory", "temperature", "cached cells", "worker"], rows)
-        face.line(f"{counted(swarm['alive'], 'node')} alive")
+        face.line(f"{count_noun(swarm['alive'], 'node')} alive")
 
     run.output.show(facts, draw)
 
@@ -399,7 +399,7 @@ def start(run: Run, storage: Storage = None) -> None:
     from ontologia.runtime.events.wakeup import Wakeup
 
     wakeup = Wakeup()
-    with wakeup.on_signals(), opened(run, storage, write=True, working=True) as ap:
+    with wakeup.on_signals(), open_apiary(run, storage, write=True, working=True) as ap:
         run.output.say(f"node {ap.node.node_id} is running; stop it with Ctrl-C")
         while not wakeup.stopping:
             wakeup.wait(3600.0)

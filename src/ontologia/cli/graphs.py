@@ -10,7 +10,7 @@ import typer
 
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, DryRun, Token, number
-from ontologia.cli.output import Face, counted, size
+from ontologia.cli.output import Face, count_noun, size
 from ontologia.cli.run import Run, command, group
 from ontologia.omnigraph.names import EMPTY
 
@@ -129,15 +129,15 @@ def delete(
 ) -> None:
     """Delete a branch. Refused while other branches or tags need it; commits that only it has need a token."""
     from ontologia.errors import DropRefusedError
-    from ontologia.omnigraph.branches import check_deletable, delete_branch, unmerged
+    from ontologia.omnigraph.branches import check_deletable, delete_branch, find_unmerged
 
     graph = _graph(run)
     check_deletable(graph, name)
-    lost = unmerged(graph, name)
+    lost = find_unmerged(graph, name)
     wanted = lost[0][-8:] if lost else None  # of the newest of them: another commit makes another token
     if lost and not dry_run and token != wanted:
         raise DropRefusedError(
-            f"{counted(len(lost), 'commit')} of {name} would be lost, no other branch has them: merge it first, or see "
+            f"{count_noun(len(lost), 'commit')} of {name} would be lost, no other branch has them: merge it first, or see "
             f"them with --dry-run, which prints the token that deletes it"
         )
     if not dry_run:
@@ -290,7 +290,7 @@ def optimize(run: Run, branch: OnBranch = "main", dry_run: DryRun = False, actor
     def draw(face: Face) -> None:
         for key, steps in planned.items():
             face.change("~", f"{key}: {', '.join(steps)}")
-        said = "nothing to optimize" if not planned else f"would optimize {counted(len(planned), 'table')}"
+        said = "nothing to optimize" if not planned else f"would optimize {count_noun(len(planned), 'table')}"
         face.line(said if done is None else f"optimized in commit {done['commit']}", "good")
 
     run.output.show({"dry_run": dry_run, "tables": planned, "commit": done}, draw)
@@ -316,12 +316,12 @@ def cleanup(
 
     def draw(face: Face) -> None:
         for place, versions in report.versions.items():
-            face.change("-", f"{place}: {counted(len(versions), 'version')}")
+            face.change("-", f"{place}: {count_noun(len(versions), 'version')}")
         for fork in report.forks:
             face.change("-", f"{fork}: a fork of a branch that is gone")
         verb = "removed" if apply else "would remove"
         face.line(
-            f"{verb} {counted(report.total, 'version')}{f', {size(report.bytes_removed)}' if apply else ''}", "good"
+            f"{verb} {count_noun(report.total, 'version')}{f', {size(report.bytes_removed)}' if apply else ''}", "good"
         )
 
     run.output.show(facts, draw)

@@ -9,7 +9,7 @@ import typer
 from ontologia.cli import exits
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, OneType, WorkEngine
-from ontologia.cli.output import Face, Progress, counted, size
+from ontologia.cli.output import Face, Progress, count_noun, size
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
 from ontologia.files.ages import parse_age
@@ -35,7 +35,7 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
             run.echo_target()
             with run.output.progress("compacting") as bar:
                 on_spark = run.on_spark(engine, sum(item.rows for item in report.types))
-                report = _compacted(run, store, type_name, bar if on_spark else None)
+                report = _compact(run, store, type_name, bar if on_spark else None)
     facts = {
         "applied": report.applied,
         "types": [
@@ -68,7 +68,7 @@ def compact(run: Run, type_name: OneType = None, apply: Apply = False, engine: W
         run.output.say("to do it: the same command with --apply")
 
 
-def _compacted(run: Run, store: Store, type_name: str | None, on_spark: Progress | None) -> CompactionReport:
+def _compact(run: Run, store: Store, type_name: str | None, on_spark: Progress | None) -> CompactionReport:
     if on_spark is None:
         return store.repository.compact(type_name, apply=True)  # type: ignore[no-any-return]
     session = run.spark()
@@ -181,7 +181,7 @@ def vacuum(
         for item in report.objects:
             face.change("-", f"{item.key}  {size(item.size)}  {item.reason}")
         verb = "deleted" if report.applied else "would delete"
-        face.line(f"{verb} {counted(len(report.objects), 'object')}, {size(total)}")
+        face.line(f"{verb} {count_noun(len(report.objects), 'object')}, {size(total)}")
 
     run.output.show(facts, draw)
     if report.objects and not apply:

@@ -10,7 +10,7 @@ from ontologia.cli import exits
 from ontologia.cli.differences import draw_schema_diffs
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, CommitMeta, Models, Token, UpgraderModules, WorkEngine
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command, metadata
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ def _show_preview(
             face.line("nothing to migrate: code and store agree", "good")
             return
         draw_schema_diffs(face, preview.diffs, stored, code)
-        face.line(f"{counted(preview.estimated_rows, 'row')} to rewrite")
+        face.line(f"{count_noun(preview.estimated_rows, 'row')} to rewrite")
         for name, change in preview.changes.items():
             face.line(f"{name}: {MEANINGS[change]}", "dim")
             for effect in preview.effects[name]:
                 if effect.effect in SAID:
-                    said = SAID[effect.effect].format(rows=counted(effect.rows, "row"), before=effect.before)
+                    said = SAID[effect.effect].format(rows=count_noun(effect.rows, "row"), before=effect.before)
                     is_lost = effect.effect == "discarded" and effect.rows > 0
                     face.line(f"  {effect.field}: {said}", "warning" if is_lost else "dim")
         for name, number in preview.missing_upgraders:
@@ -144,9 +144,9 @@ def _show_check(run: Run, found: MigrationCheck) -> None:
         for failure in found.failures:
             face.line(failure, "bad")
         if found.passed:
-            face.line(f"{counted(found.rows, 'row')} can be carried over; nothing was written", "good")
+            face.line(f"{count_noun(found.rows, 'row')} can be carried over; nothing was written", "good")
         else:
-            face.line(f"{counted(len(found.failures), 'row')} of {found.rows:,} cannot; nothing was written")
+            face.line(f"{count_noun(len(found.failures), 'row')} of {found.rows:,} cannot; nothing was written")
 
     run.output.show(facts, draw)
     if not found.passed:
@@ -170,6 +170,6 @@ def _show_result(run: Run, result: MigrationResult) -> None:
             return
         versions = result.new_schema_versions.items()
         face.table(["type", "version"], [[name, version] for name, version in versions])
-        face.line(f"migrated {counted(result.rows_migrated, 'row')} in commit {result.commit_id}", "good")
+        face.line(f"migrated {count_noun(result.rows_migrated, 'row')} in commit {result.commit_id}", "good")
 
     run.output.show(facts, draw)

@@ -68,9 +68,9 @@ def _load(name: str, option: str) -> ModuleType:
             raise UsageError(
                 f"{option} {name}: there is no module {problem.name!r} in {here} or on the Python path"
             ) from problem
-        raise UsageError(f"{option} {name} cannot be imported: {_described(problem)}") from problem
+        raise UsageError(f"{option} {name} cannot be imported: {_describe(problem)}") from problem
     except Exception as problem:
-        raise UsageError(f"{option} {name} cannot be imported: {_described(problem)}") from problem
+        raise UsageError(f"{option} {name} cannot be imported: {_describe(problem)}") from problem
 
 
 def _load_file(name: str, option: str) -> ModuleType:
@@ -103,7 +103,7 @@ def _load_file(name: str, option: str) -> ModuleType:
     return module
 
 
-def _described(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     """What went wrong, and in which line of the user's file."""
     trace = problem.__traceback__
     where = ""

@@ -246,7 +246,7 @@ def size(count: int | None) -> str | None:
     return f"{amount:.1f} TiB"
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -74,7 +74,7 @@ def ingest(
     from ontologia.runtime.intake.loads import load_expressions
     from ontologia.runtime.loading.named_sources import are_few_bytes, check_source
 
-    declarations = _declared(run, models)
+    declarations = _load_declarations(run, models)
     declaration = declarations.get(into)
     if declaration is None:
         known = ", ".join(sorted(declarations)) or "none"
@@ -122,7 +122,7 @@ def run_file(
 
     described = PipelineFile.read(file)
     names = list(models or ()) or described.models
-    types = _declared(run, names)
+    types = _load_declarations(run, names)
     target = described.target if described.target and not _is_named(run) else _target(run)
     if described.target is None and not run.settings.is_named:
         raise UsageError(
@@ -192,7 +192,7 @@ def runs(run: Run, last: Annotated[int, number("--last", least=1, help="How many
     run.output.show(found, draw)
 
 
-def _declared(run: Run, models: Sequence[str] | None) -> dict[str, Declaration]:
+def _load_declarations(run: Run, models: Sequence[str] | None) -> dict[str, Declaration]:
     from ontologia.cli.models import load_models
 
     declarations = load_models(run.model_names(models, needed=True))

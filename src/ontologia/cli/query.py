@@ -24,7 +24,7 @@ from ontologia.cli.options import (
     commit_of,
     number,
 )
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command, group
 from ontologia.model import Kind, TypeRef, TypeSchema, parse_texts
 from ontologia.model.values import plain
@@ -157,14 +157,14 @@ def traverse(
 
     def draw(face: Face) -> None:
         names = [type_name, *(name for hop in hops for name in (hop.relation.name, hop.entity.name))]
-        rows = [[_named(part) for part in path] for path in zip(*parts, strict=True)]
+        rows = [[_name_record(part) for part in path] for path in zip(*parts, strict=True)]
         face.table(names, rows)
-        face.line(counted(len(paths), "path"), "dim")
+        face.line(count_noun(len(paths), "path"), "dim")
 
     _finish(run, facts, draw, more=more)
 
 
-def _named(record: dict[str, Any]) -> str:
+def _name_record(record: dict[str, Any]) -> str:
     identity = [record[key] for key in ("key", "left_key", "right_key", "instance_key") if record.get(key)]
     shown = "/".join(identity) if "key" in record else record.get("instance_key") or ""
     fields = {name: value for name, value in record["fields"].items() if value != record.get("key")}
@@ -211,7 +211,7 @@ def _rows(
             names.append("")
             rows = [[*row, "removed" if "removed" in it else ""] for row, it in zip(rows, records, strict=True)]
         face.table([*keys, *names], rows)
-        face.line(counted(len(records), "row"), "dim")
+        face.line(count_noun(len(records), "row"), "dim")
 
     _finish(run, facts, draw, more=more)
 

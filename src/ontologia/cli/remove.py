@@ -9,7 +9,7 @@ import typer
 from ontologia.cli.exits import UsageError
 from ontologia.cli.keys import Keys, parts_of
 from ontologia.cli.options import Apply, CommitMeta, KindOption, OnBranch
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command, metadata
 
 
@@ -31,7 +31,7 @@ def remove(
 ) -> None:
     """Take rows out of the state; history keeps them. A preview, unless --apply. Missing keys are no error."""
     from ontologia.engines.transaction import removals_refused
-    from ontologia.model.keys import named_identity
+    from ontologia.model.keys import parse_identity
     from ontologia.runtime.commit import commit_state
     from ontologia.runtime.removals import Removals, rows_to_remove
     from ontologia.runtime.rows import identity_table
@@ -45,7 +45,7 @@ def remove(
         if cascade and schema.ref.kind == "relation":
             raise UsageError(f"--cascade is for entities: nothing ends at a {type_name}")
         entities = [layout.schema for layout in catalog.layouts.values()]
-        named = {key: named_identity(schema, parts_of(schema, key), entities) for key in keys}
+        named = {key: parse_identity(schema, parts_of(schema, key), entities) for key in keys}
         identities = list(dict.fromkeys(named.values()))
         cascading = [parts[0] for parts in identities] if cascade else []
         removals = {schema.ref: Removals(schema, identity_table(schema.ref, identities), cascading)}
@@ -78,4 +78,4 @@ def _draw(face: Face, facts: dict[str, Any]) -> None:
     elif facts["applied"] or not types:
         face.line("nothing to remove", "good")
     else:
-        face.line(f"would remove {counted(sum(item['rows'] for item in types), 'row')}")
+        face.line(f"would remove {count_noun(sum(item['rows'] for item in types), 'row')}")

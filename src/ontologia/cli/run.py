@@ -15,7 +15,7 @@ import typer
 
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import GLOBALS, GlobalOptions
-from ontologia.cli.output import Output, Progress, counted
+from ontologia.cli.output import Output, Progress, count_noun
 from ontologia.cli.target import Settings, resolve
 from ontologia.extras import need
 
@@ -98,13 +98,13 @@ class Run:
     @contextmanager
     def following(self, session: SparkSession, bar: Progress) -> Iterator[None]:
         """Let a bar show what Spark does meanwhile: what, which stage, tasks done, rows taken in."""
-        from ontologia.spark.progress import StageProgress, watched
+        from ontologia.spark.progress import StageProgress, watch_stages
 
         def report(now: StageProgress) -> None:
-            rows = f", {counted(now.rows, 'row')}" if now.rows else ""
+            rows = f", {count_noun(now.rows, 'row')}" if now.rows else ""
             bar(now.tasks_done, f"{now.description} (stage {now.stage}{rows})", now.tasks)
 
-        with watched(session, report):
+        with watch_stages(session, report):
             yield
 
     @contextmanager

@@ -10,7 +10,7 @@ import typer
 from ontologia.cli.differences import draw_schema, draw_schema_diffs
 from ontologia.cli.exits import UsageError
 from ontologia.cli.options import Apply, KindOption, Models, OneType, Token, check_token, number
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command, group
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef, TypeSchema, diff
@@ -210,7 +210,7 @@ def drop(
 
     def draw(face: Face) -> None:
         for ref in plan.types:
-            face.change("-", f"{ref}  {counted(plan.rows.get(str(ref), 0), 'row')}", indent=0)
+            face.change("-", f"{ref}  {count_noun(plan.rows.get(str(ref), 0), 'row')}", indent=0)
         if plan.purge_history:
             face.line("stored rows are deleted for good" if apply else "stored rows would be deleted for good", "bad")
         face.line(f"dropped in commit {commit_id}" if apply else f"token: {plan.token}")

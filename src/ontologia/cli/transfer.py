@@ -26,7 +26,7 @@ from ontologia.cli.options import (
     WorkEngine,
     commit_of,
 )
-from ontologia.cli.output import Face, counted
+from ontologia.cli.output import Face, count_noun
 from ontologia.cli.run import Run, command, metadata
 from ontologia.files.scratch import Scratch
 
@@ -87,7 +87,7 @@ def export(
         if with_history:
             report = _history_exported(run, store, folder, format)
         else:
-            report = _exported(run, store, folder, options, engine)
+            report = _export(run, store, folder, options, engine)
     facts = {
         "directory": str(report.directory),
         "format": report.format,
@@ -104,7 +104,7 @@ def export(
     def draw(face: Face) -> None:
         rows = [[item.ref.name, item.ref.kind, item.rows, item.file] for item in report.types]
         face.table(["type", "kind", "rows", "file"], rows)
-        face.line(f"exported {counted(report.rows, 'row')} of commit {report.commit} to {report.directory}", "good")
+        face.line(f"exported {count_noun(report.rows, 'row')} of commit {report.commit} to {report.directory}", "good")
 
     run.output.show(facts, draw)
     tell(run.output, report.diagnostics)
@@ -124,7 +124,7 @@ def _history_exported(run: Run, store: Store, folder: Path, format: Literal["jso
         )
 
 
-def _exported(run: Run, store: Store, folder: Path, options: dict[str, Any], engine: str) -> ExportReport:
+def _export(run: Run, store: Store, folder: Path, options: dict[str, Any], engine: str) -> ExportReport:
     from ontologia.runtime.transfer import export_data, rows_to_export
 
     if not run.on_spark(engine, rows_to_export(store, **options) if engine == "auto" else 0):
@@ -194,7 +194,7 @@ def import_(
     }
     on_spark = run.on_spark(engine, rows_to_import(Path(input)) if engine == "auto" else 0)
     with _target_store(run, run.model_names(models), apply, branch) as store:
-        report = _imported(run, store, input, options, on_spark=on_spark)
+        report = _import(run, store, input, options, on_spark=on_spark)
     _show_import(run, report)
 
 
@@ -223,7 +223,7 @@ def _import_history(run: Run, path: str, models: list[str], *, apply: bool) -> N
         run.output.say("to do it: the same command with --apply")
 
 
-def _imported(run: Run, store: Store, path: str, options: dict[str, Any], *, on_spark: bool) -> ImportReport:
+def _import(run: Run, store: Store, path: str, options: dict[str, Any], *, on_spark: bool) -> ImportReport:
     from ontologia.runtime.transfer import import_data
 
     if not on_spark:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.engines.catalog import Catalog
-from ontologia.engines.upgrading import Journey, upgraded
+from ontologia.engines.upgrading import Journey, upgrade_rows
 from ontologia.engines.versions import Version, read_in, versions_of
 from ontologia.engines.ways import Way
 from ontologia.errors import ValidationError
@@ -89,7 +89,7 @@ def _parts(asked: _Question, ref: TypeRef, current: StoredRows) -> Iterator[Any]
             asked.across.declarations.get(ref),
             asked.across.upgraders,
         )
-        yield _carried(asked, ref, version, way)
+        yield _carry_over(asked, ref, version, way)
 
 
 @contextmanager
@@ -98,12 +98,12 @@ def _as_it_is(rows: StoredRows) -> Iterator[StoredRows]:
 
 
 @contextmanager
-def _carried(asked: _Question, ref: TypeRef, version: Version, way: Way) -> Iterator[StoredRows]:
+def _carry_over(asked: _Question, ref: TypeRef, version: Version, way: Way) -> Iterator[StoredRows]:
     """The rows of an earlier version: by a projection, or, where an upgrader is on the way, in a table of their own."""
     name = f"version_{list(asked.plan.schemas).index(ref)}_{version.until}"
     journey = way.journey
     if journey is not None:
-        rows = _upgraded(asked, ref, version, journey)
+        rows = _upgrade_rows(asked, ref, version, journey)
         with asked.engine.held(name, asked.plan.schemas[ref], rows) as held:
             yield held
         return
@@ -117,7 +117,7 @@ def _carried(asked: _Question, ref: TypeRef, version: Version, way: Way) -> Iter
         yield relations[schema.ref].carried(Projection(ref, sources, name, asked.engine.dialect))
 
 
-def _upgraded(asked: _Question, ref: TypeRef, version: Version, journey: Journey) -> pa.Table:
+def _upgrade_rows(asked: _Question, ref: TypeRef, version: Version, journey: Journey) -> pa.Table:
     """The rows that a plan needs of a version, past the upgraders, some at a time; with their commits."""
     plan, schema = asked.plan, version.schema
     is_source = ref == plan.source
@@ -130,7 +130,7 @@ def _upgraded(asked: _Question, ref: TypeRef, version: Version, journey: Journey
         asked.keys if keyed else None,
     )
     arrived = [
-        upgraded(journey, rows.slice(start, ROWS_AT_ONCE)) for start in range(0, max(rows.num_rows, 1), ROWS_AT_ONCE)
+        upgrade_rows(journey, rows.slice(start, ROWS_AT_ONCE)) for start in range(0, max(rows.num_rows, 1), ROWS_AT_ONCE)
     ]
     commits = rows.column(COMMIT_ID)
     found = pa.concat_tables(arrived).append_column(COMMIT_ID, commits)
@@ -155,21 +155,21 @@ def _of_identity(plan: Plan, stored: TypeSchema) -> tuple[Predicate, ...]:
             return None
         return FieldExpr(stored.ref, before, stored.by_name[before])
 
-    found = (_pointed(predicate, as_stored) for predicate in plan.where)
+    found = (_repoint(predicate, as_stored) for predicate in plan.where)
     return tuple(predicate for predicate in found if predicate is not None)
 
 
-def _pointed(predicate: Predicate, point: Callable[[Condition], FieldExpr[Any] | None]) -> Predicate | None:
+def _repoint(predicate: Predicate, point: Callable[[Condition], FieldExpr[Any] | None]) -> Predicate | None:
     """A filter with other operands; None where there is none for one of them."""
     if isinstance(predicate, Condition):
         operand = point(predicate)
         return None if operand is None else Condition(operand, predicate.op, predicate.value)
     if isinstance(predicate, Negation):
-        part = _pointed(predicate.part, point)
+        part = _repoint(predicate.part, point)
         return None if part is None else Negation(part)
     if not isinstance(predicate, Combination):
         return None
-    parts = [_pointed(part, point) for part in predicate.parts]
+    parts = [_repoint(part, point) for part in predicate.parts]
     known = tuple(part for part in parts if part is not None)
     return Combination(predicate.op, known) if len(known) == len(parts) else None
 

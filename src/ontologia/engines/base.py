@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 from ontologia.config import new_runtime_id
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
-from ontologia.engines.diagnostics import dropped_types, plan_diagnostics
+from ontologia.engines.diagnostics import report_dropped_types, plan_diagnostics
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc
@@ -311,19 +311,19 @@ class Engine(ABC):
         return next((commit.id for commit in self.walk() if datetime.fromisoformat(commit.created_at) <= limit), 0)
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> Fetched:
-        with self._prepared(plan, catalog, keys) as (statement, diagnostics):
+        with self._prepare(plan, catalog, keys) as (statement, diagnostics):
             return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
 
     def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
         """What `make` makes of the columns that `fetch` gives, in parts: they take as much memory as what is made."""
-        with self._prepared(plan, None) as (statement, diagnostics):
+        with self._prepare(plan, None) as (statement, diagnostics):
             found: list[T] = []
             for columns in self.run_in_parts(statement, statement.parameters(plan)):
                 found += make(columns)
             return Made(found, diagnostics)
 
     def table(self, plan: Plan, keys: pa.Table | None = None, catalog: Catalog | None = None) -> pa.Table:
-        with self._prepared(plan, catalog, keys) as (statement, _):
+        with self._prepare(plan, catalog, keys) as (statement, _):
             return self.run_arrow(statement, statement.parameters(plan), keys)
 
     def table_at(self, plan: Plan, catalog: Catalog, keys: pa.Table | None = None) -> pa.Table:
@@ -342,7 +342,7 @@ class Engine(ABC):
             catalog = self.catalog()
             catalog.check(plan.schemas)
             catalog.check_remembers(plan.window)
-            dropped_types(plan, catalog)
+            report_dropped_types(plan, catalog)
             if plan.source not in catalog.layouts:
                 return []
             return [
@@ -352,7 +352,7 @@ class Engine(ABC):
             ]
 
     def explain(self, plan: Plan) -> str:
-        with self._prepared(plan, None) as (statement, _):
+        with self._prepare(plan, None) as (statement, _):
             text = self.dialect.render(statement.tree, pretty=True)
             return f"{text}\n\n{self.explain_statement(statement, statement.parameters(plan))}"
 
@@ -361,7 +361,7 @@ class Engine(ABC):
         return list(getattr(self._local, "diagnostics", ()))
 
     @contextmanager
-    def _prepared(
+    def _prepare(
         self, plan: Plan, catalog: Catalog | None, keys: pa.Table | None = None
     ) -> Iterator[tuple[Statement, list[dict[str, Any]]]]:
         with self.snapshot():

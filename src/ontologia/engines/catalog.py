@@ -75,7 +75,7 @@ class Catalog:
             return self.layouts.get(TypeRef(schema.ref.kind, schema.earlier.type))
         return layout
 
-    def named(self, name: str, kind: str | None = None) -> TypeLayout:
+    def find_type(self, name: str, kind: str | None = None) -> TypeLayout:
         """The type that a name means. Whoever asks by name, in code, in the console or in Spark, asks here."""
         found = [layout for ref, layout in self.layouts.items() if ref.name == name and kind in (None, ref.kind)]
         if len(found) == 1:
@@ -129,7 +129,7 @@ class Commit:
         }
 
 
-def summarized_layouts(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def summarize_layouts(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """The layouts of `storage_info()`, from (kind, name, version, activation, is current).
 
     A dropped type has no current version. A relation named like an entity is listed as `relation:name`.

@@ -39,12 +39,12 @@ def changed_rows_sql(identity: Sequence[str], own: VersionRows, earlier: Sequenc
     same = " AND ".join(f"o.{column} = t.{column}" for column in columns)
     names = ", ".join(f"t.{column}" for column in columns)
     removed = f"WHEN {removal_sql('t')} THEN '{REMOVE}' " if own.has_removals else ""
-    existed = _existed(earlier, same, commit)
+    existed = _existed_sql(earlier, same, commit)
     operation = f"CASE {removed}WHEN {existed} THEN '{UPDATE}' ELSE '{INSERT}' END"
     return f"SELECT {names}, {operation} FROM {own.source} t WHERE t.{COMMIT_ID} = {commit} ORDER BY {names}"
 
 
-def _existed(earlier: Sequence[VersionRows], same: str, commit: str) -> str:
+def _existed_sql(earlier: Sequence[VersionRows], same: str, commit: str) -> str:
     """Whether an identity was there: it has an earlier row, and one after its last removal."""
     before = f"{same} AND o.{COMMIT_ID} < {commit}"
     gone = [_newest(rows, f"{before} AND {removal_sql('o')}") for rows in earlier if rows.has_removals]

@@ -23,10 +23,10 @@ def plan_diagnostics(plan: Plan, engine: Engine, catalog: Catalog) -> list[dict[
     """
     refs = () if plan.across is not None else plan.schemas
     found = window_diagnostics(plan.window, refs, engine, catalog, unnamed=plan.source)
-    return found + dropped_types(plan, catalog) + forgotten_history(plan.window, plan.schemas, engine, catalog)
+    return found + report_dropped_types(plan, catalog) + forgotten_history(plan.window, plan.schemas, engine, catalog)
 
 
-def dropped_types(plan: Plan, catalog: Catalog) -> list[dict[str, Any]]:
+def report_dropped_types(plan: Plan, catalog: Catalog) -> list[dict[str, Any]]:
     """That types of a question were dropped, and read as empty at every commit."""
     found: list[dict[str, Any]] = []
     for ref in plan.schemas:
@@ -58,7 +58,7 @@ def window_diagnostics(
         elif cut:
             found.append({"reason": "history_before_activation", **named, "activation_commit_id": since})
         if cut:
-            warn(HistoryCutWarning(said_of_cut(ref, window, since, readable=engine.capabilities.past_versions)))
+            warn(HistoryCutWarning(describe_cut(ref, window, since, readable=engine.capabilities.past_versions)))
     if window.mode == "as_of" and commit > catalog.head:
         found.append({"reason": "commit_after_head", "commit_id": commit, "head_commit_id": catalog.head})
         warn(CommitAfterHeadWarning(f"commit {commit} is not there yet: this is the state at the head, {catalog.head}"))
@@ -79,7 +79,7 @@ def forgotten_history(
     return [{"reason": HISTORY_FORGOTTEN, "base_commit_id": catalog.base}]
 
 
-def said_of_cut(ref: TypeRef, window: Window, activation: int, *, readable: bool) -> str:
+def describe_cut(ref: TypeRef, window: Window, activation: int, *, readable: bool) -> str:
     """That rows are left out, and how to get them."""
     what = f"the state of {ref} at commit {window.commit}" if window.mode == "as_of" else f"the history of {ref}"
     return (

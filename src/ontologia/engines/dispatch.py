@@ -93,7 +93,7 @@ def check_version(wanted: str | None) -> None:
         raise EngineVersionError(f"engine version {wanted!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
 
 
-def _agreed(where: str, stored: str, wanted: str | None, known: frozenset[str]) -> str:
+def _agree_on_version(where: str, stored: str, wanted: str | None, known: frozenset[str]) -> str:
     """The engine version of a stamp, if this release knows it and what the store uses besides."""
     if stored.startswith(COPYING):
         raise UnfinishedCopyError.at(where)
@@ -109,7 +109,7 @@ def _agreed(where: str, stored: str, wanted: str | None, known: frozenset[str]) 
     return stamp.version
 
 
-def kept_for_03(where: str) -> ValidationError:
+def kept_for_03_error(where: str) -> ValidationError:
     return ValidationError(
         f"{where} holds an ontology of Ontologia 0.3, which is kept as it is: initialize another place, and move the "
         "data there with onto export and onto import"
@@ -127,7 +127,7 @@ def _open_sqlite(path: str, config: OntologiaConfig | None, wanted: str | None, 
         if stored in (None, SqliteStamp(made.engine_version)):
             return made
         made.close()
-    version = _agreed(path, stored.version, wanted, KNOWN_IN_FILES)
+    version = _agree_on_version(path, stored.version, wanted, KNOWN_IN_FILES)
     if stored.written_by_03:
         return _open_sqlite_03(path, version, config)
     return classes[version](path, config)
@@ -220,9 +220,9 @@ def _open_graph(objects: Objects, config: OntologiaConfig | None, branch: str | 
 
 def _open_parquet(objects: Objects, config: OntologiaConfig | None, engine_version: str | None) -> Engine:
     from ontologia.engines.ontologia_03.detection import is_bucket_of_03
-    from ontologia.engines.parquet.setup import stored_version
+    from ontologia.engines.parquet.setup import read_version
 
-    version = _agreed(objects.uri, stored_version(objects), engine_version, KNOWN_IN_BUCKETS)
+    version = _agree_on_version(objects.uri, read_version(objects), engine_version, KNOWN_IN_BUCKETS)
     engine = parquet_classes()[version](objects, config)
     if not is_bucket_of_03(objects, engine.opened_at.schema_manifest_path):
         return engine

@@ -13,7 +13,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.dispatch import (
     LATEST_VERSION,
     check_version,
-    kept_for_03,
+    kept_for_03_error,
     open_engine,
     open_repository,
     sqlite_classes,
@@ -21,7 +21,7 @@ from ontologia.engines.dispatch import (
     write_lease,
 )
 from ontologia.engines.nesting import check_alone, check_outside, is_graph
-from ontologia.engines.targets import StorageTarget, parse_storage_target, resolved_path
+from ontologia.engines.targets import StorageTarget, parse_storage_target, resolve_path
 from ontologia.errors import EngineVersionError, ValidationError
 from ontologia.objects import Location
 
@@ -83,10 +83,10 @@ class _Initialization:
                 f"{self.target.location}: re-initializing needs the token of a forced dry run on this very state"
             )
 
-    def planned(self, what: Iterable[str], token: str | None = None) -> InitReport:
+    def report_plan(self, what: Iterable[str], token: str | None = None) -> InitReport:
         return InitReport(self.target, self.version, list(what), token)
 
-    def done(self, what: Iterable[str]) -> InitReport:
+    def report_done(self, what: Iterable[str]) -> InitReport:
         return InitReport(self.target, self.version, list(what), initialized=True)
 
 
@@ -99,7 +99,7 @@ def _initialize_sqlite(asked: _Initialization) -> InitReport:
         open_repository(path, config=asked.config, engine_version=asked.version).close()
         return asked.done([path])
     if stamp.written_by_03:
-        raise kept_for_03(path)
+        raise kept_for_03_error(path)
     if not asked.force:
         raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
     if asked.dry_run:
@@ -117,7 +117,7 @@ def _initialize_sqlite(asked: _Initialization) -> InitReport:
 def _reset_token(path: str, newest: Sequence[Commit]) -> str:
     """Binds a reset to the last commit of a file."""
     head, made = (newest[0].id, newest[0].created_at) if newest else (0, "")
-    return hashlib.sha256(f"reset {resolved_path(path)} {head} {made}".encode()).hexdigest()[:32]
+    return hashlib.sha256(f"reset {resolve_path(path)} {head} {made}".encode()).hexdigest()[:32]
 
 
 def _initialize_graph(asked: _Initialization) -> InitReport:
@@ -147,16 +147,16 @@ def _initialize_objects(asked: _Initialization) -> InitReport:
 
     objects = Location.of(asked.target.location, asked.config).open_objects()
     if objects.exists(REGISTRY):
-        raise kept_for_03(asked.target.location)
+        raise kept_for_03_error(asked.target.location)
     if not (asked.force and (objects.exists(paths.HEAD) or setup.is_half_empty(objects))):
         check_outside(objects)
         if asked.dry_run:
             setup.check_free(objects)
-            return asked.planned(setup.planned_objects(asked.version))
+            return asked.planned(setup.plan_objects(asked.version))
         return asked.done(setup.initialize(objects, asked.version))
     check_alone(objects)
     expected = setup.reset_token(objects)
     if asked.dry_run:
-        return asked.planned(setup.planned_objects(asked.version), expected)
+        return asked.planned(setup.plan_objects(asked.version), expected)
     asked.check_token(expected)
     return asked.done(setup.reset(objects, asked.version, write_lease(objects, asked.config)))

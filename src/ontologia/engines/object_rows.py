@@ -24,7 +24,7 @@ def identity_of(obj: Declared) -> tuple[str, ...]:
     return values["left_key"], values["right_key"], "" if instance_key is None else values[instance_key]
 
 
-def transposed(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+def transpose(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
     """Rows as columns. `zip(*rows)` would make an iterator for every row."""
     return [list(map(itemgetter(place), rows)) for place in range(width)]
 

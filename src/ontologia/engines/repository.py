@@ -92,7 +92,7 @@ class Repository:
 
     def create_commit(self, metadata: Mapping[str, str] | None = None) -> int:
         """Name the commit that `commit_transaction` will publish; its id is final unless that is rolled back."""
-        opened = self._opened()
+        opened = self._require_open()
         opened.metadata |= user_metadata(metadata)
         return opened.transaction.commit_id
 
@@ -121,7 +121,7 @@ class Repository:
 
     def commit_transaction(self) -> int:
         """Publish what was inserted as one commit."""
-        opened = self._opened()
+        opened = self._require_open()
         try:
             for ref, rows in opened.rows.items():
                 layout = opened.transaction.catalog.layouts[ref]
@@ -136,18 +136,18 @@ class Repository:
         return commit_id
 
     def rollback_transaction(self) -> None:
-        opened = self._opened()
+        opened = self._require_open()
         self._local.open = None
         opened.context.__exit__(None, None, None)
 
-    def _opened(self) -> _OpenTransaction:
+    def _require_open(self) -> _OpenTransaction:
         opened: _OpenTransaction | None = getattr(self._local, "open", None)
         if opened is None:
             raise ValidationError("no transaction is open in this thread: call begin_transaction() first")
         return opened
 
     def _insert(self, ref: TypeRef, identity: dict[str, Any], fields: Mapping[str, Any], version: int | None) -> None:
-        opened = self._opened()
+        opened = self._require_open()
         if ref in opened.transaction.catalog.dropped:
             raise ValidationError(f"{ref} was dropped; it takes no new rows")
         layout = opened.transaction.catalog.layouts.get(ref)
@@ -176,11 +176,11 @@ class Repository:
 
     def create_schema_version(self, schema: TypeSchema) -> int:
         """Record a schema as the next version of its type, in the open transaction, without making it current."""
-        return self._opened().transaction.record(schema)
+        return self._require_open().transaction.record(schema)
 
     def activate_schema_version(self, kind: Kind, type_name: str, schema_version_id: int) -> TypeLayout:
         """Make a recorded version current from the open transaction's commit on; for the current one, do nothing."""
-        transaction = self._opened().transaction
+        transaction = self._require_open().transaction
         ref = TypeRef(kind, type_name)
         current = transaction.catalog.layouts.get(ref)
         if current is not None and current.schema_version_id == schema_version_id:

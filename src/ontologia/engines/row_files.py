@@ -42,16 +42,16 @@ class RowFile:
         """Write rows; those that were `removed` with the values they had."""
         complete = self._complete(rows, removed=removed)
         if self._writer is None:
-            self._writer = self._begun(complete)
+            self._writer = self._begin(complete)
         write_rows(self._writer, complete, LOOKUP_GROUP_ROWS)
         self.count += rows.num_rows
         self.removals += rows.num_rows if removed else 0
         self.keys = span_of(complete, self.layout.ref.identity[0], self.keys)
 
     def close(self) -> None:
-        (self._writer or self._begun(empty_table(self._schema))).close()
+        (self._writer or self._begin(empty_table(self._schema))).close()
 
-    def _begun(self, first: pa.Table) -> pq.ParquetWriter:
+    def _begin(self, first: pa.Table) -> pq.ParquetWriter:
         where = pa.PythonFile(self._sink, mode="w") if isinstance(self._sink, Spool) else self._sink
         return lookup_writer(where, self._schema, first)
 

@@ -44,7 +44,7 @@ def parse_storage_target(
     by_path = None if path is None else _sqlite(path)
     by_uri = None if storage_uri is None else _parse_uri(storage_uri)
     if by_path is not None and by_uri is not None:
-        same = by_uri.backend == "sqlite" and resolved_path(by_uri.location) == resolved_path(by_path.location)
+        same = by_uri.backend == "sqlite" and resolve_path(by_uri.location) == resolve_path(by_path.location)
         if not same:
             raise ValidationError(f"db_path {by_path.location!r} and storage_uri {storage_uri!r} are different targets")
     return by_uri or by_path or StorageTarget("sqlite", DEFAULT_PATH)
@@ -73,5 +73,5 @@ def _sqlite(path: str) -> StorageTarget:
     return StorageTarget("sqlite", path)
 
 
-def resolved_path(path: str) -> str:
+def resolve_path(path: str) -> str:
     return path if path == ":memory:" else str(Path(path).resolve())

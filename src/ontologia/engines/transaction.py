@@ -94,7 +94,7 @@ class Transaction(ABC):
         """The commit point: all of it becomes visible, or none. Returns the commit id."""
 
 
-def dropped_refused(ref: TypeRef) -> ValidationError:
+def dropped_type_error(ref: TypeRef) -> ValidationError:
     return ValidationError(f"{ref} was dropped; it takes no new rows. Declare it under another name")
 
 

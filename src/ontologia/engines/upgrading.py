@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
-from ontologia.engines.object_rows import identity_of, table_of, transposed
+from ontologia.engines.object_rows import identity_of, table_of, transpose
 from ontologia.errors import MigrationError
 from ontologia.model import Declaration, Declared, TypeRef, TypeSchema, TypeSchemaDiff, parse_texts
 from ontologia.model.typespec import accepts_none
@@ -84,17 +84,17 @@ class Failures:
             )
 
 
-def upgraded(journey: Journey, table: pa.Table, failures: Failures | None = None) -> pa.Table:
+def upgrade_rows(journey: Journey, table: pa.Table, failures: Failures | None = None) -> pa.Table:
     """Stored rows, carried over and validated: identity and fields. Those that fail go to `failures`, or are raised."""
     arrived, failed, new = [], failures or Failures(journey.ref), journey.new_fields
     for identity, row in _rows(journey.stored, table):
         try:
-            arrived.append((identity, _upgraded(journey, identity, row, new)))
+            arrived.append((identity, _upgrade(journey, identity, row, new)))
         except MigrationError as problem:
             failed.add(problem)
     if failures is None:
         failed.raise_any()
-    identities = transposed([identity for identity, _ in arrived], len(journey.ref.identity))
+    identities = transpose([identity for identity, _ in arrived], len(journey.ref.identity))
     columns = [[obj.__dict__[name] for _, obj in arrived] for name in journey.declaration.schema.names]
     return table_of(journey.declaration, identities, columns)
 
@@ -123,13 +123,13 @@ def _keys(schema: TypeSchema, identity: Sequence[str]) -> Row:
     return keys if schema.instance_key is None else {**keys, schema.instance_key: identity[2]}
 
 
-def _upgraded(journey: Journey, identity: tuple[str, ...], old: Row, new: set[str]) -> Declared:
+def _upgrade(journey: Journey, identity: tuple[str, ...], old: Row, new: set[str]) -> Declared:
     row = dict(old)
     try:
         for leg in journey.legs[:-1]:
-            row = _as_read(leg.target, _carried(leg, identity, row))
-        row = _carried(journey.legs[-1], identity, row)
-        obj = _built(journey.declaration, row, new)
+            row = _as_read(leg.target, _carry_row(leg, identity, row))
+        row = _carry_row(journey.legs[-1], identity, row)
+        obj = _build(journey.declaration, row, new)
     except Exception as problem:
         raise MigrationError(
             f"{journey.ref} {'/'.join(identity)!r} cannot be upgraded: {_reason(problem)}. The row is {old!r}"
@@ -142,7 +142,7 @@ def _upgraded(journey: Journey, identity: tuple[str, ...], old: Row, new: set[st
     return obj
 
 
-def _carried(leg: Leg, identity: tuple[str, ...], row: Row) -> Row:
+def _carry_row(leg: Leg, identity: tuple[str, ...], row: Row) -> Row:
     for function in leg.functions:
         row = function(row)
         if not isinstance(row, dict):
@@ -160,7 +160,7 @@ def _as_read(schema: TypeSchema, row: Row) -> Row:
     return {name: plain(value) if name in structured else value for name, value in row.items()}
 
 
-def _built(declaration: Declaration, row: Row, new: set[str]) -> Declared:
+def _build(declaration: Declaration, row: Row, new: set[str]) -> Declared:
     """The row as an object of the class, which validates it and gives new fields their defaults."""
     values = dict(row)
     for name in new - values.keys():

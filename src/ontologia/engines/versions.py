@@ -52,11 +52,11 @@ def versions_of(engine: Engine, schema: TypeSchema, catalog: Catalog) -> list[Ve
     key = (current.ref, current.schema_version_id, current.activation_commit_id, str(schema.earlier))
     known: list[Version] | None = catalog.remembered.get(key)
     if known is None:
-        known = catalog.remembered[key] = _found(engine, schema, current, catalog)
+        known = catalog.remembered[key] = _find(engine, schema, current, catalog)
     return known
 
 
-def _found(engine: Engine, schema: TypeSchema, current: TypeLayout, catalog: Catalog) -> list[Version]:
+def _find(engine: Engine, schema: TypeSchema, current: TypeLayout, catalog: Catalog) -> list[Version]:
     found = [Version(current)]
     ref: TypeRef | None = schema.ref
     while ref is not None:

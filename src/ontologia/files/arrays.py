@@ -25,7 +25,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     is_many = len(values) > FEW and not pa.types.is_float64(kind) and not pa.types.is_int64(kind)
     if is_many or "pandas" in sys.modules:
         return pa.array(values, kind)
-    made = _made(values, kind)
+    made = _make(values, kind)
     return pa.array(values, kind) if made is None else made
 
 
@@ -63,7 +63,7 @@ def empty_table(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
-def _made(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+def _make(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     """An array of texts, bytes, instants, integers, floats or truths; None where they are something else."""
     if pa.types.is_string(kind) and all(value is None or type(value) is str for value in values):
         return _of_bytes([None if value is None else value.encode() for value in values], kind)

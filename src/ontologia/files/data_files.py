@@ -27,7 +27,7 @@ class KeySpan:
             return None
         return cls(min(span.low for span in known), max(span.high for span in known))
 
-    def joined(self, other: KeySpan | None) -> KeySpan:
+    def join(self, other: KeySpan | None) -> KeySpan:
         """Both spans as one."""
         return self if other is None else KeySpan(min(self.low, other.low), max(self.high, other.high))
 

@@ -51,7 +51,7 @@ class Duck:
     @contextmanager
     def cursor(self, **tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor of one's own, with tables under these names; what DuckDB raises becomes an error of ours."""
-        cursor = self._connected().cursor()
+        cursor = self._connect().cursor()
         self._active.add(cursor)
         try:
             for name, table in tables.items():
@@ -59,12 +59,12 @@ class Duck:
                     self._give(cursor, name, table)
             yield cursor
         except duckdb.Error as problem:
-            raise _explained(problem) from problem
+            raise _explain(problem) from problem
         finally:
             self._active.discard(cursor)
             cursor.close()
 
-    def sorted_rows(self, schema: pa.Schema, tables: Iterable[pa.Table], by: Iterable[str]) -> Iterator[pa.Table]:
+    def sort_rows(self, schema: pa.Schema, tables: Iterable[pa.Table], by: Iterable[str]) -> Iterator[pa.Table]:
         """Rows that come in any order, in that of some columns; what does not fit into memory is on disk meanwhile."""
         with self.cursor() as cursor:
             cursor.register("incoming", schema.empty_table())
@@ -90,7 +90,7 @@ class Duck:
             source = quote_text(exact_path(file.name))
             cursor.execute(f"CREATE TEMP TABLE {quote_name(name)} AS FROM read_parquet({source})")
 
-    def _connected(self) -> duckdb.DuckDBPyConnection:
+    def _connect(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
             if self._connection is None:
                 # What does not fit into memory goes where nobody else can read it, not into the working directory.
@@ -113,7 +113,7 @@ class Duck:
 
     def allow_s3(self, name: str, secret: Mapping[str, str]) -> None:
         """Let statements read `s3://` with these settings, through httpfs."""
-        connection = self._connected()
+        connection = self._connect()
         with self._lock:
             if self._remote.get(name) == secret:
                 return
@@ -125,7 +125,7 @@ class Duck:
 
     def seal(self, paths: Iterable[str]) -> None:
         """From now on, let statements open these files and no others, load nothing and change no setting."""
-        connection = self._connected()
+        connection = self._connect()
         both = dict.fromkeys(
             form for path in paths for form in (path, literal_path(path))
         )  # it checks pattern and file
@@ -186,7 +186,7 @@ class Duck:
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
         """What others ask meanwhile is slower, and right."""
-        connection = self._connected()
+        connection = self._connect()
         connection.cursor().execute("SET GLOBAL threads = 1")
         try:
             yield
@@ -252,7 +252,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
     return isinstance(problem.__cause__, duckdb.OutOfMemoryException)
 
 
-def _explained(problem: Exception) -> OntologiaError:
+def _explain(problem: Exception) -> OntologiaError:
     first = str(problem).partition("\n")[0]
     if "INT128" in first and "out of range" in first:
         return SumOverflowError()

@@ -56,7 +56,7 @@ class FileReader:
                 yield {path: exact_path(place) for path, place in places.items()}
 
     @contextmanager
-    def opened(self, file: DataFile) -> Iterator[Any]:
+    def open(self, file: DataFile) -> Iterator[Any]:
         """One file for pyarrow: its local copy, or, where it is large and not here, the object itself by range."""
         url = self.objects.url(file.path)
         try:

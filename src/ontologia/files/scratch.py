@@ -45,7 +45,7 @@ def _new_folder(place: str, prefix: str) -> tuple[str, int | None]:
     while True:
         path = tempfile.mkdtemp(prefix=prefix, dir=place)
         try:
-            handle = _locked(path)
+            handle = _lock(path)
         except FileNotFoundError:
             continue
         except OSError:
@@ -54,7 +54,7 @@ def _new_folder(place: str, prefix: str) -> tuple[str, int | None]:
             return path, handle
 
 
-def _locked(path: str) -> int | None:
+def _lock(path: str) -> int | None:
     """A handle that holds the lock of a folder; None where another process does, or the folder is gone."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     is_locked = False
@@ -92,7 +92,7 @@ def _sweep(place: str) -> None:
         left = [entry.path for entry in entries if _NAMES.fullmatch(entry.name) and _is_ours(entry)]
     for path in left:
         with suppress(OSError):
-            handle = _locked(path)
+            handle = _lock(path)
             if handle is not None:
                 _remove(path, handle, os.getpid())
 

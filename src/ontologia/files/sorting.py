@@ -62,29 +62,29 @@ class Sorter:
         if self._held:
             self._spill()
         schema = pq.read_schema(self._files[0])
-        for chunk in sorted_files(self._files, schema.names, self.identity):
+        for chunk in sort_files(self._files, schema.names, self.identity):
             yield chunk.cast(schema)
 
 
-def sorted_files(
+def sort_files(
     files: Sequence[Path], names: Sequence[str], identity: Sequence[str], then: str = ""
 ) -> Iterator[pa.Table]:
     """The rows of Parquet files in the order of identity, `then` of something else, in chunks of about a row group."""
     rows = f"SELECT {quote_names(names)} FROM read_parquet($files, {AS_STORED})"
-    with _asked(f"{rows} ORDER BY {quote_names(identity)}{then}", files) as batches:
+    with _ask(f"{rows} ORDER BY {quote_names(identity)}{then}", files) as batches:
         yield from identity_chunks(batches, identity)
 
 
-def repeated(files: Sequence[Path], identity: Sequence[str]) -> pa.Table:
+def find_repeated(files: Sequence[Path], identity: Sequence[str]) -> pa.Table:
     """The first identity that Parquet files have more than once, if there is one. They may differ in other columns."""
     names = quote_names(identity)
     rows = f"SELECT {names} FROM read_parquet($files, {AS_STORED})"
-    with _asked(f"{rows} GROUP BY {names} HAVING count(*) > 1 ORDER BY {names} LIMIT 1", files) as batches:
+    with _ask(f"{rows} GROUP BY {names} HAVING count(*) > 1 ORDER BY {names} LIMIT 1", files) as batches:
         return batches.read_all()
 
 
 @contextmanager
-def _asked(question: str, files: Sequence[Path]) -> Iterator[pa.RecordBatchReader]:
+def _ask(question: str, files: Sequence[Path]) -> Iterator[pa.RecordBatchReader]:
     """What DuckDB answers about files, with bounded memory: what does not fit is on disk meanwhile."""
     with Scratch("sort") as spill:
         connection = duckdb.connect(":memory:", config={"memory_limit": SORT_MEMORY, "temp_directory": spill})

@@ -16,7 +16,7 @@ from ontologia.model.expressions import FieldExpr, Predicate, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import EarlierNames, FieldSchema, TypeRef, TypeSchema, check_name
 from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
-from ontologia.model.validation import checked, row_adapter, value_adapter
+from ontologia.model.validation import add_checks, row_adapter, value_adapter
 from ontologia.model.values import json_decoder, key_text
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Declaration:
 
     def annotations(self) -> dict[str, Any]:
         hints = typing.get_type_hints(self.cls, localns=dict(self._names), include_extras=True)
-        return {name: _unwrapped(hints[name]) for name in self.options}
+        return {name: _unwrap(hints[name]) for name in self.options}
 
     @property
     def schema(self) -> TypeSchema:
@@ -157,10 +157,10 @@ class Declaration:
     def _build_adapter(self) -> TypeAdapter[dict[str, Any]]:
         members: dict[str, tuple[Any, FieldOptions]] = {}
         if self.ref.kind == "relation":
-            endpoint = (checked(str, "endpoint_key"), FieldOptions())
+            endpoint = (add_checks(str, "endpoint_key"), FieldOptions())
             members |= {"left_key": endpoint, "right_key": endpoint}
         for name, annotation in self.annotations().items():
-            members[name] = (checked(annotation, self._scalar(name)), self.options[name])
+            members[name] = (add_checks(annotation, self._scalar(name)), self.options[name])
         return row_adapter(self.cls.__name__, members, self._names)
 
     def _scalar(self, name: str) -> str | None:
@@ -172,7 +172,7 @@ class Declaration:
         """The validator of one field alone."""
         if name not in self._value_adapters:
             annotation = self.annotations().get(name, str)
-            self._value_adapters[name] = value_adapter(checked(annotation, self._scalar(name)), self._names)
+            self._value_adapters[name] = value_adapter(add_checks(annotation, self._scalar(name)), self._names)
         return self._value_adapters[name]
 
     def row_validators(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class Declaration:
         return found
 
 
-def _unwrapped(hint: Any) -> Any:
+def _unwrap(hint: Any) -> Any:
     """`Annotated[str, Field]` is how `Field[str]` looks at run time; other metadata stays."""
     if typing.get_origin(hint) is Annotated:
         inner, *metadata = typing.get_args(hint)

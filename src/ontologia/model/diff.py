@@ -108,7 +108,7 @@ def diff(stored: TypeSchema, code: TypeSchema, stored_version: int | None = None
 
     Where the code says what something was called before, and the store has it so, it is compared under its new name.
     """
-    names, before = renamed_fields(stored, code), stored.ref.name
+    names, before = find_renamed_fields(stored, code), stored.ref.name
     stored = under_new_names(stored, code)
     old = {item.name: item for item in stored.fields}
     new = {item.name: item for item in code.fields}
@@ -128,7 +128,7 @@ def diff(stored: TypeSchema, code: TypeSchema, stored_version: int | None = None
     )
 
 
-def renamed_fields(stored: TypeSchema, code: TypeSchema) -> dict[str, str]:
+def find_renamed_fields(stored: TypeSchema, code: TypeSchema) -> dict[str, str]:
     """Stored fields that the code has under another name, by the stored one; an instance key may be among them."""
     there = {*stored.names, stored.instance_key}
     return {old: new for new, old in code.earlier.fields.items() if old in there and new not in there}
@@ -136,7 +136,7 @@ def renamed_fields(stored: TypeSchema, code: TypeSchema) -> dict[str, str]:
 
 def under_new_names(stored: TypeSchema, code: TypeSchema) -> TypeSchema:
     """A stored schema as it would be if names were all that changed."""
-    names, ends = renamed_fields(stored, code), {old: new for new, old in code.earlier.ends.items()}
+    names, ends = find_renamed_fields(stored, code), {old: new for new, old in code.earlier.ends.items()}
     key = stored.instance_key
     return replace(
         stored,

@@ -137,7 +137,7 @@ class FieldExpr(Generic[T]):
         """The value is one of these; an empty collection matches nothing."""
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise TypeError(f"{self}.in_() takes a collection of values, not {values!r}")
-        return Condition(self, "in", tuple(self._checked(value) for value in values))
+        return Condition(self, "in", tuple(self._check(value) for value in values))
 
     def is_null(self) -> Predicate:
         return Condition(self, "is_null")
@@ -165,16 +165,16 @@ class FieldExpr(Generic[T]):
         if self.side is not None:
             raise ValueError(f"{self}: any_path is not available on an endpoint")
         segments = tuple(dotted.split(".")) if dotted else ()
-        self._structured(segments)
+        self._check_structured(segments)
         return replace(self, item_path=segments)
 
     def _inside(self, segments: tuple[str, ...]) -> FieldExpr[Any]:
-        self._structured(segments)
+        self._check_structured(segments)
         if self.item_path is not None:
             return replace(self, item_path=(*self.item_path, *segments))
         return replace(self, steps=(*self.steps, *segments))
 
-    def _structured(self, segments: tuple[str, ...]) -> None:
+    def _check_structured(self, segments: tuple[str, ...]) -> None:
         for segment in segments:
             if not isinstance(segment, str) or not segment.isidentifier():
                 raise ValueError(f"{self}: {segment!r} is not an identifier, so it cannot be a path segment")
@@ -188,7 +188,7 @@ class FieldExpr(Generic[T]):
             raise TypeError(f"compare {self} with .is_null() or .is_not_null(), not with None")
         if value is True or value is False:
             raise TypeError(f"compare {self} with .is_true() or .is_false(), not with {value}")
-        return Condition(self, op, self._checked(value))
+        return Condition(self, op, self._check(value))
 
     def _match(self, op: str, text: str) -> Predicate:
         if not isinstance(text, str):
@@ -227,7 +227,7 @@ class FieldExpr(Generic[T]):
         name = None if declared is None else declared.get("name")
         return name if name in ("int", "str", "datetime", "date") else "float"
 
-    def _checked(self, value: Any) -> Any:
+    def _check(self, value: Any) -> Any:
         if isinstance(value, FieldExpr):
             raise TypeError(f"{self} can be compared with values, not with another field")
         allowed = COMPARABLE.get(self.scalar or "", (str, int, float, datetime, date, bytes))

@@ -19,7 +19,7 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def named_identity(schema: TypeSchema, key: Any, entities: Iterable[TypeSchema] = ()) -> tuple[str, ...]:
+def parse_identity(schema: TypeSchema, key: Any, entities: Iterable[TypeSchema] = ()) -> tuple[str, ...]:
     """The identity of what somebody calls by this key: a value, or for a relation its ends and instance key.
 
     What cannot be a key of this type is an error: it would silently name nothing. `entities` are the types that a
@@ -27,7 +27,7 @@ def named_identity(schema: TypeSchema, key: Any, entities: Iterable[TypeSchema] 
     """
     name = schema.ref.name
     if schema.ref.kind == "entity":
-        return (stored_key(name, _key_scalar(schema), key),)
+        return (parse_key(name, _key_scalar(schema), key),)
     size = 3 if schema.instance_key else 2
     if not isinstance(key, (tuple, list)) or len(key) != size:
         parts = "left_key, right_key, instance_key" if size == 3 else "left_key, right_key"
@@ -36,10 +36,10 @@ def named_identity(schema: TypeSchema, key: Any, entities: Iterable[TypeSchema] 
     ends = [
         _end(name, scalars.get(end or ""), part) for end, part in zip((schema.left, schema.right), key, strict=False)
     ]
-    return (*ends, stored_key(name, "str", key[2]) if size == 3 else "")
+    return (*ends, parse_key(name, "str", key[2]) if size == 3 else "")
 
 
-def stored_key(name: str, scalar: str, value: Any) -> str:
+def parse_key(name: str, scalar: str, value: Any) -> str:
     """The text under which a key is stored."""
     found = value
     if isinstance(value, str) and scalar != "str":
@@ -67,9 +67,9 @@ def _end(name: str, scalar: str | None, value: Any) -> str:
     """The key of an end. Text that is no key of the entity there may be stored all the same, and dangle."""
     if isinstance(value, str):
         try:
-            return stored_key(name, scalar or "str", value)
+            return parse_key(name, scalar or "str", value)
         except ValidationError:
-            return stored_key(name, "str", value)
+            return parse_key(name, "str", value)
     if isinstance(value, bool) or not isinstance(value, (int, date)):
         raise ValidationError(f"{value!r} is no key of what {name} joins")
-    return stored_key(name, scalar or ("datetime" if isinstance(value, datetime) else type(value).__name__), value)
+    return parse_key(name, scalar or ("datetime" if isinstance(value, datetime) else type(value).__name__), value)

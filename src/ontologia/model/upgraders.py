@@ -54,13 +54,13 @@ def _register(found: Upgraders) -> None:
     """Take steps in. A function that was defined again, as a module is that is loaded again, replaces the old one."""
     for (type_name, version), function in found.items():
         known = _registered.get((type_name, version), function)
-        if _named(known) != _named(function):
+        if _describe(known) != _describe(function):
             raise MigrationError(
-                f"two upgraders for {type_name} from version {version}: {_named(known)} and {_named(function)}; "
+                f"two upgraders for {type_name} from version {version}: {_describe(known)} and {_describe(function)}; "
                 "remove one of them"
             )
     _registered.update(found)
 
 
-def _named(function: Upgrader) -> str:
+def _describe(function: Upgrader) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(function))}"

@@ -65,7 +65,7 @@ def checks(scalar: str | None) -> list[Any]:
     return []
 
 
-def checked(annotation: Any, scalar: str | None) -> Any:
+def add_checks(annotation: Any, scalar: str | None) -> Any:
     extra = checks(scalar)
     return Annotated[annotation, *extra] if extra else annotation
 

@@ -5,14 +5,14 @@ Nothing here knows about ontologies, frames or graphs. Nothing above here talks 
 """
 
 from ontologia.objects.backend import Blob, Info
-from ontologia.objects.cache import FileCache, damaged
+from ontologia.objects.cache import FileCache, damage_error
 from ontologia.objects.clock import SYSTEM_CLOCK, Clock, SystemClock, pauses
 from ontologia.objects.conditional import Committed, Rejected, conditional_put, new_writer_id
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, is_transient, may_be_applied
 from ontologia.objects.lease import Lease
 from ontologia.objects.lease_record import LeaseRecord
 from ontologia.objects.location import Location
-from ontologia.objects.opening import checked_uri, open_objects
+from ontologia.objects.opening import check_uri, open_objects
 from ontologia.objects.proof import prove_conditions, prove_conditions_on
 from ontologia.objects.requests import Request, RequestCount
 from ontologia.objects.store import Objects

@@ -132,7 +132,7 @@ class FileCache:
 
     def combined(self, objects: Objects, name: str = "") -> list[Path]:
         """Files that were made here of several objects of a store: those of a name, or all of them."""
-        stem = _combined_stem(objects, name)
+        stem = _stem_of_combined(objects, name)
         with suppress(OSError):  # a folder that another user may read, and we may not
             return [path for path in (self.directory / stem[:2]).glob(f"{stem}*-*") if self._is_whole(path)]
         return []
@@ -140,7 +140,7 @@ class FileCache:
     def combine(self, objects: Objects, name: str, data: bytes) -> None:
         """Keep what was made here of several objects, in place of what had its name. Whoever reads it has to know from
         what is in it whether it is what they look for; what is evicted is made again."""
-        stem = _combined_stem(objects, name)
+        stem = _stem_of_combined(objects, name)
         older = self.combined(objects, name)
         place = self._place(objects.uri, f"{stem}.parquet", lambda part: part.write_bytes(data))
         for path in older:
@@ -320,10 +320,10 @@ def _check_hash(objects: Objects, key: str, file: Path, content_sha256: str) -> 
     with file.open("rb") as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()
     if found != content_sha256:
-        raise damaged(objects, key)
+        raise damage_error(objects, key)
 
 
-def damaged(objects: Objects, key: str) -> StorageBackendError:
+def damage_error(objects: Objects, key: str) -> StorageBackendError:
     """What is said of an object that is not what was written."""
     return StorageBackendError(
         f"{objects.url(key)} is damaged: it is not what was written, by its hash. `onto check` tells what else is, and "
@@ -359,7 +359,7 @@ def _name(objects: Objects, key: str) -> str:
     return hashlib.sha256(address.encode()).hexdigest()[:40] + PurePosixPath(key).suffix
 
 
-def _combined_stem(objects: Objects, name: str) -> str:
+def _stem_of_combined(objects: Objects, name: str) -> str:
     """How the files begin that were made of objects of a store, and among them those of a name. A store that was moved
     is the same one."""
     known = objects.store_id or f"{objects.identity} {objects.uri}"

@@ -49,14 +49,14 @@ class FileBackend:
     # --- reading --------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Blob:
-        with self._opened(path) as file:
+        with self._open_folder(path) as file:
             data = _read(file, 0, os.fstat(file).st_size)
             return Blob(data, _etag(file, data))
 
     def get_if_changed(self, path: str, etag: str) -> Blob | None:
         """A file is replaced by another one, never written to: one that was looked at is known by its number and
         times."""
-        with self._opened(path) as file:
+        with self._open_folder(path) as file:
             stat = os.fstat(file)
             known = ((stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns), etag)
             if self._seen.get(path) == known:
@@ -67,14 +67,14 @@ class FileBackend:
         return None if found.etag == etag else found
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        with self._opened(path) as file:
+        with self._open_folder(path) as file:
             return _read(file, start, length)
 
     def head(self, path: str) -> Info | None:
         try:
-            with self._opened(path) as file:
+            with self._open_folder(path) as file:
                 stat = os.fstat(file)
-                return Info(path, stat.st_size, _etag(file), _modified(stat))
+                return Info(path, stat.st_size, _etag(file), _modification_time(stat))
         except ObjectNotFound:
             return None
 
@@ -95,13 +95,13 @@ class FileBackend:
 
     def put(self, path: str, data: bytes) -> str:
         with self._aside(path, data) as (aside, etag):
-            if not self._linked(aside, path):
-                with self._locked(aside.parent) as folder:
+            if not self._link(aside, path):
+                with self._lock(aside.parent) as folder:
                     self._into_place(aside, path, folder)
             return etag
 
     def put_ahead(self, path: str, data: bytes) -> None:
-        target = self._checked(path)
+        target = self._check(path)
         file = self._create(target, os.O_TRUNC)
         try:
             _write(file, data)
@@ -119,9 +119,9 @@ class FileBackend:
         if os.path.lexists(self.directory / path):  # the usual refusal, without writing anything
             raise ConditionFailed(f"{self.root}/{path}", None)
         with self._aside(path, data, self._with_folders(after)) as (aside, etag):
-            if self._linked(aside, path):
+            if self._link(aside, path):
                 return etag
-            with self._locked(aside.parent) as folder:
+            with self._lock(aside.parent) as folder:
                 if os.path.lexists(self.directory / path):
                     raise ConditionFailed(f"{self.root}/{path}", None)
                 self._into_place(aside, path, folder)
@@ -130,7 +130,7 @@ class FileBackend:
     def put_if_match(self, path: str, data: bytes, etag: str) -> str:
         if not (self.directory / path).exists():
             raise ConditionFailed(f"{self.root}/{path}", etag)
-        with self._aside(path, data) as (aside, new_etag), self._locked(aside.parent) as folder:
+        with self._aside(path, data) as (aside, new_etag), self._lock(aside.parent) as folder:
             found = self.head(path)
             if found is None or found.etag != etag:
                 raise ConditionFailed(f"{self.root}/{path}", etag)
@@ -146,7 +146,7 @@ class FileBackend:
             target = self.directory / path
             by_folder.setdefault(target.parent, []).append(target)
         for folder, targets in by_folder.items():
-            with suppress(FileNotFoundError, NotADirectoryError), self._locked(folder) as handle:
+            with suppress(FileNotFoundError, NotADirectoryError), self._lock(folder) as handle:
                 for target in targets:
                     target.unlink(missing_ok=True)
                 self._fsync(handle)
@@ -170,7 +170,7 @@ class FileBackend:
     def _aside(self, path: str, data: bytes, ahead: Sequence[Path] = ()) -> Iterator[tuple[Path, str]]:
         """Write and sync the bytes beside their place, together with what was written ahead. While the file is there,
         nobody can remove the directory."""
-        aside = self._checked(path).parent / f"{ASIDE}{uuid.uuid4().hex}"
+        aside = self._check(path).parent / f"{ASIDE}{uuid.uuid4().hex}"
         file = self._create(aside, os.O_EXCL)
         try:
             try:
@@ -186,7 +186,7 @@ class FileBackend:
         finally:
             aside.unlink(missing_ok=True)
 
-    def _checked(self, path: str) -> Path:
+    def _check(self, path: str) -> Path:
         target = self.directory / path
         if any(part.startswith(ASIDE) for part in target.parts):
             raise ValueError(f"keys cannot have parts that begin with {ASIDE!r}: {path!r}")
@@ -223,7 +223,7 @@ class FileBackend:
         if self.sync_files:
             os.fsync(handle)
 
-    def _linked(self, aside: Path, path: str) -> bool:
+    def _link(self, aside: Path, path: str) -> bool:
         """Give the file its name, unless that is taken, or the file system has no links."""
         folder = os.open(aside.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -246,7 +246,7 @@ class FileBackend:
             self._fsync(folder)
 
     @contextmanager
-    def _locked(self, folder: Path) -> Iterator[int]:
+    def _lock(self, folder: Path) -> Iterator[int]:
         """Hold the directory against other writers. Polls, since a blocking `flock` would know no timeout."""
         deadline = time.monotonic() + self.lock_timeout_s
         waits = pauses(0.001, 0.02)
@@ -276,7 +276,7 @@ class FileBackend:
     # --- how files are found --------------------------------------------------------------------------------
 
     @contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
+    def _open_folder(self, path: str) -> Iterator[int]:
         try:
             file = os.open(self.directory / path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -311,7 +311,7 @@ class FileBackend:
                     stat = entries[name].stat()
                 except FileNotFoundError:
                     continue
-                yield Info(path, stat.st_size, None, _modified(stat))
+                yield Info(path, stat.st_size, None, _modification_time(stat))
 
 
 @contextmanager
@@ -386,5 +386,5 @@ def _write(file: int, data: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
-def _modified(stat: os.stat_result) -> datetime:
+def _modification_time(stat: os.stat_result) -> datetime:
     return datetime.fromtimestamp(stat.st_mtime, UTC)

@@ -24,10 +24,10 @@ class LeaseRecord:
     def starting(cls, owner_id: str, now: float, ttl_s: float) -> Self:
         return cls(owner_id, _utc(now), _utc(now + ttl_s), round(ttl_s * 1000))
 
-    def prolonged(self, now: float, ttl_s: float) -> Self:
+    def prolong(self, now: float, ttl_s: float) -> Self:
         return replace(self, expires_at=_utc(now + ttl_s))
 
-    def ended(self, now: float) -> Self:
+    def end(self, now: float) -> Self:
         return replace(self, expires_at=_utc(now), released=True)
 
     def payload(self) -> dict[str, Any]:

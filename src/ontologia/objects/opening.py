@@ -37,7 +37,7 @@ def open_objects(
     may be silent; a conditional put has it as its total time. A plain path, absolute or relative, means a directory;
     without `sync_files`, what is written there need not survive a power failure.
     """
-    parts = checked_uri(uri)
+    parts = check_uri(uri)
     prefix = _prefix(parts)
     backend: Backend
     address = None
@@ -69,7 +69,7 @@ def open_objects(
     return Objects(backend, prefix, concurrency=concurrency, address=address)
 
 
-def checked_uri(uri: str) -> SplitResult:
+def check_uri(uri: str) -> SplitResult:
     """The parts of a URI that names a store. One that cannot is an error, before anything is opened."""
     if not uri or uri.isspace():
         raise ValidationError("a storage URI is needed, as in s3://bucket/prefix or file:///data/store")

@@ -103,15 +103,15 @@ def _try_what_must_be_refused(objects: Objects, key: str, replaced: str) -> None
     except ConditionFailed:
         pass
     else:
-        raise _ignored(objects, key, "If-None-Match", "created an object that exists")
+        raise _ignored_error(objects, key, "If-None-Match", "created an object that exists")
     try:
         objects.put_if_match(key, b'{"probe": 4}', replaced)
     except ConditionFailed:
         return
-    raise _ignored(objects, key, "If-Match", "replaced a version that was gone")
+    raise _ignored_error(objects, key, "If-Match", "replaced a version that was gone")
 
 
-def _ignored(objects: Objects, key: str, header: str, what: str) -> StorageBackendError:
+def _ignored_error(objects: Objects, key: str, header: str, what: str) -> StorageBackendError:
     return StorageBackendError(
         f"{objects.uri} ignores the {header} condition: it {what}. Two writers could overwrite each other "
         "unseen, so nothing is written there. Use a store that honours conditional writes (AWS S3, GCS, MinIO, "

@@ -142,13 +142,13 @@ class RemoteBackend:
 
     @property
     def _repeating(self) -> ObjectStore:
-        return self._connected()[1]
+        return self._connect()[1]
 
     @property
     def _once(self) -> ObjectStore:
-        return self._connected()[2]
+        return self._connect()[2]
 
-    def _connected(self) -> tuple[int, ObjectStore, ObjectStore]:
+    def _connect(self) -> tuple[int, ObjectStore, ObjectStore]:
         clients = self._clients
         if clients is None or clients[0] != os.getpid():
             with self._lock:

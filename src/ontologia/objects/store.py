@@ -93,7 +93,7 @@ class Objects:
 
     def sync(self, keys: Iterable[str]) -> None:
         """Make durable what was put ahead. Sends nothing where a put that was answered is durable."""
-        self._named("sync", "", partial(self.backend.sync, [self._path(key) for key in keys]))
+        self._with_name("sync", "", partial(self.backend.sync, [self._path(key) for key in keys]))
 
     def put_if_absent(self, key: str, data: bytes, *, after: Iterable[str] = ()) -> str:
         """Create. Raises `ConditionFailed` if there is an object already. Sent once, never repeated.
@@ -284,9 +284,9 @@ class Objects:
             count.add(request)
         for intercept in interceptors:
             call = partial(intercept, request, call)  # type: ignore[assignment]
-        return self._named(operation, key, call)
+        return self._with_name(operation, key, call)
 
-    def _named(self, operation: str, key: str, call: Callable[[], T]) -> T:
+    def _with_name(self, operation: str, key: str, call: Callable[[], T]) -> T:
         try:
             return call()
         except (ObjectNotFound, ConditionFailed, StorageBackendError):

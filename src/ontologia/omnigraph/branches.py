@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.errors import BranchError, OntologiaError, ValidationError
 from ontologia.omnigraph.commits import walk
-from ontologia.omnigraph.datasets import translated
+from ontologia.omnigraph.datasets import translate_errors
 from ontologia.omnigraph.leases import CONTROL
 from ontologia.omnigraph.names import (
     COMMITS,
@@ -111,7 +111,7 @@ def delete_branch(graph: Graph, name: str) -> None:
                 _drop_quietly(graph, path, name)
 
 
-def unmerged(graph: Graph, name: str) -> list[str]:
+def find_unmerged(graph: Graph, name: str) -> list[str]:
     """The commits that no other branch has, not by a merge either, newest first: what deleting this one loses."""
     graph.check_branch(name)
     names = graph.branches()
@@ -162,7 +162,7 @@ def create_tag(graph: Graph, name: str, reference: str | int | None = None) -> N
             raise ValidationError(f"there is a branch or a tag {name!r} already: choose another name")
         manifest = resolve(graph, reference)
         dataset = graph.datasets.open(MANIFEST)
-        with translated("tag", dataset.uri):
+        with translate_errors("tag", dataset.uri):
             dataset.tags.create(name, (stored_branch(manifest.branch), manifest.version))
 
 
@@ -172,5 +172,5 @@ def delete_tag(graph: Graph, name: str) -> None:
         if name not in tags_of(graph):
             raise ValidationError(f"there is no tag {name!r}")
         dataset = graph.datasets.open(MANIFEST)
-        with translated("untag", dataset.uri):
+        with translate_errors("untag", dataset.uri):
             dataset.tags.delete(name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import ValidationError
 from ontologia.files.ages import parse_age
 from ontologia.omnigraph.commits import merge_base
-from ontologia.omnigraph.datasets import translated
+from ontologia.omnigraph.datasets import translate_errors
 from ontologia.omnigraph.leases import CONTROL
 from ontologia.omnigraph.manifest import GraphManifest
 from ontologia.omnigraph.names import COMMITS, MAIN, MANIFEST, branch_name, stored_branch
@@ -63,12 +63,12 @@ def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *,
 
 def _clean(graph: Graph, keep: int, cutoff: datetime, report: CleanupReport) -> None:
     _forks(graph, report)
-    needed = _needed(graph, keep, cutoff)
+    needed = _find_needed(graph, keep, cutoff)
     for (path, branch), versions in sorted(needed.items(), key=str):
         _versions(graph, path, branch, versions, cutoff, report)
 
 
-def _needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int]]:
+def _find_needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int]]:
     """Every version that must stay, of every dataset and lineage."""
     needed: dict[Place, set[int]] = defaultdict(set)
     manifests = {name: graph.publisher.manifest(name) for name in graph.branches()}
@@ -83,7 +83,7 @@ def _needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int
     for branch, versions in states.items():
         if branch in manifests:
             needed[MANIFEST, stored_branch(branch)] |= versions
-            _pinned(manifests[branch], versions, needed)
+            _add_pinned(manifests[branch], versions, needed)
     paths = {table.path for manifest in manifests.values() for table in manifest.tables.values()}
     for path in paths:
         for branch, fork in graph.datasets.branches(path).items():
@@ -94,14 +94,14 @@ def _needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int
 
 
 def _recent(graph: Graph, branch: str, keep: int, cutoff: datetime) -> set[int]:
-    versions = _stored(graph, MANIFEST, stored_branch(branch))
+    versions = _list_versions(graph, MANIFEST, stored_branch(branch))
     young = {version for version, moment in versions.items() if moment >= cutoff}
     return young | set(sorted(versions)[-keep:])
 
 
-def _stored(graph: Graph, path: str, branch: str | None) -> dict[int, datetime]:
+def _list_versions(graph: Graph, path: str, branch: str | None) -> dict[int, datetime]:
     dataset = graph.datasets.open(path, branch)
-    with translated("list versions of", dataset.uri):
+    with translate_errors("list versions of", dataset.uri):
         return {item["version"]: item["timestamp"].astimezone(UTC) for item in dataset.versions()}
 
 
@@ -116,7 +116,7 @@ def _bases(graph: Graph, manifests: Mapping[str, GraphManifest]) -> list[tuple[s
     return found
 
 
-def _pinned(manifest: GraphManifest, versions: set[int], needed: dict[Place, set[int]]) -> None:
+def _add_pinned(manifest: GraphManifest, versions: set[int], needed: dict[Place, set[int]]) -> None:
     """What these states of a branch read, by the manifest version that published each pin."""
     for pins in manifest.history.values():
         for version in versions:
@@ -130,7 +130,7 @@ def _pinned(manifest: GraphManifest, versions: set[int], needed: dict[Place, set
 def _versions(
     graph: Graph, path: str, branch: str | None, needed: set[int], cutoff: datetime, report: CleanupReport
 ) -> None:
-    stored = _stored(graph, path, branch)
+    stored = _list_versions(graph, path, branch)
     newest = max(stored)
     unneeded = [v for v, moment in sorted(stored.items()) if v not in needed and v != newest and moment < cutoff]
     if not unneeded:
@@ -139,7 +139,7 @@ def _versions(
     if not report.dry_run:
         dataset = graph.datasets.open(path, branch)
         graph.step("cleanup", path)
-        with translated("clean up", dataset.uri):
+        with translate_errors("clean up", dataset.uri):
             stats: Any = dataset.cleanup_old_versions(versions=unneeded, error_if_tagged_old_versions=False)
         report.bytes_removed += stats.bytes_removed
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.quoting import quote_text
-from ontologia.omnigraph.datasets import Datasets, is_in, translated
+from ontologia.omnigraph.datasets import Datasets, is_in, translate_errors
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.names import ACTORS, COMMITS, RECOVERIES, stored_branch
 
@@ -127,7 +127,7 @@ class CommitLog:
 
     def _append(self, dataset: LanceDataset, rows: Sequence[Mapping[str, Any]]) -> None:
         table = _table(dataset.schema, rows)
-        with translated("append to", dataset.uri):
+        with translate_errors("append to", dataset.uri):
             committed = _write(table, dataset, self.datasets.options)
             if len(committed.get_fragments()) >= _COMPACT_AFTER:
                 committed.optimize.compact_files()
@@ -163,7 +163,7 @@ class CommitLog:
         rows = dataset.to_table(columns=["graph_commit_id", "actor_id"], filter=is_in("graph_commit_id", commits))
         return {row["graph_commit_id"]: row["actor_id"] for row in rows.to_pylist()}
 
-    def known(self, branches: Sequence[str]) -> dict[str, CommitRecord]:
+    def read_pooled(self, branches: Sequence[str]) -> dict[str, CommitRecord]:
         """The commits of several branches, pooled."""
         found: dict[str, CommitRecord] = {}
         for branch in branches:

@@ -49,8 +49,8 @@ def compare(old: LanceDataset | None, new: LanceDataset | None) -> RowDifference
     given = new if new is not None else old
     assert given is not None
     schema = given.schema.remove_metadata()
-    gone, come = _touched(old, new)
-    was, now = _conformed(gone, schema), _conformed(come, schema)
+    gone, come = _find_touched(old, new)
+    was, now = _conform(gone, schema), _conform(come, schema)
     places = pc.index_in(now.column("id"), value_set=was.column("id").combine_chunks())
     known = pc.is_valid(places)
     inserted = now.filter(pc.invert(known))
@@ -78,7 +78,7 @@ class Written:
         return set(among(mine, theirs).to_pylist())
 
 
-def written_since(old: LanceDataset | None, new: LanceDataset, *, descends: bool) -> Written:
+def find_written(old: LanceDataset | None, new: LanceDataset, *, descends: bool) -> Written:
     """What happened between a version and one that descends from it, from what its own fragments say.
 
     A row knows the versions it was created and last updated at, also after a compaction moved it. So the rows that were
@@ -89,12 +89,12 @@ def written_since(old: LanceDataset | None, new: LanceDataset, *, descends: bool
         fresh = _fresh_fragments(old, new)
         if fresh is not None:
             later = f"{UPDATED} > {old.version}"
-            return Written(_conformed(_read(new, fresh, later), new.schema.remove_metadata()), [])
+            return Written(_conform(_read(new, fresh, later), new.schema.remove_metadata()), [])
     difference = compare(old, new)
     return Written(difference.written, difference.deleted.column("id").to_pylist())
 
 
-def deleted_between(old: LanceDataset, new: LanceDataset) -> pa.Table | None:
+def find_deleted(old: LanceDataset, new: LanceDataset) -> pa.Table | None:
     """The rows that a version has and one that descends from it has not, as they were; None where there are none."""
     return None if _fresh_fragments(old, new) is not None else compare(old, new).deleted
 
@@ -105,7 +105,7 @@ def _fresh_fragments(old: LanceDataset, new: LanceDataset) -> list[Any] | None:
     fresh = [item for files, item in after.items() if files not in before]
     if any(_lost(before[files], after[files]) < 0 for files in before.keys() & after.keys()):
         return None
-    created = _created(new, fresh, old.version)
+    created = _count_created(new, fresh, old.version)
     lost = sum(_lost(item, after.get(files)) for files, item in before.items())
     kept = sum(item.count_rows() for item in fresh) - created  # updated, or only moved
     return fresh if lost == kept else None
@@ -116,14 +116,14 @@ def _lost(before: Any, after: Any | None) -> int:
     return int(before.count_rows() - (0 if after is None else after.count_rows()))
 
 
-def _created(dataset: LanceDataset, fragments: Sequence[Any], since: int) -> int:
+def _count_created(dataset: LanceDataset, fragments: Sequence[Any], since: int) -> int:
     """How many rows of these fragments were created after a version."""
     if not fragments:
         return 0
     return int(dataset.scanner(filter=f"{CREATED} > {since}", fragments=list(fragments)).count_rows())
 
 
-def _touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Table | None, pa.Table | None]:
+def _find_touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Table | None, pa.Table | None]:
     """The rows of each side that the other does not have in the very same place."""
     before, after = _fragments(old), _fragments(new)
     only_old = [item for files, item in before.items() if files not in after]
@@ -135,7 +135,7 @@ def _touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Tab
             assert old is not None
             assert new is not None
             lost, found = _difference_of_places(old, left, new, right)
-            gone, come = _joined(gone, lost), _joined(come, found)
+            gone, come = _join(gone, lost), _join(come, found)
     return gone, come
 
 
@@ -172,10 +172,10 @@ def _difference_of_places(old: Any, left: Any, new: Any, right: Any) -> tuple[pa
     (old_ids, old_places), (new_ids, new_places) = sides
     lost = old_ids[~np.isin(old_places, new_places, assume_unique=True)]
     found = new_ids[~np.isin(new_places, old_places, assume_unique=True)]
-    return _taken(old, left, lost), _taken(new, right, found)
+    return _take(old, left, lost), _take(new, right, found)
 
 
-def _taken(dataset: Any, fragment: Any, row_ids: Any) -> pa.Table:
+def _take(dataset: Any, fragment: Any, row_ids: Any) -> pa.Table:
     if not len(row_ids):
         return dataset.schema.empty_table()
     if len(row_ids) * 50 < fragment.physical_rows:
@@ -184,11 +184,11 @@ def _taken(dataset: Any, fragment: Any, row_ids: Any) -> pa.Table:
     return rows.filter(pc.is_in(rows.column("_rowid"), value_set=pa.array(row_ids))).drop_columns(["_rowid"])
 
 
-def _joined(left: pa.Table | None, right: pa.Table) -> pa.Table:
+def _join(left: pa.Table | None, right: pa.Table) -> pa.Table:
     return right if left is None else pa.concat_tables([left, right.cast(left.schema)])
 
 
-def _conformed(table: pa.Table | None, schema: pa.Schema) -> pa.Table:
+def _conform(table: pa.Table | None, schema: pa.Schema) -> pa.Table:
     """Rows in the columns of a schema; what an older schema lacks is null, what it had besides is left out."""
     if table is None:
         return schema.empty_table()

@@ -81,7 +81,7 @@ class Datasets:
             0, lance_operations().Overwrite(rows.schema, self._fragments(rows, self.uri(path)))
         )
         transaction.transaction_properties = {} if operation_id is None else {OPERATION: operation_id}
-        with translated("create", self.uri(path)):
+        with translate_errors("create", self.uri(path)):
             return lance_dataset().commit(
                 self.uri(path),
                 transaction,
@@ -99,26 +99,26 @@ class Datasets:
 
     # --- staging: bytes are written, nothing is visible ---
 
-    def staged_upsert(self, dataset: LanceDataset, rows: pa.Table, on: str = "id") -> Any:
+    def stage_upsert(self, dataset: LanceDataset, rows: pa.Table, on: str = "id") -> Any:
         """Replace rows by key and add the others. An index on the key would only slow it down."""
         if dataset.count_rows() == 0:
             return self.staged_append(dataset, rows)
-        with translated("stage", dataset.uri):
+        with translate_errors("stage", dataset.uri):
             builder = dataset.merge_insert(on).when_matched_update_all().when_not_matched_insert_all()
             transaction, _ = builder.conflict_retries(0).use_index(False).execute_uncommitted(rows)
         return transaction
 
-    def staged_append(self, dataset: LanceDataset, rows: pa.Table | Iterator[pa.RecordBatch]) -> Any:
-        return self._staged(dataset, rows, "append")
+    def stage_append(self, dataset: LanceDataset, rows: pa.Table | Iterator[pa.RecordBatch]) -> Any:
+        return self._stage(dataset, rows, "append")
 
-    def staged_overwrite(self, dataset: LanceDataset, rows: pa.Table) -> Any:
+    def stage_overwrite(self, dataset: LanceDataset, rows: pa.Table) -> Any:
         """All rows and the schema anew; stable row ids stay on."""
-        return self._staged(dataset, rows, "overwrite")
+        return self._stage(dataset, rows, "overwrite")
 
-    def _staged(self, dataset: LanceDataset, rows: Any, mode: str) -> Any:
+    def _stage(self, dataset: LanceDataset, rows: Any, mode: str) -> Any:
         from lance.fragment import write_fragments
 
-        with translated("stage", dataset.uri):
+        with translate_errors("stage", dataset.uri):
             return write_fragments(
                 rows,
                 dataset,
@@ -130,12 +130,12 @@ class Datasets:
                 data_storage_version=DATA_FORMAT,
             )
 
-    def staged_delete(self, dataset: LanceDataset, ids: Sequence[str], column: str = "id") -> Any | None:
+    def stage_delete(self, dataset: LanceDataset, ids: Sequence[str], column: str = "id") -> Any | None:
         """Remove rows by id; None where there is nothing to remove, since even that would be a version."""
         operations = lance_operations()
         updated, removed = [], []
         predicate = is_in(column, ids)
-        with translated("stage", dataset.uri):
+        with translate_errors("stage", dataset.uri):
             found = dataset.scanner(columns=[], filter=predicate, with_row_address=True).to_table()
             touched = {address >> 32 for address in found.column("_rowaddr").to_pylist()}
             for fragment in dataset.get_fragments():
@@ -154,16 +154,16 @@ class Datasets:
     def commit(self, dataset: LanceDataset, transaction: Any, operation_id: str) -> LanceDataset:
         """Commit what was staged on this very version; refused if it landed on top of another commit."""
         transaction.transaction_properties = {OPERATION: operation_id}
-        with translated("commit", dataset.uri):
+        with translate_errors("commit", dataset.uri):
             committed = lance_dataset().commit(
                 dataset, transaction, max_retries=0, storage_options=self.options, enable_stable_row_ids=True
             )
-        return landed(committed, dataset.version + 1)
+        return require_version(committed, dataset.version + 1)
 
     def restore(self, path: str, branch: str | None, version: int) -> LanceDataset:
         """Make an old version the newest again, as a new version of the same content."""
         dataset = self.open(path, branch, version)
-        with translated("restore", dataset.uri):
+        with translate_errors("restore", dataset.uri):
             dataset.restore()
         return self.open(path, branch)
 
@@ -209,7 +209,7 @@ class Datasets:
         they are in the way."""
         for attempt in range(2):
             try:
-                with translated("branch", dataset.uri):
+                with translate_errors("branch", dataset.uri):
                     dataset.create_branch(branch, (source, version), storage_options=self.options)
                 return
             except StorageBackendError:
@@ -244,7 +244,7 @@ class Datasets:
         self.objects.delete_many([info.key for info in self.objects.list(tree)])
 
 
-def landed(dataset: LanceDataset, expected: int) -> LanceDataset:
+def require_version(dataset: LanceDataset, expected: int) -> LanceDataset:
     if dataset.version != expected:
         raise ForeignCommitError(
             f"{dataset.uri}: a commit meant as version {expected} is {dataset.version}, on top of another writer's"
@@ -290,7 +290,7 @@ def lance_error(operation: str, place: str, problem: Exception) -> StorageBacken
 
 
 @contextmanager
-def translated(operation: str, place: str) -> Iterator[None]:
+def translate_errors(operation: str, place: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as problem:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ontologia.errors import StorageBackendError
-from ontologia.omnigraph.datasets import DATA_FORMAT, Datasets, lance_operations, lance_transaction, translated
+from ontologia.omnigraph.datasets import DATA_FORMAT, Datasets, lance_operations, lance_transaction, translate_errors
 from ontologia.omnigraph.names import branch_path
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def stage_fragments(datasets: Datasets, path: str, branch: str | None, rows: pa.
     known = found is not None and found.schema.names == rows.schema.names
     mode = "create" if found is None else ("append" if known else "overwrite")
     place = datasets.uri(branch_path(path, branch))
-    with translated("stage", place):
+    with translate_errors("stage", place):
         written = write_fragments(
             rows,
             place,
@@ -83,7 +83,7 @@ def rows_of_files(
 
     for key in files.keys:
         place = datasets.uri(key)
-        with translated("read", place):
+        with translate_errors("read", place):
             reader = LanceFileReader(place, datasets.options, None if columns is None else list(columns))
             for batch in reader.read_all(batch_size=FILE_BATCH_ROWS).to_batches():
                 yield pa.Table.from_batches([batch])

@@ -12,7 +12,7 @@ from ontologia.errors import BranchError, HeadMismatchError, UninitializedStorag
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.omnigraph import schema_files
 from ontologia.omnigraph.commits import CommitLog, RecoveryRecord
-from ontologia.omnigraph.datasets import Datasets, translated
+from ontologia.omnigraph.datasets import Datasets, translate_errors
 from ontologia.omnigraph.leases import Leases
 from ontologia.omnigraph.manifest import MANAGED, CommitRecord, GraphManifest, head_row, rows_table
 from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, migrate, stamp
@@ -69,7 +69,7 @@ class Graph:
         """Rows (version 1), the config key (2), the stamp (3); then the commit graph, which makes it complete."""
         genesis = CommitRecord(new_ulid(), None, None, None, time.time_ns() // 1000, None, {"kind": "Init"}, 3)
         dataset = self.datasets.create(MANIFEST, rows_table([head_row(genesis)]))
-        with translated("lay out", dataset.uri):
+        with translate_errors("lay out", dataset.uri):
             dataset.update_config(MANAGED)
         stamp(dataset, INTERNAL_SCHEMA_VERSION)
         self.commit_log.create(genesis)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.files.quoting import quote_name
-from ontologia.omnigraph.datasets import is_in, translated
+from ontologia.omnigraph.datasets import is_in, translate_errors
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -27,9 +27,9 @@ def rows_with(dataset: LanceDataset, column: str, values: Any, columns: Sequence
     kind = dataset.schema.field(column).type
     wanted = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, kind)
     wanted = pc.drop_null(wanted).cast(kind)
-    with translated("read", dataset.uri):
+    with translate_errors("read", dataset.uri):
         if len(wanted) <= MANY and (pa.types.is_string(kind) or pa.types.is_integer(kind)):
-            return dataset.scanner(columns=_listed(columns), filter=_filter(column, wanted)).to_table()
+            return dataset.scanner(columns=_as_list(columns), filter=_filter(column, wanted)).to_table()
         names = None if columns is None else list(dict.fromkeys([*columns, column]))
         found = dataset.scanner(columns=names).to_reader()
         chosen = "*" if columns is None else ", ".join(f"s.{quote_name(name)}" for name in columns)
@@ -45,7 +45,7 @@ def missing_from(dataset: LanceDataset | None, column: str, values: pa.ChunkedAr
         found = rows_with(dataset, column, values, [column]).column(column)
         distinct = pc.unique(values)
         return distinct.filter(pc.invert(pc.is_in(distinct, value_set=found.combine_chunks())))
-    with translated("read", dataset.uri):
+    with translate_errors("read", dataset.uri):
         stored = dataset.scanner(columns=[column]).to_reader()
         text = f"SELECT DISTINCT w.value FROM wanted w ANTI JOIN stored s ON s.{quote_name(column)} = w.value"
         return _duck().table(text, {}, stored=stored, wanted=pa.table({"value": values})).column(0)
@@ -67,7 +67,7 @@ def not_among(values: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArr
     return _duck().table(text, {}, given=pa.table({"value": values}), others=pa.table({"value": others})).column(0)
 
 
-def repeated(values: pa.ChunkedArray) -> list[tuple[Any, int]]:
+def find_repeated(values: pa.ChunkedArray) -> list[tuple[Any, int]]:
     """Values that come more than once, and how often."""
     if len(values) <= MANY:
         counts = pc.value_counts(values).to_pylist()
@@ -91,7 +91,7 @@ def _filter(column: str, values: Any) -> str:
     return f"`{column}` IN ({', '.join(map(str, plain))})" if plain else "false"
 
 
-def _listed(columns: Sequence[str] | None) -> list[str] | None:
+def _as_list(columns: Sequence[str] | None) -> list[str] | None:
     return None if columns is None else list(columns)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import LockContentionError, RecoveryPendingError
-from ontologia.omnigraph.datasets import landed, operation_of, translated
+from ontologia.omnigraph.datasets import require_version, operation_of, translate_errors
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Table
 from ontologia.omnigraph.names import MAIN, new_ulid, stored_branch
 from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, GraphWrite, TableWork, new_record, pin_of
@@ -61,11 +61,11 @@ def ensure_indices(graph: Graph, branch: str = MAIN, actor: str | None = None) -
 
 def optimize_plan(graph: Graph, branch: str = MAIN) -> dict[str, list[str]]:
     """What `optimize` would do to which tables, in words."""
-    planned = _planned(graph, graph.manifest(branch), compacting=True)
+    planned = _plan(graph, graph.manifest(branch), compacting=True)
     return {key: [step.__doc__ or "" for step in steps] for key, steps in planned.items()}
 
 
-def _planned(graph: Graph, manifest: GraphManifest, *, compacting: bool) -> dict[str, list[Step]]:
+def _plan(graph: Graph, manifest: GraphManifest, *, compacting: bool) -> dict[str, list[Step]]:
     found = {}
     for key in _own_tables(manifest):
         dataset = StoredSnapshot(graph, manifest).dataset(key)
@@ -75,7 +75,7 @@ def _planned(graph: Graph, manifest: GraphManifest, *, compacting: bool) -> dict
 
 def _maintain(graph: Graph, branch: str, kind: Any, actor: str | None) -> CommitRecord | None:
     def prepare(manifest: GraphManifest) -> GraphWrite | None:
-        planned = _planned(graph, manifest, compacting=kind == "Optimize")
+        planned = _plan(graph, manifest, compacting=kind == "Optimize")
         works = [TableWork(key, _applying(steps), 1) for key, steps in planned.items()]
         notes = {work.key: manifest.pins[work.key].notes for work in works}
         return GraphWrite(works, pin_notes={key: note for key, note in notes.items() if note}) if works else None
@@ -125,12 +125,12 @@ def _applying(steps: Sequence[Step]) -> Any:
     def apply(dataset: LanceDataset, commit: Commit) -> LanceDataset:
         before = dataset.version
         for step in steps:
-            with translated("maintain", dataset.uri):
+            with translate_errors("maintain", dataset.uri):
                 step(dataset)
         for version in range(before + 1, dataset.version + 1):
             kind, _ = operation_of(dataset, version)
             if kind not in CONTENT_PRESERVING:
-                landed(dataset, before)  # another writer's commit came in between: refuse what it would publish
+                require_version(dataset, before)  # another writer's commit came in between: refuse what it would publish
         return dataset
 
     return apply

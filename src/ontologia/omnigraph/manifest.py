@@ -169,7 +169,7 @@ class GraphManifest:
             raise StorageBackendError(f"the graph has no table {key} on branch {self.branch}; it has {known}")
         return self.tables[key]
 
-    def published(self, key: str, version: int) -> int:
+    def publishing_version(self, key: str, version: int) -> int:
         """The graph version that made a version of a table visible: that of the first pin at or after it."""
         for pin in self.history.get(key, ()):
             if pin.version >= version:
@@ -204,7 +204,7 @@ def identity_of(dataset: LanceDataset) -> bytes:
 def read_manifest(dataset: LanceDataset, branch: str = MAIN) -> GraphManifest:
     """Reconstruct: the latest version per (table_key, table_branch) that no tombstone covers; of a table's lineages,
     the newest, since a fork counts on from where it began."""
-    return _folded(dataset, branch, _rows_after(dataset, 0), None)
+    return _fold(dataset, branch, _rows_after(dataset, 0), None)
 
 
 def read_on(dataset: LanceDataset, known: GraphManifest) -> GraphManifest:
@@ -214,7 +214,7 @@ def read_on(dataset: LanceDataset, known: GraphManifest) -> GraphManifest:
     record = None if head is None else CommitRecord.from_json(head["metadata"], head[UPDATED])
     if record is None or known.head is None or record.parent_commit_id != known.head.graph_commit_id:
         return read_manifest(dataset, known.branch)  # several commits later, or another branch of the same name
-    return _folded(dataset, known.branch, found, known)
+    return _fold(dataset, known.branch, found, known)
 
 
 def _rows_after(dataset: LanceDataset, version: int) -> list[dict[str, Any]]:
@@ -226,7 +226,7 @@ def _rows_after(dataset: LanceDataset, version: int) -> list[dict[str, Any]]:
     return found
 
 
-def _folded(
+def _fold(
     dataset: LanceDataset, branch: str, rows: Iterable[Mapping[str, Any]], known: GraphManifest | None
 ) -> GraphManifest:
     tables: dict[str, Table] = {} if known is None else dict(known.tables)

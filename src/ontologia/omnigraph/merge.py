@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import MergeConflictError, ValidationError
 from ontologia.omnigraph.commits import merge_base
-from ontologia.omnigraph.comparing import written_since
+from ontologia.omnigraph.comparing import find_written
 from ontologia.omnigraph.conflicts import STRATEGIES, Conflict, Row, Sides, Strategy, rows_by_id, without
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
 from ontologia.omnigraph.merge_rules import orphans, unique_violations
@@ -91,7 +91,7 @@ def plan_merge(
         shown = "; ".join(str(conflict) for conflict in conflicts[:20])
         more = f"; and {len(conflicts) - 20:,} more" if len(conflicts) > 20 else ""
         raise MergeConflictError(
-            f"{source.branch} cannot be merged into {target.branch}, {_counted(conflicts)}: {shown}{more}; "
+            f"{source.branch} cannot be merged into {target.branch}, {_describe_count(conflicts)}: {shown}{more}; "
             "change one side, or choose strategy='ours' (the target's) or 'theirs' (the source's)",
             conflicts,
         )
@@ -111,7 +111,7 @@ def plan_merge(
     return report, plan
 
 
-def _counted(conflicts: Sequence[Conflict]) -> str:
+def _describe_count(conflicts: Sequence[Conflict]) -> str:
     return f"{len(conflicts):,} conflict{'' if len(conflicts) == 1 else 's'}"
 
 
@@ -155,16 +155,16 @@ def _notes(side: StoredSnapshot, key: str) -> Mapping[str, Any] | None:
 def _table(sides: Sides, key: str, strategy: Strategy) -> _Merged:
     base, source, target = (side.find(key) for side in (sides.base, sides.source, sides.target))
     assert source is not None
-    change = _registered(sides, key)
+    change = _register(sides, key)
     pins = sides.pins(key)
-    theirs = written_since(base, source, descends=_descends(sides, *pins[:2]))
+    theirs = find_written(base, source, descends=_descends(sides, *pins[:2]))
     written, deleted = theirs.rows, theirs.deleted
     conflicts: list[Conflict] = []
     if target is not None and not same_place(pins[0], pins[2]):
-        ours = written_since(base, target, descends=_descends(sides, pins[0], pins[2]))
+        ours = find_written(base, target, descends=_descends(sides, pins[0], pins[2]))
         both = theirs.both(ours)
         if both:
-            kept, conflicts = _decided(sides, key, both, strategy)
+            kept, conflicts = _decide(sides, key, both, strategy)
             written = without(written, both - kept)
             deleted = [name for name in deleted if name not in both - kept]
     change.rows = written if written.num_rows else None
@@ -185,7 +185,7 @@ def _descends(sides: Sides, old: Pin | None, new: Pin | None) -> bool:
     return old.version <= version
 
 
-def _registered(sides: Sides, key: str) -> TableChange:
+def _register(sides: Sides, key: str) -> TableChange:
     """What the merge does to the table itself: nothing, register it, or take over what the source noted about it."""
     source = sides.source.manifest.tables[key]
     known = sides.target.manifest.tables.get(key) if key in sides.target else None
@@ -209,7 +209,7 @@ def _registered(sides: Sides, key: str) -> TableChange:
     return TableChange(key, notes=pinned)
 
 
-def _decided(sides: Sides, key: str, both: set[str], strategy: Strategy) -> tuple[set[str], list[Conflict]]:
+def _decide(sides: Sides, key: str, both: set[str], strategy: Strategy) -> tuple[set[str], list[Conflict]]:
     """Ids that both sides wrote: those that the source wins, and the conflicts. Not all of them were changed."""
     names = sorted(both)
     base, source, target = (rows_by_id(side, key, names) for side in (sides.base, sides.source, sides.target))

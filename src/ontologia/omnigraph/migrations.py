@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ontologia.errors import EngineVersionError, OntologiaError
-from ontologia.omnigraph.datasets import Datasets, translated
+from ontologia.omnigraph.datasets import Datasets, translate_errors
 from ontologia.omnigraph.manifest import PRIMARY_KEY
 from ontologia.omnigraph.names import MANIFEST
 
@@ -60,7 +60,7 @@ def migrate(datasets: Datasets, branch: str | None = None) -> LanceDataset:
 
 
 def stamp(dataset: LanceDataset, version: int) -> None:
-    with translated("stamp", dataset.uri):
+    with translate_errors("stamp", dataset.uri):
         dataset.update_schema_metadata({STAMP: str(version)})
 
 
@@ -68,7 +68,7 @@ def _key_object_ids(datasets: Datasets, dataset: LanceDataset) -> None:
     """1 → 2: `object_id` becomes the key that concurrent publishes are told apart by."""
     field = dataset.schema.field("object_id")
     if PRIMARY_KEY.encode() not in (field.metadata or {}):  # Lance refuses to set it twice
-        with translated("annotate", dataset.uri):
+        with translate_errors("annotate", dataset.uri):
             dataset.update_field_metadata({"object_id": {PRIMARY_KEY: "true"}})
 
 

@@ -225,15 +225,15 @@ def _writing(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange, 
         return [lambda dataset: datasets.staged_overwrite(dataset, rows)]
     pin = snapshot.manifest.pins.get(change.key)
     if change.all_new or pin is None or not pin.rows:
-        return [lambda dataset: datasets.staged_append(dataset, _aligned(rows, dataset))]
+        return [lambda dataset: datasets.staged_append(dataset, _align(rows, dataset))]
 
     def upsert(start: int) -> Any:
-        return lambda dataset: datasets.staged_upsert(dataset, _aligned(rows.slice(start, UPSERT_ROWS), dataset))
+        return lambda dataset: datasets.staged_upsert(dataset, _align(rows.slice(start, UPSERT_ROWS), dataset))
 
     return [upsert(start) for start in range(0, rows.num_rows, UPSERT_ROWS)]
 
 
-def _aligned(rows: pa.Table, dataset: LanceDataset) -> pa.Table:
+def _align(rows: pa.Table, dataset: LanceDataset) -> pa.Table:
     """Rows in the columns of the dataset."""
     return rows.select(dataset.schema.names).cast(dataset.schema)
 

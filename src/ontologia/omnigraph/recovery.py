@@ -78,7 +78,7 @@ class GraphRecovery:
         earlier = self._earlier(sidecar, manifest)
         if earlier is not None:
             kind = str(earlier.details.get("outcome", FORWARD))
-            return self._close(sidecar, earlier, kind, _unchanged(sidecar, manifest))
+            return self._close(sidecar, earlier, kind, _find_unchanged(sidecar, manifest))
         states = [self._state(sidecar, intent, manifest) for intent in sidecar.tables]
         if all(state.done for state in states) and not undo:
             return self._forward(sidecar, manifest, states)
@@ -200,7 +200,7 @@ def _outcome(key: str, before: int, after: int) -> dict[str, Any]:
     return {"table_key": key, "from_version": before, "to_version": after}
 
 
-def _unchanged(sidecar: Sidecar, manifest: GraphManifest) -> list[dict[str, Any]]:
+def _find_unchanged(sidecar: Sidecar, manifest: GraphManifest) -> list[dict[str, Any]]:
     return [
         _outcome(intent.table_key, intent.expected_version, manifest.highest(intent.table_key))
         for intent in sidecar.tables

@@ -34,7 +34,7 @@ def refresh(objects: Objects, manifest: GraphManifest) -> None:
     ir = ir_of(manifest)
     state = {"format_version": 1, "schema_ir_hash": ir_hash(ir), "schema_identity_version": 1}
     try:
-        if _stored(objects) != state:
+        if _read(objects) != state:
             objects.put(SOURCE, source_of(ir).encode())
             objects.put(IR, _pretty(ir))
             objects.put(STATE, _pretty(state))
@@ -42,7 +42,7 @@ def refresh(objects: Objects, manifest: GraphManifest) -> None:
         _log.warning("the schema files of %s are not up to date, the next open does it: %s", objects.uri, problem)
 
 
-def _stored(objects: Objects) -> Any:
+def _read(objects: Objects) -> Any:
     try:
         return json.loads(objects.get(STATE).data)
     except (ObjectNotFound, ValueError):
@@ -165,11 +165,11 @@ def source_of(ir: Mapping[str, Any]) -> str:
 
 
 def _block(head: str, properties: Sequence[Mapping[str, Any]]) -> str:
-    lines = [f"    {item['name']}: {_written(item)}\n" for item in properties]
+    lines = [f"    {item['name']}: {_encode(item)}\n" for item in properties]
     return f"{head} {{\n{''.join(lines)}}}\n"
 
 
-def _written(item: Mapping[str, Any]) -> str:
+def _encode(item: Mapping[str, Any]) -> str:
     kind = item["prop_type"]
     scalar = f"Vector({kind['scalar']['Vector']})" if isinstance(kind["scalar"], dict) else kind["scalar"]
     return " ".join([scalar + ("?" if kind["nullable"] else ""), *(f"@{note['name']}" for note in item["annotations"])])

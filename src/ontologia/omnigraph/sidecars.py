@@ -127,12 +127,12 @@ class Sidecars:
         found = []
         for key in self.names():
             try:
-                found.append(self._parsed(key, self.objects.get(key).data))
+                found.append(self._parse(key, self.objects.get(key).data))
             except ObjectNotFound:
                 continue
         return found
 
-    def _parsed(self, key: str, data: bytes) -> Sidecar:
+    def _parse(self, key: str, data: bytes) -> Sidecar:
         try:
             return Sidecar.from_json(json.loads(data))
         except (ValueError, KeyError, TypeError) as problem:

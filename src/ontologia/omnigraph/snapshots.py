@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
-from ontologia.omnigraph.datasets import translated
+from ontologia.omnigraph.datasets import translate_errors
 from ontologia.omnigraph.lookups import rows_with
 from ontologia.omnigraph.manifest import GraphManifest, Pin
 from ontologia.omnigraph.names import MAIN, MANIFEST
@@ -48,7 +48,7 @@ class StoredSnapshot:
     ) -> pa.Table:
         """Rows of a table; the filter and the columns go into Lance's scan."""
         dataset = self.dataset(key)
-        with translated("read", dataset.uri):
+        with translate_errors("read", dataset.uri):
             return dataset.scanner(
                 columns=None if columns is None else list(columns), filter=where, **options
             ).to_table()

@@ -24,7 +24,7 @@ class Clash:
     other: str
     stored: bool  #: whether the other is in the table already
 
-    def said(self, key: str) -> str:
+    def describe(self, key: str) -> str:
         has = "has" if self.stored else "is to have"
         return f"{key} {self.id!r} has the {self.column} {self.value!r}, which is unique, and {self.other!r} {has} it"
 

@@ -64,7 +64,7 @@ class AggregatingQuery(Query[T]):
 
     def _scalar(self, aggregate: Aggregate) -> Any:
         self._check_aggregate(aggregate)
-        plan = self._aggregated((("value", aggregate),))
+        plan = self._aggregate_plan((("value", aggregate),))
         return self._source.fetch(plan).columns[0][0]
 
     def group_by(self, *fields: FieldExpr[Any]) -> GroupedQuery:
@@ -81,7 +81,7 @@ class AggregatingQuery(Query[T]):
         if aggregate.operand is not None:
             self._own(aggregate.operand)
 
-    def _aggregated(self, aggregates: tuple[tuple[str, Aggregate], ...], **changes: Any) -> Plan:
+    def _aggregate_plan(self, aggregates: tuple[tuple[str, Aggregate], ...], **changes: Any) -> Plan:
         if self._plan.limit is not None or self._plan.offset is not None:
             raise ValueError("limit and offset do not combine with aggregation")
         return self._plan.changed(aggregates=aggregates, order=(), **changes)
@@ -115,7 +115,7 @@ class GroupedQuery:
         plan = self._plan(aggregates)
         fetched = self._query._source.fetch(plan)
         names = [*self._names(), *aggregates]
-        rows = zip(*self._decoded(fetched.columns), strict=True)
+        rows = zip(*self._decode(fetched.columns), strict=True)
         return Result((dict(zip(names, row, strict=True)) for row in rows), fetched.diagnostics)
 
     def to_arrow(self, **aggregates: Aggregate) -> pa.Table:
@@ -136,14 +136,14 @@ class GroupedQuery:
                 raise ValueError(f"agg({name}=…): the group already has a field of that name")
             self._query._check_aggregate(aggregate)
         schemas = self._query._schemas_with_ends(self._groups)
-        return self._query._aggregated(
+        return self._query._aggregate_plan(
             tuple(aggregates.items()), groups=self._groups, having=self._having, schemas=schemas
         )
 
     def _names(self) -> list[str]:
         return group_names(self._groups)
 
-    def _decoded(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    def _decode(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         decoded = list(columns)
         for number, group in enumerate(self._groups):
             if group.scalar is None and decoded:

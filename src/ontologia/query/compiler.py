@@ -141,7 +141,7 @@ class _Compilation:
         select = exp.select(*selected, *(key for key, _ in keys))
         return select.group_by(*(group.copy() for group in groups))
 
-    def paged(self, select: exp.Select, order: list[exp.Ordered], width: int) -> exp.Select:
+    def page(self, select: exp.Select, order: list[exp.Ordered], width: int) -> exp.Select:
         """The rows in order, and the page of them that was asked for."""
         if self.plan.ends_only:
             ends = select.subquery("d")

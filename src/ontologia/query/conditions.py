@@ -13,7 +13,7 @@ from ontologia.model import Combination, Condition, FieldExpr, Negation, Predica
 from ontologia.query import numbers
 from ontologia.query.dialects import COMPARISONS, Node, Place, case, parameter
 from ontologia.query.numbers import value_kind
-from ontologia.query.plan import has_zero_byte, is_long_list, padded
+from ontologia.query.plan import has_zero_byte, is_long_list, pad
 from ontologia.query.sources import SELECTIVE, Sources
 
 NUMBERS: dict[str | None, type] = {"int": int, "float": float}
@@ -142,7 +142,7 @@ class Conditions:
         )
         if is_list and (found := self.in_list(condition, subject, scalar, encode)) is not None:
             return found, []
-        comparisons = [self.comparison("eq", value, scalar, encode) for value in padded(condition.value)]
+        comparisons = [self.comparison("eq", value, scalar, encode) for value in pad(condition.value)]
         if not comparisons:
             return exp.false(), []
         tests = self.bind_each(comparisons)
@@ -177,7 +177,7 @@ class Conditions:
         differs = kind == "wide" or (not self.dialect.exact_numbers and (kind is int) is not (scalar == "int"))
         if scalar not in NUMBERS or not differs:
             return Comparison(
-                ("",), lambda value: (encode(value),), lambda subject, bound: _compared(op, subject, bound)
+                ("",), lambda value: (encode(value),), lambda subject, bound: _compare(op, subject, bound)
             )
         ranged = numbers.integers if scalar == "int" else numbers.floats
         encode_end = self.dialect.encode
@@ -211,7 +211,7 @@ class Conditions:
         if not values:
             return exp.false()
         if not dialect.takes_lists or has_zero_byte(values):
-            comparisons = [self.json_comparison("eq", item) for item in padded(values)]
+            comparisons = [self.json_comparison("eq", item) for item in pad(values)]
             each = zip(comparisons, self.bind_each(comparisons), strict=True)
             return _any_of([comparison.test(place, bound) for comparison, bound in each])
         # A list for each kind: to look at the place once more for every value takes an engine all its memory.
@@ -261,7 +261,7 @@ class Conditions:
                 lambda value: (dialect.encode(None, value),),
                 lambda place, bound: dialect.json_cases(
                     place,
-                    (dialect.is_kind(place, "text"), _compared(op, dialect.json_scalar(place, "text"), bound)),
+                    (dialect.is_kind(place, "text"), _compare(op, dialect.json_scalar(place, "text"), bound)),
                     otherwise=op == "ne",
                 ),
             )
@@ -310,7 +310,7 @@ class Conditions:
         names = tuple(name.name for names in found for name in names)
 
         def encode(values: tuple[Any, ...]) -> Iterable[Any]:
-            for comparison, value in zip(comparisons, padded(values), strict=True):
+            for comparison, value in zip(comparisons, pad(values), strict=True):
                 yield from comparison.encode(value)
 
         self.bindings[-1] = Binding(names, encode)
@@ -350,7 +350,7 @@ def _any_text(subject: Node) -> Node:
     return case((exp.not_(subject.is_(exp.null())), exp.true()))
 
 
-def _compared(op: str, subject: Node, bound: Sequence[Node]) -> Node:
+def _compare(op: str, subject: Node, bound: Sequence[Node]) -> Node:
     return COMPARISONS[op](this=subject, expression=bound[0].copy())
 
 

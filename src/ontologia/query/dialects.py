@@ -55,10 +55,10 @@ class Place:
 
     @classmethod
     def at(cls, document: Node, steps: tuple[str, ...]) -> Place:
-        return cls(document, exp.Literal.string("$" + dotted(steps)))
+        return cls(document, exp.Literal.string("$" + join_dotted(steps)))
 
 
-def dotted(steps: tuple[str, ...]) -> str:
+def join_dotted(steps: tuple[str, ...]) -> str:
     return "".join(f'."{step}"' for step in steps)  # a step is an identifier: nothing in it needs escaping
 
 
@@ -326,7 +326,7 @@ class SQLite(Dialect):
 
     def some_item(self, place: Place, steps: tuple[str, ...], name: str, test: Callable[[Place], Node]) -> Node:
         items = exp.Table(this=call("json_each", place.document, place.path), alias=exp.TableAlias(this=name))
-        inside = exp.DPipe(this=exp.column("fullkey", table=name), expression=exp.Literal.string(dotted(steps)))
+        inside = exp.DPipe(this=exp.column("fullkey", table=name), expression=exp.Literal.string(join_dotted(steps)))
         found = exp.Exists(this=exp.select("1").from_(items).where(test(Place(place.document, inside))))
         return exp.paren(exp.and_(self.is_list(place), found))
 

@@ -14,7 +14,7 @@ from ontologia.model import (
 from ontologia.query.aggregates import single
 from ontologia.query.plan import Hop, Order, Plan
 from ontologia.query.query import Fetched, Query, QuerySource, declaration_of, direction
-from ontologia.query.results import Hydrator, Path, Result, StoredTable, made_at_once, place_ends
+from ontologia.query.results import Hydrator, Path, Result, StoredTable, make_at_once, place_ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ class PathQuery(Query[Path]):
         return EndQuery(self._source, self._declaration, self._plan.changed(ends_only=True), self._steps)
 
     def collect(self) -> Result[Path]:
-        return made_at_once(self._paths, self._source.fetch(self._plan))
+        return make_at_once(self._paths, self._source.fetch(self._plan))
 
     def _paths(self, fetched: Fetched) -> Result[Path]:
         start: Hydrator[Any] = Hydrator.of(self._declaration.cls)

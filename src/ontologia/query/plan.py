@@ -122,7 +122,7 @@ class Plan:
         """How many rows of a type there are; the answer is the one value of the one column."""
         return cls.of(schema, window, aggregates=(("rows", count()),), **more)
 
-    def changed(self, **values: Any) -> Plan:
+    def change(self, **values: Any) -> Plan:
         """A copy with other values; several times faster than `dataclasses.replace`, as a key lookup can tell."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **values)
@@ -219,7 +219,7 @@ def group_names(groups: Sequence[FieldExpr[Any]]) -> list[str]:
     ]
 
 
-def padded(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def pad(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """A list of values at the next power of two, the last one repeated, so that few shapes serve all lengths."""
     size = 1
     while size < len(values):
@@ -247,7 +247,7 @@ def shape_of(predicate: Predicate) -> Hashable:
     if isinstance(predicate, Condition):
         key = place_of(predicate.operand)
         if predicate.op == "in":
-            kinds = tuple(map(value_kind, padded(predicate.value)))
+            kinds = tuple(map(value_kind, pad(predicate.value)))
             alike = (kinds[0], len(kinds)) if len(set(kinds)) == 1 else kinds
             return (key, "in", alike, is_long_list(predicate.value), has_zero_byte(predicate.value))
         return (key, predicate.op, value_kind(predicate.value), predicate.value == "")

@@ -100,7 +100,7 @@ class Hydrator(Generic[T]):
         """The columns by which two rows are the same version of the same thing."""
         self.end = start + len(declaration.schema.columns) + 1
 
-    def shared(self, columns: Sequence[Sequence[Any]]) -> list[T]:
+    def hydrate_shared(self, columns: Sequence[Sequence[Any]]) -> list[T]:
         """An object for each row; rows that are there several times, as in paths, have the same one."""
         if not columns:
             return []
@@ -124,13 +124,13 @@ class Hydrator(Generic[T]):
     def all_of(self, source: QuerySource, plan: Plan) -> Made[T]:
         """The objects of a plan. Its columns come and go in parts, while the objects that are made stay."""
         make = partial(self.objects, removals=plan.shows_removals)
-        return made_at_once(lambda asked: source.made_of(asked, make), plan)
+        return make_at_once(lambda asked: source.made_of(asked, make), plan)
 
     def objects(self, columns: Sequence[Sequence[Any]], *, removals: bool = False) -> list[T]:
         """The objects of a result; with `removals`, its column after theirs says which of them are removals."""
         if not columns:
             return []
-        found = made_at_once(self._objects, columns)
+        found = make_at_once(self._objects, columns)
         if removals and any(columns[self.end]):
             set_removed = Declared.__dict__["__removed__"].__set__
             for obj, removed in zip(found, columns[self.end], strict=True):
@@ -183,7 +183,7 @@ def made(commits, {", ".join(f"{value}s" for value in values)}):
     return made
 
 
-def made_at_once(make: Callable[[R], T], rows: R) -> T:
+def make_at_once(make: Callable[[R], T], rows: R) -> T:
     """What `make` makes of rows. While many objects are made that all stay, the garbage collector would look at them
     again and again, and find nothing: it rests.
 

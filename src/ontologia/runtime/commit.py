@@ -48,7 +48,7 @@ def commit_state(
         changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
         kept = {ref: want.rows for ref, want in wanted.items()}
         gone = rows_to_remove(engine, transaction.catalog, unwanted, transaction, kept)
-        if not _counted([*changes.values(), *gone.values()], engine.config.max_batch_size):
+        if not _count([*changes.values(), *gone.values()], engine.config.max_batch_size):
             return None
         for ref, rows in gone.items():
             transaction.remove(transaction.catalog.layouts[ref], rows)
@@ -62,7 +62,7 @@ def commit_state(
     return engine.transact(work)
 
 
-def _counted(tables: Iterable[pa.Table], limit: int) -> int:
+def _count(tables: Iterable[pa.Table], limit: int) -> int:
     rows: int = sum(table.num_rows for table in tables)
     if rows > limit:
         raise BatchSizeExceededError(rows, limit)

@@ -32,7 +32,7 @@ def preview(
 ) -> DropPreview:
     """Work out what must go, or refuse."""
     catalog = repository.engine.catalog()
-    refs = _closed(catalog, entities, relations, cascade=cascade_relations)
+    refs = _close_over(catalog, entities, relations, cascade=cascade_relations)
     counts = {
         str(ref): repository.count_entities(ref.name) if ref.kind == "entity" else repository.count_relations(ref.name)
         for ref in refs
@@ -50,7 +50,7 @@ def apply(repository: Repository, plan: DropPreview, token: str | None) -> int:
     return repository.apply_schema_drop(plan.types, purge_history=plan.purge_history, metadata=metadata)
 
 
-def _closed(catalog: Catalog, entities: Sequence[str], relations: Sequence[str], *, cascade: bool) -> list[TypeRef]:
+def _close_over(catalog: Catalog, entities: Sequence[str], relations: Sequence[str], *, cascade: bool) -> list[TypeRef]:
     wanted = [TypeRef("entity", name) for name in entities] + [TypeRef("relation", name) for name in relations]
     for ref in wanted:
         other = TypeRef("relation" if ref.kind == "entity" else "entity", ref.name)

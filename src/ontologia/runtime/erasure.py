@@ -19,7 +19,7 @@ from ontologia.engines.catalog import SchemaVersion
 from ontologia.engines.erasure import ERASURE, FoundIdentities, Trace, Wanted
 from ontologia.errors import ErasureIncompleteError, ErasureRefusedError, ValidationError
 from ontologia.model import Declared, TypeRef, canonical_json
-from ontologia.model.keys import named_identity
+from ontologia.model.keys import parse_identity
 from ontologia.runtime.tokens import token_for
 
 
@@ -68,8 +68,8 @@ def preview(
     if not reason.strip():
         raise ValidationError("an erasure needs a reason, which the log keeps")
     versions = engine.schema_versions()
-    ref = _named(versions, type_name)
-    wanted = _wanted(engine, versions, ref, _identities(versions, ref, keys))
+    ref = _find_type(versions, type_name)
+    wanted = _find_wanted(engine, versions, ref, _identities(versions, ref, keys))
     eraser = engine.eraser()
     found = eraser.find(wanted)
     touched = [item for item in found if item.ref.kind == "relation" and item.rows and item.ref != ref]
@@ -92,7 +92,7 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
     commit_id, receipt = None, None
     if plan.rows:
         receipt = secrets.token_hex(16)
-        commit_id = _erased(engine, plan, receipt)
+        commit_id = _erase(engine, plan, receipt)
     elif plan.pending:
         engine.eraser().finish(plan.wanted)
     traces = engine.eraser().traces(plan.wanted)
@@ -109,19 +109,19 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
     return ErasureReport(commit_id, plan.found, receipt, traces)
 
 
-def _erased(engine: Engine, plan: ErasurePreview, receipt: str) -> int:
+def _erase(engine: Engine, plan: ErasurePreview, receipt: str) -> int:
     try:
-        return engine.eraser().erase(plan.wanted, _noted(plan, receipt))
+        return engine.eraser().erase(plan.wanted, _commit_note(plan, receipt))
     except ErasureIncompleteError as problem:  # its commit is made, and nobody else knows the receipt of it
         raise ErasureIncompleteError(str(problem), problem.traces, receipt) from problem
 
 
 def proves(receipt: str, wanted: Sequence[Wanted], metadata: dict[str, Any]) -> bool:
     """Whether a receipt belongs to an erasure of these identities, by the notes of its commit."""
-    return hmac.compare_digest(_sealed(receipt, wanted), str(metadata.get("receipt_sha256")))
+    return hmac.compare_digest(_seal(receipt, wanted), str(metadata.get("receipt_sha256")))
 
 
-def _noted(plan: ErasurePreview, receipt: str) -> dict[str, Any]:
+def _commit_note(plan: ErasurePreview, receipt: str) -> dict[str, Any]:
     """What the commit says."""
     return {
         "kind": ERASURE,
@@ -131,11 +131,11 @@ def _noted(plan: ErasurePreview, receipt: str) -> dict[str, Any]:
             for item in plan.found
             if item.rows
         ],
-        "receipt_sha256": _sealed(receipt, plan.wanted),
+        "receipt_sha256": _seal(receipt, plan.wanted),
     }
 
 
-def _sealed(receipt: str, wanted: Sequence[Wanted]) -> str:
+def _seal(receipt: str, wanted: Sequence[Wanted]) -> str:
     content = canonical_json(sorted(map(_serialize, wanted)))
     return hmac.new(receipt.encode(), content.encode(), hashlib.sha256).hexdigest()
 
@@ -145,7 +145,7 @@ def _serialize(wanted: Wanted) -> str:
     return canonical_json([str(wanted.ref), *parts])
 
 
-def _named(versions: Sequence[SchemaVersion], type_name: str | type[Declared]) -> TypeRef:
+def _find_type(versions: Sequence[SchemaVersion], type_name: str | type[Declared]) -> TypeRef:
     """The type that is meant; one that was dropped without its history has rows, too."""
     if not isinstance(type_name, str):
         return type_name.__declaration__.ref
@@ -163,10 +163,10 @@ def _identities(versions: Sequence[SchemaVersion], ref: TypeRef, keys: Sequence[
     schemas = {version.ref: version.schema for version in sorted(versions, key=lambda one: one.schema_version_id)}
     if ref not in schemas:
         raise ValidationError(f"{ref} is not in this store")
-    return frozenset(named_identity(schemas[ref], key, schemas.values()) for key in keys)
+    return frozenset(parse_identity(schemas[ref], key, schemas.values()) for key in keys)
 
 
-def _wanted(
+def _find_wanted(
     engine: Engine, versions: Sequence[SchemaVersion], ref: TypeRef, identities: frozenset[tuple[str, ...]]
 ) -> list[Wanted]:
     """What must go: these identities, under all names the type has had, and relations to them."""

@@ -17,43 +17,43 @@ PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...))
 
 def code_fingerprint(function: Any) -> str:
     """The hash of what a callable does."""
-    return hashlib.sha256("\n".join(_described(function, set())).encode()).hexdigest()
+    return hashlib.sha256("\n".join(_describe(function, set())).encode()).hexdigest()
 
 
-def _described(value: Any, seen: set[int]) -> Iterator[str]:
+def _describe(value: Any, seen: set[int]) -> Iterator[str]:
     if isinstance(value, (tuple, list, frozenset, set, dict)):
         yield type(value).__name__
         items = value.items() if isinstance(value, dict) else value
-        texts = ["\n".join(_described(item, seen)) for item in items]
+        texts = ["\n".join(_describe(item, seen)) for item in items]
         yield from texts if isinstance(value, (tuple, list)) else sorted(texts)
     elif isinstance(value, PLAIN):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, types.CodeType):
         yield from (value.co_code.hex(), repr(value.co_names), repr(value.co_varnames), repr(value.co_freevars))
-        yield from _described(value.co_consts, seen)
+        yield from _describe(value.co_consts, seen)
     elif id(value) in seen:
         yield "again"
     else:
         seen.add(id(value))
-        yield from _described_object(value, seen)
+        yield from _describe_object(value, seen)
 
 
-def _described_object(value: Any, seen: set[int]) -> Iterator[str]:
+def _describe_object(value: Any, seen: set[int]) -> Iterator[str]:
     if isinstance(value, types.FunctionType):
         yield value.__qualname__
-        yield from _described([value.__code__, value.__defaults__, value.__kwdefaults__], seen)
-        yield from _described([cell.cell_contents for cell in value.__closure__ or ()], seen)
-        yield from _described(_used_of_its_module(value), seen)
+        yield from _describe([value.__code__, value.__defaults__, value.__kwdefaults__], seen)
+        yield from _describe([cell.cell_contents for cell in value.__closure__ or ()], seen)
+        yield from _describe(_used_of_its_module(value), seen)
     elif isinstance(value, functools.partial):
-        yield from _described([value.func, value.args, value.keywords], seen)
+        yield from _describe([value.func, value.args, value.keywords], seen)
     elif isinstance(value, types.MethodType):
-        yield from _described([value.__func__, getattr(value.__self__, "__dict__", {})], seen)
+        yield from _describe([value.__func__, getattr(value.__self__, "__dict__", {})], seen)
     else:
         cls = value if isinstance(value, type) else type(value)
         yield f"{cls.__module__}.{cls.__qualname__}"
         call = vars(cls).get("__call__")
         if isinstance(call, types.FunctionType) and cls is not value:
-            yield from _described([call, vars(value)], seen)
+            yield from _describe([call, vars(value)], seen)
 
 
 def _used_of_its_module(function: types.FunctionType) -> dict[str, Any]:

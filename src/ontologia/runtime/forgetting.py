@@ -63,7 +63,7 @@ def apply(engine: Engine, plan: ForgetPreview, token: str | None) -> ForgetRepor
         raise ForgetRefusedError("the token does not belong to this point on this head: preview it again")
     if plan.is_done:
         return ForgetReport(None, plan.base, plan.found)
-    done = engine.forget(plan.base, plan.head, _noted(plan))
+    done = engine.forget(plan.base, plan.head, _commit_note(plan))
     return ForgetReport(done.commit_id, plan.base, plan.found, done.space_waits_for)
 
 
@@ -76,7 +76,7 @@ def _check(base: int, before: int | datetime, catalog: Catalog) -> None:
         raise ValidationError(f"history begins at commit {catalog.base} already; what was before it is gone")
 
 
-def _noted(plan: ForgetPreview) -> dict[str, Any]:
+def _commit_note(plan: ForgetPreview) -> dict[str, Any]:
     """What the commit says."""
     return {
         "kind": FORGET,

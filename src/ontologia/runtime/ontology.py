@@ -9,7 +9,7 @@ from ontologia.config import OntologiaConfig
 from ontologia.engines.dispatch import open_repository
 from ontologia.model import Entity, Relation
 from ontologia.runtime.session import Session
-from ontologia.runtime.store import Store, declared
+from ontologia.runtime.store import Store, collect_declarations
 
 
 class Ontology(Store):
@@ -30,7 +30,7 @@ class Ontology(Store):
         entity_types: Iterable[type[Entity]] | None = None,
         relation_types: Iterable[type[Relation[Any, Any]]] | None = None,
     ) -> None:
-        declarations = declared(entity_types, relation_types)
+        declarations = collect_declarations(entity_types, relation_types)
         repository = open_repository(db_path, storage_uri=storage_uri, config=config, branch=branch, make_file=False)
         super().__init__(repository, declarations)
 

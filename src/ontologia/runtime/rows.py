@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.engines.object_rows import identity_of, table_of, transposed
+from ontologia.engines.object_rows import identity_of, table_of, transpose
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration, Declared, TypeRef, key_text
-from ontologia.model.keys import named_identity
+from ontologia.model.keys import parse_identity
 from ontologia.model.values import abridge
 from ontologia.runtime.removals import Removals
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def identity_from_key(declaration: Declaration, key: Any) -> tuple[str, ...]:
     """An identity from what a caller calls a key: a value, or for a relation its ends and instance key."""
     ends = [end.__declaration__.schema for end in declaration.endpoints or ()]
-    return named_identity(declaration.schema, key, ends)
+    return parse_identity(declaration.schema, key, ends)
 
 
 class WantedRows:
@@ -93,7 +93,7 @@ class WantedRows:
             columns = [[column[place] for place in last] for column in columns]
         if self._primary_key is not None:
             return table_of(self.declaration, [identities], columns)
-        return table_of(self.declaration, transposed(identities, len(self.declaration.ref.identity)), columns)
+        return table_of(self.declaration, transpose(identities, len(self.declaration.ref.identity)), columns)
 
 
 class RemovedRows:
@@ -124,5 +124,5 @@ def identity_table(ref: TypeRef, identities: Sequence[Sequence[str]]) -> pa.Tabl
     """The identity columns alone."""
     import pyarrow as pa
 
-    columns = transposed(identities, len(ref.identity))
+    columns = transpose(identities, len(ref.identity))
     return pa.table({name: pa.array(keys, pa.string()) for name, keys in zip(ref.identity, columns, strict=True)})

@@ -19,11 +19,11 @@ from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
 from ontologia.runtime.commit import WantedState, commit_state
 from ontologia.runtime.events import open_event_store
-from ontologia.runtime.events.records import StoredEvent, checked_namespace
+from ontologia.runtime.events.records import StoredEvent, check_namespace
 from ontologia.runtime.events.store import EventStore
 from ontologia.runtime.events.types import Event
 from ontologia.runtime.rows import RemovedRows, WantedRows, identity_from_key
-from ontologia.runtime.store import Store, declared
+from ontologia.runtime.store import Store, collect_declarations
 
 if TYPE_CHECKING:
     from ontologia.runtime.events.feeds import CommitFeed
@@ -50,9 +50,9 @@ class Session(Store):
         instance_metadata: Mapping[str, str] | None = None,
         config: OntologiaConfig | None = None,
     ) -> None:
-        declarations = declared(entity_types, relation_types)
+        declarations = collect_declarations(entity_types, relation_types)
         if namespace is not None:
-            checked_namespace(namespace)
+            check_namespace(namespace)
         super().__init__(open_repository(datastore_uri, config=config, make_file=False), declarations)
         self._start(namespace, instance_metadata, owns_repository=True)
 
@@ -67,7 +67,7 @@ class Session(Store):
     def _start(
         self, namespace: str | None, instance_metadata: Mapping[str, str] | None, *, owns_repository: bool
     ) -> None:
-        self.namespace = checked_namespace(self.config.default_namespace if namespace is None else namespace)
+        self.namespace = check_namespace(self.config.default_namespace if namespace is None else namespace)
         self.instance_metadata = user_metadata(instance_metadata)
         self._owns_repository = owns_repository
         self._metadata: dict[str, str] = {}
@@ -90,20 +90,20 @@ class Session(Store):
     def _want(self, obj: Declared) -> None:
         rows = self._rows_of.get(type(obj))
         if rows is None:
-            rows = self._rows_of[type(obj)] = self._admitted(obj)
+            rows = self._rows_of[type(obj)] = self._admit(obj)
         rows.add(obj)
         if self._removed and rows.declaration.ref in self._removed:
             self._removed[rows.declaration.ref].forget(identity_of(obj))
 
-    def _admitted(self, obj: Declared) -> WantedRows:
+    def _admit(self, obj: Declared) -> WantedRows:
         """Where the rows of an object's class are collected; what does not belong here is refused."""
         if not isinstance(obj, Declared) or isinstance(obj, Event):
             hint = ": send an event with commit(event=…) or emit it" if isinstance(obj, Event) else ""
             raise TypeError(f"ensure() takes entities and relations, not {obj!r}{hint}")
-        known = self._known(obj.__declaration__)
+        known = self._require_known(obj.__declaration__)
         return self._wanted.setdefault(known.ref, WantedRows(known))
 
-    def _known(self, declaration: Declaration) -> Declaration:
+    def _require_known(self, declaration: Declaration) -> Declaration:
         known = self._declarations.setdefault(declaration.ref, declaration)
         if known is not declaration and known.schema.fingerprint != declaration.schema.fingerprint:
             raise TypeError(f"two different classes are stored as {declaration.ref}: give one another name=")
@@ -126,7 +126,7 @@ class Session(Store):
             raise TypeError(f"cascade is for entities: nothing ends at {target!r}")
         if target is cls and not keys:
             raise TypeError(f"remove({cls.__name__}) names nothing: give the keys of those to remove")
-        declaration = self._known(cls.__declaration__)
+        declaration = self._require_known(cls.__declaration__)
         if not self.engine.capabilities.removals:
             raise removals_refused(str(declaration.ref))
         removed = self._removed.setdefault(declaration.ref, RemovedRows(declaration))
@@ -197,7 +197,7 @@ class Session(Store):
     # --- events ---
 
     @contextmanager
-    def guarded(self, guard: Callable[[], None]) -> Iterator[None]:
+    def guard(self, guard: Callable[[], None]) -> Iterator[None]:
         """Commits in the block ask `guard` first, and again just before the commit point."""
         self._guard = guard
         try:

@@ -173,7 +173,7 @@ class Store:
         self.close()
 
 
-def declared(
+def collect_declarations(
     entity_types: Iterable[type[Entity]] | None, relation_types: Iterable[type[Relation[Any, Any]]] | None
 ) -> dict[TypeRef, Declaration]:
     """The declarations of these classes; two classes under one stored name are an error."""

@@ -23,7 +23,7 @@ _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MU
 
 
 @contextmanager
-def explained(operation: str) -> Iterator[None]:
+def explain_failures(operation: str) -> Iterator[None]:
     """Name the jobs of a block. One that fails becomes an error that says what failed and why, with Spark's own
     report as its cause.
     """
@@ -31,7 +31,7 @@ def explained(operation: str) -> Iterator[None]:
 
     put_sentences_first()
     try:
-        with described(operation), stoppable():
+        with describe_jobs(operation), stoppable():
             yield
     except OntologiaError:
         raise
@@ -45,7 +45,7 @@ def explained(operation: str) -> Iterator[None]:
 
 
 @contextmanager
-def described(operation: str) -> Iterator[None]:
+def describe_jobs(operation: str) -> Iterator[None]:
     """Give jobs a name that people understand, where the session can (a Connect session cannot)."""
     context = getattr(SparkSession.getActiveSession(), "_sc", None)
     if context is None:

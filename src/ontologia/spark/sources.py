@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from ontologia.apiary import Frame
 from ontologia.errors import ValidationError
 from ontologia.runtime.loading.named_sources import check_source, suffix_of
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.text_files import read_csv, read_json
 
 _PATTERN = re.compile(r"([*?\[\]{}\\])")
 """What Spark takes for a pattern in a path."""
 
 
-def opened(
+def open_source(
     spark: SparkSession,
     source: Any,
     format: str | None = None,
@@ -35,13 +35,13 @@ def opened(
     kind = check_source(place, format, options)
     given = dict(options or {})
     if kind == "jdbc":
-        with explained("opening a JDBC source"):
+        with explain_failures("opening a JDBC source"):
             return spark.read.format("jdbc").options(url=place, **given).load()
     if kind == "frame":
-        with explained(f"opening a frame at {place}"):
+        with explain_failures(f"opening a frame at {place}"):
             return spark.read.format("ontologia").options(**given).load(place)
     found = _as_spark_names_it(place)
-    with explained(f"opening {place}"):
+    with explain_failures(f"opening {place}"):
         if kind == "csv":
             is_tabbed = "tsv" in (suffix_of(place), (format or "").lower())
             return read_csv(spark, found, {**({"sep": "\t"} if is_tabbed else {}), **given})
@@ -72,14 +72,14 @@ def _frame(spark: SparkSession, source: Any) -> DataFrame:
     # Through Arrow, which takes the NaN of a missing number in pandas for what it means.
     is_pandas = type(source).__module__.partition(".")[0] == "pandas"
     table = pa.Table.from_pandas(source, preserve_index=False) if is_pandas else pa.table(source)
-    fields = [field.with_type(_known_to_spark(field.type)) for field in table.schema]
+    fields = [field.with_type(_spark_arrow_type(field.type)) for field in table.schema]
     try:
         return spark.createDataFrame(table.cast(pa.schema(fields)))
     except pa.ArrowInvalid as problem:
         raise ValidationError(f"the source has times that say more than microseconds: round them ({problem})") from None
 
 
-def _known_to_spark(kind: pa.DataType) -> pa.DataType:
+def _spark_arrow_type(kind: pa.DataType) -> pa.DataType:
     """A column's type as Spark has it. It would take a time without a zone for one in the zone of its session."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", tz="UTC")

@@ -23,7 +23,7 @@ from ontologia.model import TypeRef
 from ontologia.objects import Location
 from ontologia.spark.comments import comment_of, field_comments
 from ontologia.spark.reading.nested import Nested, check_nested
-from ontologia.spark.types import quoted
+from ontologia.spark.types import quote_name
 
 ADDRESS, COMMENTS = "ontologia", "comments"
 EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
@@ -67,7 +67,7 @@ def attach(
     >>> attach(spark, "s3://bucket/onto", "shop_12", as_of=12)                # doctest: +SKIP
     >>> spark.sql("SELECT id FROM shop.Customer EXCEPT SELECT id FROM shop_12.Customer")   # doctest: +SKIP
     """
-    from ontologia.spark.failures import explained
+    from ontologia.spark.failures import explain_failures
     from ontologia.spark.reading.rows import FORMAT, existing
 
     with open_engine(existing(Location.of(uri, config))) as engine:
@@ -78,12 +78,12 @@ def attach(
     classes = {cls.__declaration__.ref: cls for cls in types}
     made = []
     create: Any = spark.catalog.createTable
-    with explained(f"attaching {location.uri}"):
-        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}")
+    with explain_failures(f"attaching {location.uri}"):
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_name(name)}")
         views = VIEWS if as_of is None else {"": {"asOf": str(as_of)}}
-        for table, ref in _named(refs):
+        for table, ref in _name_tables(refs):
             for ending, more in views.items():
-                full = f"{quoted(name)}.{quoted(table + ending)}"
+                full = f"{quote_name(name)}.{quote_name(table + ending)}"
                 _make_way(spark, full)
                 options = {**address, "type": ref.name, "kind": ref.kind, **more}
                 said = None
@@ -95,7 +95,7 @@ def attach(
     return made
 
 
-def _named(refs: Iterable[TypeRef]) -> Iterator[tuple[str, TypeRef]]:
+def _name_tables(refs: Iterable[TypeRef]) -> Iterator[tuple[str, TypeRef]]:
     """What tables are called: as their types, but for signs and cases that Spark's catalog does not tell apart."""
     taken: set[str] = set()
     for ref in refs:
@@ -137,7 +137,7 @@ def _place(uri: str) -> str:
     return uri if "://" in uri else os.path.abspath(uri)
 
 
-def given_to_table(options: Mapping[str, str]) -> dict[str, str]:
+def find_table_options(options: Mapping[str, str]) -> dict[str, str]:
     """The options that somebody gave to a table that is being made, among all that Spark says of it."""
     given = {name[len("option.") :]: text for name, text in options.items() if name.startswith("option.")}
     place = given.pop("path", options.get("path", ""))

@@ -26,7 +26,7 @@ from ontologia.errors import ValidationError
 from ontologia.files.csv_quotes import check_quotes
 from ontologia.runtime.loading.named_sources import FEW_BYTES
 from ontologia.runtime.loading.sources import ENDINGS
-from ontologia.spark.types import quoted
+from ontologia.spark.types import quote_name
 
 # A first line of names, quotes doubled inside quotes, and no line that is silently dropped.
 CSV = {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "true"}
@@ -72,7 +72,7 @@ def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> Dat
     Options are those of Spark's reader; where they say how lines or signs are to be read, that holds.
     """
     given = _Options({**CSV, **options})
-    looks = [look for look in _looked_at(spark, place, given) if look.header]
+    looks = [look for look in _look_at(spark, place, given) if look.header]
     if given["escape"] == given.value("quote", default='"'):
         _check_closed(looks)
     is_open = any(look.has_open_quotes for look in looks)
@@ -82,7 +82,7 @@ def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> Dat
     if as_bytes:
         given.default("encoding", BYTES)
     if given["header"].lower() != "true" or not looks:
-        return _decoded(spark.read.format("csv").options(**given).load(place), as_bytes)
+        return _decode(spark.read.format("csv").options(**given).load(place), as_bytes)
     alike: dict[tuple[tuple[str, ...], str], list[Look]] = {}
     for look in looks:
         alike.setdefault((_columns(look, given, as_bytes), look.line_end if is_open else ""), []).append(look)
@@ -93,7 +93,7 @@ def read_csv(spark: SparkSession, place: str, options: Mapping[str, str]) -> Dat
         if line_end:  # unless it is told, Spark takes every line break inside quotes for the same
             options.default("lineSep", line_end)
         reader = spark.read.format("csv").options(**options)
-        frames.append(_decoded(reader.load(place if len(alike) == 1 else _paths(looks)), as_bytes))
+        frames.append(_decode(reader.load(place if len(alike) == 1 else _paths(looks)), as_bytes))
     return reduce(lambda all_, more: all_.unionByName(more), frames)
 
 
@@ -122,7 +122,7 @@ def read_json(spark: SparkSession, place: str, options: Mapping[str, str], as_te
     """
     given = _Options({"mode": "FAILFAST", **options})
     if not given.says("encoding", "charset"):
-        for look in _looked_at(spark, place, given):
+        for look in _look_at(spark, place, given):
             if not look.is_utf8:
                 raise ValidationError(f"{look.name} has bytes that are not UTF-8: {SAY_SO}")
     if not given.says("multiLine", "lineSep", "compression"):
@@ -170,14 +170,14 @@ class _Options(dict[str, str]):
         return next((value for name, value in self.items() if name.lower() in wanted), default)
 
 
-def _looked_at(spark: SparkSession, place: str, options: _Options) -> list[Look]:
+def _look_at(spark: SparkSession, place: str, options: _Options) -> list[Look]:
     """One pass over the lines of all files. Lines are bytes here, whatever is in them."""
     kept = {name: value for name, value in options.items() if name.lower() in ABOUT_FILES}
     lines = spark.read.format("text").option("lineSep", "\n").options(**kept).load(place)
     quote = "" if options.says("multiLine") else options.value("quote", default='"')
     few = None if options.says("lineSep", "compression") else _few_here(lines)
     if few is None:
-        return _looked_at_by_spark(lines, quote)
+        return _look_by_spark(lines, quote)
     contents = {path: file.read_bytes() for path, file in few.items()}
     looks = (_look(path, content, quote.encode()) for path, content in contents.items())
     found = [look for look in looks if look is not None]
@@ -211,7 +211,7 @@ def _look(path: str, content: bytes, quote: bytes) -> Look | None:
     return Look(path, lines[0], is_utf8, bool(quote) and any(line.count(quote) % 2 for line in lines))
 
 
-def _looked_at_by_spark(lines: DataFrame, quote: str) -> list[Look]:
+def _look_by_spark(lines: DataFrame, quote: str) -> list[Look]:
     line, quotes = sql.col("value"), sql.lit(0)
     if quote:
         quotes = sql.length(line) - sql.length(sql.replace(line, sql.lit(quote), sql.lit("")))
@@ -251,13 +251,13 @@ def _paths(looks: Sequence[Look]) -> list[str]:
     return [path.replace("file:///", "file:/", 1) for path in paths]
 
 
-def _decoded(frame: DataFrame, as_bytes: bool) -> DataFrame:
+def _decode(frame: DataFrame, as_bytes: bool) -> DataFrame:
     """Text that was read as bytes, as what it is: rows with bytes that are no text are found where they are mapped."""
     if not as_bytes:
         return frame
     columns: list[Any] = []
     for field in frame.schema:
-        value = sql.col(quoted(field.name))
+        value = sql.col(quote_name(field.name))
         text = sql.encode(value, BYTES).cast("string") if isinstance(field.dataType, StringType) else value
         name = field.name.encode(BYTES).decode(errors="replace").removeprefix("\ufeff")
         columns.append(text.alias(name))

@@ -62,7 +62,7 @@ def nullable(struct: StructType) -> StructType:
     return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in struct])
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as one part of an expression, whatever is in it."""
     return f"`{name.replace('`', '``')}`"
 
@@ -76,7 +76,7 @@ def by_place(rows: DataFrame) -> tuple[DataFrame, dict[str, Column]]:
     return rows.toDF(*places), dict(zip(rows.columns, map(sql.col, places), strict=True))
 
 
-def narrowed(struct: StructType, names: Container[str]) -> StructType:
+def narrow(struct: StructType, names: Container[str]) -> StructType:
     """Some of the columns."""
     return StructType([field for field in struct if field.name in names])
 

@@ -82,11 +82,11 @@ def engine_at(location: Location) -> Engine:
     """One open engine per store in a worker process, which lives for many tasks: longer than a file may."""
     uri = location.uri
     found = None if "://" in uri or not os.path.exists(uri) else os.stat(uri)
-    return _opened(location, None if found is None else (found.st_dev, found.st_ino))
+    return _open(location, None if found is None else (found.st_dev, found.st_ino))
 
 
 @lru_cache(maxsize=16)
-def _opened(location: Location, file: tuple[int, int] | None) -> Engine:
+def _open(location: Location, file: tuple[int, int] | None) -> Engine:
     return open_engine(location)
 
 

@@ -22,7 +22,7 @@ class Capacity:
     memory_bytes: int
 
     @classmethod
-    def measured(cls) -> Capacity:
+    def measure(cls) -> Capacity:
         import psutil
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,10 +16,10 @@ from ontologia.apiary.colony.heartbeats import INTERVAL_S, Heartbeat, all_heartb
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import Pruned
 from ontologia.apiary.queries.fragments import Fragment, Parts, in_parts, merge_sql
-from ontologia.apiary.queries.manifest import QueryManifest, Task, announced, read_part
+from ontologia.apiary.queries.manifest import QueryManifest, Task, announce, read_part
 from ontologia.apiary.queries.tasks import run_task
 from ontologia.apiary.sql.planning import PlannedQuery
-from ontologia.apiary.sql.sealing import sealed
+from ontologia.apiary.sql.sealing import open_sealed
 from ontologia.errors import ValidationError
 from ontologia.objects import pauses
 
@@ -60,14 +60,14 @@ def run_by_nodes(node: Node, statement: str, plan: PlannedQuery, timeout_s: floa
                 state="running",
                 cells={"scanned": len(reference.pruned.scanned), "total": reference.pruned.total},
             )
-            stack.enter_context(announced(node.objects, manifest))
+            stack.enter_context(announce(node.objects, manifest))
             queries.append(manifest)
-        found = [list(_collected(node, manifest, timeout_s)) for manifest in queries]
-    tables = {rows[part.reference.view]: _joined(tables) for part, tables in zip(parts.fragments, found, strict=True)}
+        found = [list(_collect(node, manifest, timeout_s)) for manifest in queries]
+    tables = {rows[part.reference.view]: _join(tables) for part, tables in zip(parts.fragments, found, strict=True)}
     return _answer(node, plan, merge, tables)
 
 
-def explained_by_nodes(node: Node, plan: PlannedQuery) -> list[tuple[str, str]]:
+def explain_by_nodes(node: Node, plan: PlannedQuery) -> list[tuple[str, str]]:
     """What EXPLAIN says: which node would get how many cells, what it would be asked, and how the answer is made."""
     parts = in_parts(plan)
     nodes = _workers(node)
@@ -102,7 +102,7 @@ def _tasks(fragment: Fragment, nodes: Sequence[Heartbeat], coordinator: str) -> 
     ]
 
 
-def _collected(node: Node, manifest: QueryManifest, timeout_s: float) -> Iterator[pa.Table]:
+def _collect(node: Node, manifest: QueryManifest, timeout_s: float) -> Iterator[pa.Table]:
     """The parts of an answer, as they come."""
     deadline = node.clock.steady() + timeout_s
     waiting = {task.node_id: task for task in manifest.tasks}
@@ -115,18 +115,18 @@ def _collected(node: Node, manifest: QueryManifest, timeout_s: float) -> Iterato
         for node_id in [node_id for node_id in waiting if manifest.part_of(node_id) in there]:
             task = waiting.pop(node_id)
             part = read_part(node.objects, manifest.part_of(node_id))
-            yield _taken_over(node, task, part) if isinstance(part, str) else part
+            yield _take_over(node, task, part) if isinstance(part, str) else part
         late = set(waiting) if node.clock.steady() >= deadline else set()
         if waiting and node.clock.steady() >= look_at_nodes:
             late |= waiting.keys() - {beat.node_id for beat in _workers(node)}
             look_at_nodes = node.clock.steady() + INTERVAL_S
         for node_id in late:
-            yield _taken_over(node, waiting.pop(node_id), "it delivered nothing in time, or is no longer alive")
+            yield _take_over(node, waiting.pop(node_id), "it delivered nothing in time, or is no longer alive")
         if waiting:
             node.clock.sleep(min(next(waits), max(0.0, deadline - node.clock.steady())))
 
 
-def _taken_over(node: Node, task: Task, reason: str) -> pa.Table:
+def _take_over(node: Node, task: Task, reason: str) -> pa.Table:
     """Another node's task, done here. What is wrong with the task itself is raised here, too."""
     _log.warning("a task of node %s is done here: %s", task.node_id, reason)
     return run_task(node, task)
@@ -149,7 +149,7 @@ def _shapes(node: Node, plan: PlannedQuery, parts: Parts) -> _Shapes:
     empty = [replace(reference, pruned=Pruned()) for reference in plan.references]
 
     def describe(chamber: Chamber) -> _Shapes:
-        with sealed(node, empty, chamber) as duck:
+        with open_sealed(node, empty, chamber) as duck:
             names = duck.table(f"DESCRIBE {plan.sql()}", {}).column("column_name").to_pylist()
             types = {}
             for part in parts.fragments:
@@ -161,13 +161,13 @@ def _shapes(node: Node, plan: PlannedQuery, parts: Parts) -> _Shapes:
     return node.bees.run("a statement", [describe])[0]
 
 
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+def _join(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
 def _answer(node: Node, plan: PlannedQuery, merge: str, tables: dict[str, pa.Table]) -> pa.Table:
     def run(chamber: Chamber) -> pa.Table:
-        with sealed(node, [], chamber) as duck:
+        with open_sealed(node, [], chamber) as duck:
             return duck.table(merge, {}, **tables)
 
     return node.bees.run("a statement", [run])[0]

@@ -57,7 +57,7 @@ class Parts:
 
 def in_parts(plan: PlannedQuery) -> Parts:
     """Take a statement apart. Every statement can be."""
-    return _aggregated(plan) or Parts([Fragment(ref, _rows_of(plan, ref)) for ref in plan.references], plan.tree)
+    return _split_aggregates(plan) or Parts([Fragment(ref, _rows_of(plan, ref)) for ref in plan.references], plan.tree)
 
 
 # --- rows --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def _name(text: str) -> Any:
 # --- aggregates --------------------------------------------------------------------------------------------------
 
 
-def _aggregated(plan: PlannedQuery) -> Parts | None:
+def _split_aggregates(plan: PlannedQuery) -> Parts | None:
     """Aggregates of one frame that can be made of those of its parts; None if there is anything else."""
     tree = plan.tree
     if len(plan.references) != 1 or not isinstance(tree, exp.Select) or not _is_plain(tree):
@@ -113,7 +113,7 @@ def _aggregated(plan: PlannedQuery) -> Parts | None:
     parts: dict[str, Expr] = {name: exp.column(name, table=alias, quoted=True) for name in keys}
     merge = tree.copy()
     for node in [node for node in merge.find_all(exp.AggFunc) if node.find_ancestor(exp.Where) is None]:
-        node.replace(_merged(node, parts))
+        node.replace(_merge_aggregate(node, parts))
     merge.set("where", None)
     projections = [exp.alias_(part, name, quoted=True) for name, part in parts.items()]
     select = exp.select(*projections).from_(_frame(reference, table.args["alias"].copy()))
@@ -187,7 +187,7 @@ def _names_only_keys(tree: Any, keys: Sequence[str]) -> bool:
     return tree.find(exp.Star) is None or all(isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
 
 
-def _merged(node: Any, parts: dict[str, Expr]) -> Expr:
+def _merge_aggregate(node: Any, parts: dict[str, Expr]) -> Expr:
     """The aggregate of the parts of an aggregate. What they are is added to `parts`."""
 
     def part(tree: Expr) -> Expr:

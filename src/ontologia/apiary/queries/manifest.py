@@ -113,7 +113,7 @@ class QueryManifest:
         """When nobody waits any more, in seconds since 1970."""
         return self.created_at + self.timeout_secs
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         body: dict[str, Any] = {
             "query_id": self.query_id,
             "original_sql": self.original_sql,
@@ -149,7 +149,7 @@ _KEYS = ("query_id", "original_sql", "tasks", "merge_sql", "timeout_secs", "crea
 
 
 @contextmanager
-def announced(objects: Objects, manifest: QueryManifest) -> Iterator[None]:
+def announce(objects: Objects, manifest: QueryManifest) -> Iterator[None]:
     """The manifest is there while in the block; after it, nothing of the query is."""
     objects.put(manifest.key, manifest.encoded())
     try:

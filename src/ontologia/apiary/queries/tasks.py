@@ -9,9 +9,9 @@ from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import Pruned
 from ontologia.apiary.queries.manifest import Task
-from ontologia.apiary.sql.planning import Reference, planned
-from ontologia.apiary.sql.sealing import sealed
-from ontologia.apiary.sql.statements import ReadStatement, parsed
+from ontologia.apiary.sql.planning import Reference, plan_query
+from ontologia.apiary.sql.sealing import open_sealed
+from ontologia.apiary.sql.statements import ReadStatement, parse_statement
 from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def run_task(node: Node, task: Task) -> pa.Table:
     """The rows of a fragment. It goes the way of every statement: parsed, planned, and run where it can open its cells
     and nothing else, whoever wrote it."""
-    statement = parsed(task.sql_fragment)
+    statement = parse_statement(task.sql_fragment)
     if not isinstance(statement, ReadStatement) or statement.explain is not None:
         raise ValidationError(f"a fragment is a SELECT over a frame, not {task.sql_fragment[:60]!r}")
-    plan = planned(node, statement.tree, None, None)
+    plan = plan_query(node, statement.tree, None, None)
     if len(plan.references) != 1:
         raise ValidationError(f"a fragment reads one frame, and this one {len(plan.references)}")
     reference = _over_cells(node, plan.references[0], task)
 
     def run(chamber: Chamber) -> pa.Table:
-        with sealed(node, [reference], chamber) as duck:
+        with open_sealed(node, [reference], chamber) as duck:
             return duck.table(plan.sql(), {})
 
     return node.bees.run("a task of a query", [run])[0]

@@ -26,7 +26,7 @@ _FOR_VERSION = ["FOR", "VERSION", "AS", "OF", NUMBER]
 _AT_VERSION = ["AT", "(", "VERSION", "=>", NUMBER, ")"]
 
 
-def named_as_written(found: pa.Table, text: str, plan: PlannedQuery, hive: str | None, box: str | None) -> pa.Table:
+def name_as_written(found: pa.Table, text: str, plan: PlannedQuery, hive: str | None, box: str | None) -> pa.Table:
     """An answer with the names that its statement gives."""
     if all(_has_name(item) for item in _projections(plan.tree)):
         return found

@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from ontologia.apiary.conditions import conjunction
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.pruning import Pruned, pruned
+from ontologia.apiary.pruning import Pruned, prune_cells
 from ontologia.apiary.registry import RegistryState
 from ontologia.apiary.sql.columns import columns_meant
 from ontologia.apiary.sql.statements import DIALECT
@@ -34,7 +34,7 @@ class Reference:
     view: str
     name: FrameName
     snapshot: FrameSnapshot
-    pruned: Pruned
+    prune_cells: Pruned
     where: Expr | None = None
 
     @property
@@ -58,7 +58,7 @@ class PlannedQuery:
         return columns_meant(self.tree, schema)
 
 
-def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> PlannedQuery:
+def plan_query(node: Node, tree: Expr, hive: str | None, box: str | None) -> PlannedQuery:
     """Resolve every name, prune every frame, and put a view in each place."""
     tree = tree.copy()
     _refuse_functions(tree)
@@ -66,14 +66,14 @@ def planned(node: Node, tree: Expr, hive: str | None, box: str | None) -> Planne
     snapshots: dict[tuple[FrameName, int | None], FrameSnapshot] = {}
     references: list[tuple[Any, Reference]] = []
     for table, select in _tables(tree):
-        name = _resolved(node, state, table, hive, box)
+        name = _resolve(node, state, table, hive, box)
         version = _version(table)
         if (name, version) not in snapshots:  # one statement sees one version of a frame
             snapshots[name, version] = node.ledger(name).snapshot(version)
         snapshot = snapshots[name, version]
         where = None if select is None else _where_of(select, table, snapshot)
         view = f"frame_{uuid4().hex}"
-        references.append((table, Reference(view, name, snapshot, pruned(snapshot, where), where)))
+        references.append((table, Reference(view, name, snapshot, prune_cells(snapshot, where), where)))
     if not references and not tree.find(exp.Table, exp.Unnest, exp.Values):
         raise ValidationError("a query needs a frame to read from, as in SELECT * FROM hive.box.frame")
     for table, reference in references:
@@ -120,7 +120,7 @@ def _refuse_functions(tree: Expr) -> None:
             )
 
 
-def _resolved(node: Node, state: RegistryState, table: Any, hive: str | None, box: str | None) -> FrameName:
+def _resolve(node: Node, state: RegistryState, table: Any, hive: str | None, box: str | None) -> FrameName:
     parts = [part.name for part in table.parts]
     given = ".".join(parts)
     if len(parts) > 3:
@@ -185,11 +185,11 @@ def _where_of(select: Any, table: Any, snapshot: FrameSnapshot) -> Expr | None:
             for column in columns
         )
         if columns and mine and part.find(exp.Query) is None:
-            parts.append(_declared(part.copy(), folded))
+            parts.append(_declare_columns(part.copy(), folded))
     return conjunction(parts)
 
 
-def _declared(tree: Expr, folded: dict[str, str]) -> Expr:
+def _declare_columns(tree: Expr, folded: dict[str, str]) -> Expr:
     def named(node: Expr) -> Expr:
         return exp.column(folded[node.name.casefold()], quoted=True) if isinstance(node, exp.Column) else node
 

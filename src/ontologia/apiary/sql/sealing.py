@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Iterator[Duck]:
+def open_sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Iterator[Duck]:
     """A database with a view per reference, that can open their cells and nothing else, until the chamber's time is
     up."""
     from ontologia.files.duck import Duck
@@ -31,7 +31,7 @@ def sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Ite
     timer.daemon = True
     try:
         with ExitStack() as stack:
-            stack.enter_context(_explained(references))
+            stack.enter_context(_explain_failures(references))
             views = []
             for reference in references:
                 stack.enter_context(node.reading(reference.name, reference.snapshot.version))
@@ -53,9 +53,9 @@ def sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Ite
 
 
 @contextmanager
-def _explained(references: Sequence[Reference]) -> Iterator[None]:
+def _explain_failures(references: Sequence[Reference]) -> Iterator[None]:
     try:
-        with scan.explained():
+        with scan.explain_failures():
             yield
     except (StorageBackendError, ValidationError) as problem:
         if "Referenced column" in str(problem):

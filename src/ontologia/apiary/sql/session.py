@@ -13,10 +13,10 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import total_bytes
 from ontologia.apiary.queries.manifest import TIMEOUT_S
-from ontologia.apiary.sql.naming import named_as_written
-from ontologia.apiary.sql.planning import PlannedQuery, Reference, planned
-from ontologia.apiary.sql.sealing import sealed
-from ontologia.apiary.sql.statements import Command, ReadStatement, parsed
+from ontologia.apiary.sql.naming import name_as_written
+from ontologia.apiary.sql.planning import PlannedQuery, Reference, plan_query
+from ontologia.apiary.sql.sealing import open_sealed
+from ontologia.apiary.sql.statements import Command, ReadStatement, parse_statement
 from ontologia.errors import ValidationError
 
 ENGINES = ("duckdb", "colony", "spark")
@@ -33,27 +33,27 @@ class SqlSession:
     def run(self, text: str, engine: str = "duckdb", timeout_s: float = TIMEOUT_S) -> pa.Table:
         if engine not in ENGINES:
             raise ValidationError(f"engine is one of {', '.join(ENGINES)}, not {engine!r}")
-        statement = parsed(text)
+        statement = parse_statement(text)
         if isinstance(statement, Command):
             return self._command(statement)
         self.node.admit_query()
-        plan = planned(self.node, statement.tree, self.hive, self.box)
+        plan = plan_query(self.node, statement.tree, self.hive, self.box)
         if engine == "spark":
             from ontologia.apiary.distributed import on_spark
 
             return on_spark("query")(self.node, statement, plan)
         if engine == "colony":
-            from ontologia.apiary.queries.coordinator import explained_by_nodes, run_by_nodes
+            from ontologia.apiary.queries.coordinator import explain_by_nodes, run_by_nodes
 
             if statement.explain is not None:
-                facts = [*pruning_facts(plan.references), *explained_by_nodes(self.node, plan)]
+                facts = [*pruning_facts(plan.references), *explain_by_nodes(self.node, plan)]
                 return _properties(facts)
             found = run_by_nodes(self.node, statement.text, plan, timeout_s)
         else:
             found = self.node.bees.run("a statement", [lambda chamber: self._query(statement, plan, chamber)])[0]
         if statement.explain is not None:
             return found
-        return named_as_written(found, statement.text, plan, self.hive, self.box)
+        return name_as_written(found, statement.text, plan, self.hive, self.box)
 
     # --- commands ------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class SqlSession:
         if command.kind == "show_frames":
             hive, box = self._box_named(name)
             return _one_column("frame", sorted(state.box(hive, box).frames))
-        return self._described(FrameName.parse(str(name)))
+        return self._describe(FrameName.parse(str(name)))
 
     def _box_named(self, name: str | None) -> tuple[str, str]:
         parts = name.split(".") if name else [self.hive, self.box]
@@ -90,7 +90,7 @@ class SqlSession:
             raise ValidationError("SHOW FRAMES: say in which box, as in SHOW FRAMES IN analytics.sensors, or USE first")
         return str(parts[0]), str(parts[1])
 
-    def _described(self, name: FrameName) -> pa.Table:
+    def _describe(self, name: FrameName) -> pa.Table:
         self.node.registry.frame(name)
         snapshot = self.node.ledger(name).snapshot()
         return _properties(
@@ -106,7 +106,7 @@ class SqlSession:
     # --- queries -------------------------------------------------------------------------------------------------
 
     def _query(self, statement: ReadStatement, plan: PlannedQuery, chamber: Chamber) -> pa.Table:
-        with sealed(self.node, plan.references, chamber) as duck:
+        with open_sealed(self.node, plan.references, chamber) as duck:
             if statement.explain is None:
                 return duck.table(plan.sql(), {})
             analyzed = "ANALYZE " if statement.explain == "analyze" else ""

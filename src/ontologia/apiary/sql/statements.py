@@ -55,7 +55,7 @@ class ReadStatement:
     explain: str | None = None
 
 
-def parsed(text: str) -> Command | ReadStatement:
+def parse_statement(text: str) -> Command | ReadStatement:
     """Understand one statement, or say why it is not run."""
     if not isinstance(text, str):
         raise ValidationError(f"a statement is a text, not {text!r:.60}")

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import as_outputs, past_versions_refused
 from ontologia.engines.capabilities import Capabilities
-from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarize_layouts
 from ontologia.engines.changes import change_entry, operation_of
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.locks import LeasedLocks
@@ -27,7 +27,7 @@ from ontologia.engines.omnigraph.reading import (
     pushed_filter,
     row_by_key,
 )
-from ontologia.engines.omnigraph.search import best_first, order_of, ranked_ids
+from ontologia.engines.omnigraph.search import best_first, order_of, rank_ids
 from ontologia.engines.omnigraph.transaction import GraphEngineTransaction
 from ontologia.engines.omnigraph.types import GraphType, key_of, pin_version, ref_of, versions_of
 from ontologia.engines.pinning import Pinned
@@ -113,7 +113,7 @@ class GraphEngine(DuckEngine):
                 return Fetched(best_first(plan, self._reading.ranked, found.columns), found.diagnostics)
             if plan.sought_key is None:
                 return super().fetch(plan, keys, catalog)
-            with self._prepared(plan, catalog) as (statement, diagnostics):
+            with self._prepare(plan, catalog) as (statement, diagnostics):
                 row = row_by_key(plan, self.tables_in_memory())
                 if row is None:
                     return Fetched(self.run(statement, statement.parameters(plan), keys), diagnostics)
@@ -152,7 +152,7 @@ class GraphEngine(DuckEngine):
             gone: list[int] = []
             where = pushed_filter(plan, type, keys)
             if plan.search is not None and ref == plan.source:
-                where = self._searched(plan, type, rows, catalog)
+                where = self._search_filter(plan, type, rows, catalog)
             relation = GraphRows(ref, versions=not plan.window.deduplicated)
             columns = needed_columns(plan, type)
             share = getattr(self._reading, "share", None)
@@ -175,14 +175,14 @@ class GraphEngine(DuckEngine):
         """Rows as they are read, None for a type that is not stored; a transaction sees its own on top."""
         return rows
 
-    def _searched(self, plan: Plan, type: GraphType, rows: TypeRows, catalog: Catalog) -> str:
+    def _search_filter(self, plan: Plan, type: GraphType, rows: TypeRows, catalog: Catalog) -> str:
         """A filter for the rows that a search finds among those that pass the plan's own filters."""
         among = None
         if plan.where:
             passing = self.table(plan.changed(search=None, limit=None, offset=None, stored=True), None, catalog)
             among = type.ids_of(passing)
         assert plan.search is not None
-        ranked = ranked_ids(rows.newest(plan.window), type, plan.search, among)
+        ranked = rank_ids(rows.newest(plan.window), type, plan.search, among)
         self._reading.ranked = {name: place for place, name in enumerate(ranked)}
         return is_in("id", ranked)
 
@@ -304,7 +304,7 @@ class GraphEngine(DuckEngine):
             "storage_uri": self.graph.objects.uri,
             "branch": self.branch,
             "head_commit_id": head_of(manifest),
-            "layouts": summarized_layouts(rows),
+            "layouts": summarize_layouts(rows),
         }
 
     @property

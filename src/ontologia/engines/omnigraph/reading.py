@@ -19,7 +19,7 @@ from ontologia.engines.omnigraph.types import GraphType
 from ontologia.errors import ValidationError
 from ontologia.files.quoting import quote_text
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
-from ontologia.omnigraph.comparing import deleted_between
+from ontologia.omnigraph.comparing import find_deleted
 from ontologia.omnigraph.datasets import is_in
 from ontologia.omnigraph.lookups import MANY
 from ontologia.omnigraph.manifest import GraphManifest, Pin
@@ -88,7 +88,7 @@ class TypeRows:
             columns=[*self.type.needed(columns), UPDATED], filter=where, fragments=fragments, batch_size=BATCH_ROWS
         )
         for batch in scanner.to_batches():
-            yield self._typed(pa_table(batch))
+            yield self._cast(pa_table(batch))
 
     def _pins(self, window: Window) -> list[Pin]:
         last = EMPTY + (window.commit or 0) if window.mode == "as_of" else self.manifest.version
@@ -111,7 +111,7 @@ class TypeRows:
         if parts:
             return pa.concat_tables([parts[0], *(part.cast(parts[0].schema) for part in parts[1:])])
         nothing = self._rows(None, columns, None)
-        return nothing if window.deduplicated else _marked(nothing)
+        return nothing if window.deduplicated else _mark_removed(nothing)
 
     def _versions(
         self, pins: Sequence[Pin], window: Window, columns: Sequence[Column] | None, where: str | None, gone: Any
@@ -124,7 +124,7 @@ class TypeRows:
             if window.mode != "since" or pin.published_at > EMPTY + (window.commit or 0):
                 written = f"{UPDATED} > {before}"
                 if found is not None:
-                    yield _marked(self._rows(pin, columns, written if where is None else f"({where}) AND {written}"))
+                    yield _mark_removed(self._rows(pin, columns, written if where is None else f"({where}) AND {written}"))
                     yield from self._removals(earlier, found, pin, columns)
                 elif gone is not None:
                     gone.append(pin.published_at - EMPTY)
@@ -134,10 +134,10 @@ class TypeRows:
         self, earlier: LanceDataset | None, found: LanceDataset, pin: Pin, columns: Sequence[Column] | None
     ) -> Iterator[pa.Table]:
         """The rows that a version has no more, as they were, under the commit that took them away."""
-        deleted = None if earlier is None else deleted_between(earlier, found)
+        deleted = None if earlier is None else find_deleted(earlier, found)
         if deleted is not None and deleted.num_rows:
             commit = pa.array([pin.published_at - EMPTY] * deleted.num_rows, pa.int64())
-            yield _marked(self.type.from_graph(deleted.select(self.type.needed(columns)), commit), commit)
+            yield _mark_removed(self.type.from_graph(deleted.select(self.type.needed(columns)), commit), commit)
 
     def _rows(self, pin: Pin | None, columns: Sequence[Column] | None, where: str | None) -> pa.Table:
         wanted = [*self.type.needed(columns), UPDATED]
@@ -145,9 +145,9 @@ class TypeRows:
             empty = pa.schema([field for field in self.type.arrow if field.name in wanted]).empty_table()
             return self.type.from_graph(empty, pa.array([], pa.int64()))
         dataset = self.graph.datasets.open(pin.path, pin.branch, pin.version)
-        return self._typed(scan(dataset, wanted, where))
+        return self._cast(scan(dataset, wanted, where))
 
-    def _typed(self, rows: pa.Table) -> pa.Table:
+    def _cast(self, rows: pa.Table) -> pa.Table:
         """Rows as an engine gives them back, each with the commit that published its version."""
         pins = self.manifest.history[self.type.key]
         versions = np.fromiter((it.version for it in pins), np.uint64, len(pins))
@@ -156,7 +156,7 @@ class TypeRows:
         return self.type.from_graph(rows, pa.array(published[np.minimum(places, len(pins) - 1)]))
 
 
-def _marked(rows: pa.Table, removed_by: pa.Array | None = None) -> pa.Table:
+def _mark_removed(rows: pa.Table, removed_by: pa.Array | None = None) -> pa.Table:
     """Versions with what superseded them, as far as removals are concerned."""
     return rows.append_column(SUPERSEDED_BY, pa.nulls(rows.num_rows, pa.int64()) if removed_by is None else removed_by)
 
@@ -199,7 +199,7 @@ def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None) -> str | N
             predicates += reached[0].where
     elif any(type.ref in (hop.relation, hop.entity) for hop in plan.hops):
         predicates = []
-    parts = [text for predicate in predicates if (text := _translated(predicate, type)) is not None]
+    parts = [text for predicate in predicates if (text := _translate(predicate, type)) is not None]
     if keys is not None and plan.keyed and type.ref == plan.source and keys.num_rows <= MANY:
         parts.append(is_in("id", type.ids_of(keys)))
     return " AND ".join(f"({part})" for part in parts) or None
@@ -217,17 +217,17 @@ def row_by_key(plan: Plan, tables: Mapping[str, pa.Table | None]) -> pa.Table | 
     return rows.filter(pc.equal(rows.column(plan.source.identity[0]), key)).select(names)
 
 
-def _translated(predicate: Predicate, type: GraphType) -> str | None:
+def _translate(predicate: Predicate, type: GraphType) -> str | None:
     if isinstance(predicate, Combination):
-        parts = [_translated(part, type) for part in predicate.parts]
+        parts = [_translate(part, type) for part in predicate.parts]
         if predicate.op == "or" and None in parts:
             return None
         known = [f"({part})" for part in parts if part is not None]
         return f" {predicate.op.upper()} ".join(known) or None
-    return _compared(predicate, type) if isinstance(predicate, Condition) else None
+    return _compare(predicate, type) if isinstance(predicate, Condition) else None
 
 
-def _compared(condition: Condition, type: GraphType) -> str | None:
+def _compare(condition: Condition, type: GraphType) -> str | None:
     operand = condition.operand
     if operand.owner != type.ref or operand.side or operand.steps or operand.item_path is not None:
         return None
@@ -281,9 +281,9 @@ class GraphRows(StoredRows):
         self.name = f"rows of {ref}"
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        chosen: list[Any] = [_named(name) for name in (*self.ref.identity, COMMIT_ID)]
+        chosen: list[Any] = [_column_expression(name) for name in (*self.ref.identity, COMMIT_ID)]
         for column in columns:
-            found: Any = _named(column.physical)
+            found: Any = _column_expression(column.physical)
             if column.scalar == "float":
                 # DuckDB hands comparisons of plain columns to Arrow, where not-a-number is not above infinity.
                 product = exp.Mul(this=found, expression=exp.Literal.number("1.0"))
@@ -291,10 +291,10 @@ class GraphRows(StoredRows):
             chosen.append(found)
         table = exp.Table(this=exp.to_identifier(self.name, quoted=True), alias=exp.TableAlias(this="t"))
         if self.has_removals and removals:
-            chosen.append(_named(SUPERSEDED_BY))
+            chosen.append(_column_expression(SUPERSEDED_BY))
         select = exp.select(*chosen).from_(table)
         return select.where(exp.not_(is_removal("t"))) if self.has_removals and not removals else select
 
 
-def _named(name: str) -> exp.Column:
+def _column_expression(name: str) -> exp.Column:
     return exp.column(name, table="t", quoted=True)

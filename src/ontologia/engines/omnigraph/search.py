@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.engines.omnigraph.types import GraphType, edge_id
 from ontologia.errors import ValidationError
 from ontologia.model import key_text
-from ontologia.omnigraph.datasets import is_in, translated
+from ontologia.omnigraph.datasets import is_in, translate_errors
 from ontologia.query.plan import Plan, Search
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+")
 
 
-def ranked_ids(dataset: LanceDataset | None, type: GraphType, search: Search, among: Sequence[str] | None) -> list[str]:
+def rank_ids(dataset: LanceDataset | None, type: GraphType, search: Search, among: Sequence[str] | None) -> list[str]:
     """The ids of the best rows, best first; of those in `among`, where it is given."""
     check(type, search)
     if dataset is None or search.most == 0 or among == []:
         return []
     column = type.columns[search.field]
     where = None if among is None else is_in("id", among)
-    with translated("search", dataset.uri):
+    with translate_errors("search", dataset.uri):
         if search.vector is not None:
             nearest = {"column": column, "q": list(search.vector), "k": search.most, "metric": "L2"}
             columns = ["id", "_distance"]

@@ -16,7 +16,7 @@ from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout, versio
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
-from ontologia.engines.transaction import Transaction, dropped_refused
+from ontologia.engines.transaction import Transaction, dropped_type_error
 from ontologia.errors import OntologiaError
 from ontologia.files.data_files import DataFile
 from ontologia.files.row_spools import RowSpool
@@ -86,7 +86,7 @@ class GraphEngineTransaction(Transaction):
 
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self.catalog.dropped:
-            raise dropped_refused(schema.ref)
+            raise dropped_type_error(schema.ref)
         known = self.recorded(schema.ref)
         number = version_number(schema, known) if schema_version_id is None else schema_version_id
         if schema_version_id is None and any(v.schema_version_id == number and v.schema == schema for v in known):
@@ -207,7 +207,7 @@ class GraphEngineTransaction(Transaction):
             return
         datasets = self._engine.graph.datasets
         checked = ["id", *(type.columns[name] for name in type.schema.unique)]
-        kept = _narrowed(type.arrow, checked)
+        kept = _narrow(type.arrow, checked)
         keys = RowSpool(kept).extend(rows_of_files(datasets, files, checked)).table()
         stored = StoredSnapshot(self._engine.graph, self._manifest).find(change.key)
         replaced = stored is None or ref in self._activated
@@ -217,5 +217,5 @@ class GraphEngineTransaction(Transaction):
         change.rows = (spool or RowSpool(type.arrow)).extend(rows_of_files(datasets, files)).table()
 
 
-def _narrowed(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+def _narrow(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in names])

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.capabilities import Capabilities
-from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarized_layouts
+from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout, summarize_layouts
 from ontologia.engines.changes import change_entry
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.history import Declared
@@ -134,7 +134,7 @@ class Engine03(DuckEngine):
             "written_by": RELEASE,
             "read_only": True,
             **self.source.facts(),
-            "type_layouts": summarized_layouts(rows),
+            "type_layouts": summarize_layouts(rows),
         }
 
     # --- writing, which it does not ---

@@ -40,7 +40,7 @@ class History03(History):
             numbers = [version.number for version in group]
             noted = [migrations[last.ref, number] for number in numbers if (last.ref, number) in migrations]
             activation = min(noted, default=self._source.first_commit(last.ref, numbers)) or None
-            versions += [self._recorded(version, activation if version is last else None) for version in group]
+            versions += [self._read_version(version, activation if version is last else None) for version in group]
         return Past(self._source.head(), versions)
 
     def commits(self, after: int, up_to: int) -> Iterator[Commit]:
@@ -58,7 +58,7 @@ class History03(History):
         order = (COMMIT_ID, *version.ref.identity)
         yield from self._duck.sorted_rows(arrow_schema(version.schema), complete, order)
 
-    def _recorded(self, version: StoredVersion, activation: int | None) -> SchemaVersion:
+    def _read_version(self, version: StoredVersion, activation: int | None) -> SchemaVersion:
         """A version. A class is taken at its word where 0.3 forgot what a type looks like inside."""
         known, schema = self._declared.get(version.ref), version.schema
         if known is not None and agrees(schema, known.schema):

@@ -37,20 +37,20 @@ def type_schema(body: Mapping[str, Any]) -> TypeSchema:
 
 def _spec_of(about: Mapping[str, Any]) -> TypeSpec:
     spec = about.get("type_spec")
-    return _from_text(str(about["type"])) if spec is None else _translated(spec)
+    return _from_text(str(about["type"])) if spec is None else _translate(spec)
 
 
-def _translated(spec: Mapping[str, Any]) -> TypeSpec:
+def _translate(spec: Mapping[str, Any]) -> TypeSpec:
     match spec["kind"]:
         case "union":
-            return union_spec([_translated(member) for member in spec["members"]])
+            return union_spec([_translate(member) for member in spec["members"]])
         case "list":
-            return {"kind": "list", "item": _translated(spec["item"])}
+            return {"kind": "list", "item": _translate(spec["item"])}
         case "dict":
-            return {"kind": "dict", "key": _translated(spec["key"]), "value": _translated(spec["value"])}
+            return {"kind": "dict", "key": _translate(spec["key"]), "value": _translate(spec["value"])}
         case "typed_dict":
             fields = {
-                name: {"type": _translated(inside), "required": bool(spec.get("total", True))}
+                name: {"type": _translate(inside), "required": bool(spec.get("total", True))}
                 for name, inside in sorted(spec["fields"].items())
             }
             return {"kind": "typed_dict", "name": spec["name"], "fields": fields}
@@ -63,18 +63,18 @@ def _from_text(text: str) -> TypeSpec:
     """A type from how Python prints it: `str | int`, `typing.Optional[str]`, `<class 'models.Address'>`."""
     plain = _CLASS.sub(r"\1", text).replace(".<locals>.", ".")
     try:
-        return _parsed(ast.parse(plain, mode="eval").body)
+        return _parse(ast.parse(plain, mode="eval").body)
     except SyntaxError:
         return ANY
 
 
-def _parsed(node: ast.expr) -> TypeSpec:
+def _parse(node: ast.expr) -> TypeSpec:
     match node:
         case ast.BinOp(left, ast.BitOr(), right):
-            return union_spec([*_members(_parsed(left)), *_members(_parsed(right))])
+            return union_spec([*_members(_parse(left)), *_members(_parse(right))])
         case ast.Subscript(value, inside):
             parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
-            return _generic(_last_name(value), [_parsed(part) for part in parts])
+            return _generic(_last_name(value), [_parse(part) for part in parts])
         case ast.Constant(None):
             return NONE
         case ast.Name() | ast.Attribute():

@@ -25,7 +25,7 @@ from ontologia.engines.parquet.log.changes import list_changes
 from ontologia.engines.parquet.log.records import CommitManifest, Head
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, refs_body
 from ontologia.engines.parquet.read.answering import ParquetReads
-from ontologia.engines.parquet.setup import stored_version
+from ontologia.engines.parquet.setup import read_version
 from ontologia.engines.parquet.write import accelerators
 from ontologia.engines.parquet.write.commit import HeadMovedError, ParquetTransaction
 from ontologia.engines.parquet.write.holding import hold_lease, write_lease
@@ -222,7 +222,7 @@ class ParquetEngine(ParquetReads):
     # --- about the store ---
 
     def features(self) -> frozenset[str]:
-        return Stamp.read(stored_version(self.objects)).features
+        return Stamp.read(read_version(self.objects)).features
 
     def event_place(self) -> Objects:
         return self.objects

@@ -22,7 +22,7 @@ from ontologia.objects import (
 )
 
 
-def stored_version(objects: Objects) -> str:
+def read_version(objects: Objects) -> str:
     """The engine version a prefix is stamped with; one without a stamp is v1 (RFC 0009 §7.1)."""
     try:
         blob = objects.get(paths.ENGINE)
@@ -45,7 +45,7 @@ def use_feature(objects: Objects, feature: str) -> None:
         try:
             blob = objects.get(paths.ENGINE)
         except ObjectNotFound:  # older than stamps (RFC 0009 §7.1)
-            _create(objects, paths.ENGINE, planned_objects("v1")[paths.ENGINE])
+            _create(objects, paths.ENGINE, plan_objects("v1")[paths.ENGINE])
             continue
         body = parse(blob.data, objects.url(paths.ENGINE), dict)
         stamp = Stamp.read(str(body["engine_version"]))
@@ -59,7 +59,7 @@ def use_feature(objects: Objects, feature: str) -> None:
             continue  # somebody else stamped it, or laid it out anew
 
 
-def planned_objects(engine_version: str) -> dict[str, bytes]:
+def plan_objects(engine_version: str) -> dict[str, bytes]:
     """What an empty store consists of; the head comes last, because it makes the store exist."""
     found = {
         paths.ENGINE: encode({"backend": "s3", "engine_version": engine_version, "created_at": now()}),
@@ -95,11 +95,11 @@ def initialize(objects: Objects, engine_version: str) -> list[str]:
     """
     prove_conditions(objects)
     check_free(objects)
-    writes = planned_objects(engine_version)
+    writes = plan_objects(engine_version)
     for key, body in writes.items():
         if key != paths.HEAD:
             _create(objects, key, body)
-    if (stamped := stored_version(objects)) != engine_version:
+    if (stamped := read_version(objects)) != engine_version:
         raise ValidationError(
             f"{objects.url(paths.ENGINE)} says {stamped}, from an initialization beside this one or one that was cut "
             f"off: initialize with engine version {stamped}, or with force"
@@ -137,7 +137,7 @@ def reset(objects: Objects, engine_version: str, lease: Lease) -> list[str]:
     """
     prove_conditions(objects)
     with lease:
-        _create(objects, paths.ENGINE, planned_objects("v1")[paths.ENGINE])
+        _create(objects, paths.ENGINE, plan_objects("v1")[paths.ENGINE])
         objects.delete(paths.HEAD)
         kept = (paths.HEAD, paths.ENGINE, lease.key)
         objects.delete_many([info.key for info in objects.list() if info.key not in kept])

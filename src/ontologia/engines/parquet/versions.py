@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ontologia.engines.catalog import summarized_layouts
+from ontologia.engines.catalog import summarize_layouts
 from ontologia.engines.forgetting import Forgotten, Superseded
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care import forgetting
@@ -80,4 +80,4 @@ class ParquetEngineV2(ParquetEngine):
             for v in schemas.versions
             if v.activation_commit_id is not None
         ]
-        return super().storage_info() | {"type_layouts": summarized_layouts(rows)}
+        return super().storage_info() | {"type_layouts": summarize_layouts(rows)}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FEW_KEYS = 64
 
 
-def named_keys(keys: pa.Table) -> tuple[str, dict[str, str]]:
+def name_keys(keys: pa.Table) -> tuple[str, dict[str, str]]:
     """A few identities as the beginning of a statement that reads them, and its parameters.
 
     Their number is rounded up, so that few statements serve all; a parameter that is NULL is nobody's identity.
@@ -33,7 +33,7 @@ def named_keys(keys: pa.Table) -> tuple[str, dict[str, str]]:
 
 
 @contextmanager
-def touched(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
+def fill_asked_keys(connection: sqlite3.Connection, keys: pa.Table) -> Iterator[None]:
     """Fill the temporary table of identities, and empty it again."""
     names = keys.column_names
     table = f"temp.{KEYS}"

@@ -26,7 +26,7 @@ FEW = 16
 PLAIN = (None, "str", "int")  # what sqlite3 gives as it is wanted
 
 
-def decoded(output: ResultColumn, values: Sequence[Any]) -> Sequence[Any]:
+def decode(output: ResultColumn, values: Sequence[Any]) -> Sequence[Any]:
     """A column of a result as Python values."""
     match output.scalar:
         case "bool":
@@ -45,7 +45,7 @@ def decoded(output: ResultColumn, values: Sequence[Any]) -> Sequence[Any]:
     return values
 
 
-def encoded(column: pa.ChunkedArray) -> list[Any]:
+def encode(column: pa.ChunkedArray) -> list[Any]:
     """An Arrow column as values that SQLite stores: instants and dates as text, NaN as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -113,7 +113,7 @@ def _array(output: ResultColumn, values: Sequence[Any], kind: pa.DataType) -> pa
     if output.scalar == "float":
         with suppress(pa.ArrowInvalid):  # a NaN is text
             return array_of(values, kind)
-    return array_of(decoded(output, values), kind)
+    return array_of(decode(output, values), kind)
 
 
 def select_rows(cursor: sqlite3.Cursor, statement: Statement) -> pa.Table:
@@ -126,7 +126,7 @@ def select_rows(cursor: sqlite3.Cursor, statement: Statement) -> pa.Table:
     batches = []
     while rows := cursor.fetchmany(ROWS_AT_ONCE):
         columns = zip(statement.outputs, schema, zip(*rows, strict=True), strict=True)
-        arrays = [array_of(decoded(output, values), field.type) for output, field, values in columns]
+        arrays = [array_of(decode(output, values), field.type) for output, field, values in columns]
         batches.append(pa.record_batch(arrays, schema=schema))
     return pa.Table.from_batches(batches, schema)
 

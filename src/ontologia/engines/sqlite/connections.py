@@ -111,7 +111,7 @@ class Connections:
         """A block in which all reads of this thread see one state."""
         return ReadTransaction(self.use())
 
-    def opened(self, held: _Held) -> Connection:
+    def open(self, held: _Held) -> Connection:
         if self._closed:
             raise StorageBackendError.closed(self.path)
         connection = held.connection
@@ -160,17 +160,17 @@ class Connections:
             raise StorageBackendError(f"{self.path}: the folder does not exist; create it first")
         self._check_in_place()  # else SQLite would make an empty file where one was deleted
         if self.layout is None or _has_content(self.absolute):
-            connection = self._configured(self._address())
+            connection = self._configure(self._address())
             if self.layout is None or self.layout.is_there(connection, self.path):
                 self._file = self._file or (None if self.in_memory else _identity(self.absolute))
                 return connection
             connection.close()
-        connection = self._configured(":memory:")
+        connection = self._configure(":memory:")
         connection.stands_in = True
         self.layout.create(connection)
         return connection
 
-    def _configured(self, address: str) -> Connection:
+    def _configure(self, address: str) -> Connection:
         connection = sqlite3.connect(
             address,
             uri=True,
@@ -213,7 +213,7 @@ class Connections:
             if held.process == os.getpid():
                 held.close()
 
-    def explained(self, problem: sqlite3.Error) -> Exception:
+    def explain(self, problem: sqlite3.Error) -> Exception:
         """An error of SQLite in our words."""
         code = getattr(problem, "sqlite_errorcode", None) or 0
         context = {"path": self.path, "sqlite_error": getattr(problem, "sqlite_errorname", None)}

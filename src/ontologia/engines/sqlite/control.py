@@ -98,7 +98,7 @@ def use_feature(connection: sqlite3.Connection, feature: str) -> None:
         connection.execute("UPDATE storage_meta SET value = ? WHERE key = 'engine_version'", (text,))
 
 
-def noted(connection: sqlite3.Connection, key: str) -> str | None:
+def read_note(connection: sqlite3.Connection, key: str) -> str | None:
     """What the store notes of itself under a key."""
     row = connection.execute("SELECT value FROM storage_meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
@@ -210,7 +210,7 @@ def mark_dropped(connection: sqlite3.Connection, ref: TypeRef, commit_id: int) -
     )
 
 
-def dropped(connection: sqlite3.Connection) -> frozenset[TypeRef]:
+def read_dropped(connection: sqlite3.Connection) -> frozenset[TypeRef]:
     return frozenset(drops(connection))
 
 

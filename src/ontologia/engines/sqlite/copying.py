@@ -42,7 +42,7 @@ def unfinished_copy(connection: sqlite3.Connection) -> CopyNote | None:
     """The copy that a file is in the middle of becoming."""
     if "storage_meta" not in tables(connection):
         return None
-    found = control.noted(connection, COPY)
+    found = control.read_note(connection, COPY)
     return None if found is None else CopyNote.read(json.loads(found))
 
 
@@ -75,7 +75,7 @@ class SqliteCopy(CopyTarget):
     @property
     def done(self) -> int:
         with self.engine.connections.use() as connection:
-            return int(control.noted(connection, COPIED) or 0)
+            return int(control.read_note(connection, COPIED) or 0)
 
     def write(self, commits: Iterable[PastCommit]) -> None:
         if self.note.in_place:

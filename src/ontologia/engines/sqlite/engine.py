@@ -22,8 +22,8 @@ from ontologia.engines.changes import change_entry
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_FILES
 from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.asked_keys import FEW_KEYS, named_keys, touched
-from ontologia.engines.sqlite.columnar import PLAIN, decoded, select_arrow, select_rows
+from ontologia.engines.sqlite.asked_keys import FEW_KEYS, name_keys, fill_asked_keys
+from ontologia.engines.sqlite.columnar import PLAIN, decode, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.control import BASE
 from ontologia.engines.sqlite.erasure import SqliteEraser
@@ -222,8 +222,8 @@ class SqliteEngine(Engine):
                     f"opened, with {self.engine_version}: open it again"
                 )
             stamped.check(self.path, KNOWN_IN_FILES)
-        base = int(control.noted(connection, BASE) or 0) if stamped is not None and FORGOTTEN in stamped.features else 0
-        head, dropped = control.head(connection), control.dropped(connection)
+        base = int(control.read_note(connection, BASE) or 0) if stamped is not None and FORGOTTEN in stamped.features else 0
+        head, dropped = control.head(connection), control.read_dropped(connection)
         catalog = Catalog(head, self.layouts(connection), dropped, version, base=base)
         connection.catalog = catalog
         return catalog
@@ -253,10 +253,10 @@ class SqliteEngine(Engine):
             if keys is None:
                 yield connection, statement.sql, parameters
             elif keys.num_rows <= FEW_KEYS:
-                named, values = named_keys(keys)
+                named, values = name_keys(keys)
                 yield connection, f"{named} {statement.sql}", {**parameters, **values}
             else:
-                with self.snapshot(), touched(connection, keys):
+                with self.snapshot(), fill_asked_keys(connection, keys):
                     yield connection, statement.sql, parameters
 
     @contextmanager
@@ -300,7 +300,7 @@ class SqliteEngine(Engine):
         if not rows:
             return [() for _ in statement.outputs]
         return [
-            values if output.scalar in PLAIN else decoded(output, values)
+            values if output.scalar in PLAIN else decode(output, values)
             for output, values in zip(statement.outputs, zip(*rows, strict=True), strict=True)
         ]
 

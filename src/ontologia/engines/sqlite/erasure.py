@@ -48,7 +48,7 @@ class SqliteEraser(Eraser):
 
     def find(self, wanted: Sequence[Wanted]) -> list[FoundIdentities]:
         with self._engine.connections.snapshot(), self._engine.connections.use() as connection:
-            return [_found(self._engine, connection, item) for item in wanted]
+            return [_find(self._engine, connection, item) for item in wanted]
 
     def erase(self, wanted: Sequence[Wanted], metadata: Mapping[str, Any]) -> int:
         """Take the rows away and note it in the log; then the bytes."""
@@ -56,7 +56,7 @@ class SqliteEraser(Eraser):
         with engine.connections.use() as connection:
             connection.execute("PRAGMA secure_delete = ON")
         with engine.change() as connection:
-            if control.noted(connection, COPY) is not None:
+            if control.read_note(connection, COPY) is not None:
                 raise copy_comes_first(engine.path)
             for item in wanted:
                 for table, where, values in list(_conditions(engine, connection, item)):
@@ -69,7 +69,7 @@ class SqliteEraser(Eraser):
 
     def is_pending(self, wanted: Sequence[Wanted]) -> bool:
         with self._engine.connections.use() as connection:
-            if control.noted(connection, ERASURE) is not None:
+            if control.read_note(connection, ERASURE) is not None:
                 return True
         return not any(item.rows for item in self.find(wanted)) and bool(_leftovers(self._engine, wanted))
 
@@ -92,7 +92,7 @@ class SqliteEraser(Eraser):
         return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
 
 
-def _found(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> FoundIdentities:
+def _find(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> FoundIdentities:
     versions: set[tuple[Any, ...]] = set()
     names = ", ".join((*wanted.ref.identity, COMMIT_ID))
     for table, where, values in _conditions(engine, connection, wanted):

@@ -89,10 +89,10 @@ def _parts(connection: sqlite3.Connection, base: int) -> Iterator[_Part]:
         if end is not None and end <= base:
             yield _Part(ref, quote_name(table), ("1",))  # not "true": a field may be called so
         elif start <= base:
-            yield _Part(ref, quote_name(table), tuple(_superseded(connection, ref, table)))
+            yield _Part(ref, quote_name(table), tuple(_superseded_conditions(connection, ref, table)))
 
 
-def _superseded(connection: sqlite3.Connection, ref: TypeRef, table: str) -> Iterator[str]:
+def _superseded_conditions(connection: sqlite3.Connection, ref: TypeRef, table: str) -> Iterator[str]:
     """What is true of rows that a later row of the same table supersedes, and of removals, which nothing needs then."""
     yield has_newer(Versions(table, {}), ref.identity, Window("as_of")).sql("sqlite")
     if any(row[1] == SUPERSEDED_BY for row in connection.execute(f"PRAGMA table_info({quote_name(table)})")):

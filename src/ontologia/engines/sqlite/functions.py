@@ -25,7 +25,7 @@ def register(connection: sqlite3.Connection) -> None:
     connection.create_function("ontologia_length", 1, len, deterministic=True)
     connection.create_function("ontologia_json", 2, json_of, deterministic=True)
     connection.create_function("ontologia_float", 1, float_of, deterministic=True)
-    connection.create_function("ontologia_carried", 2, carried, deterministic=True)
+    connection.create_function("ontologia_carried", 2, carry_document, deterministic=True)
 
 
 def has_path(name: str) -> bool:
@@ -43,16 +43,16 @@ def float_of(text: str) -> float | str:
     return text if text == "NaN" else float(text)
 
 
-def carried(document: str, sources: str) -> str:
+def carry_document(document: str, sources: str) -> str:
     """A document of an earlier schema with the fields of a later one: `sources` has, by the new names, the old name of
     each that was there before, or its value."""
-    before, found = json.loads(document), _parsed(sources)
+    before, found = json.loads(document), _parse(sources)
     return encode_json({name: before.get(old) if old is not None else value for name, (old, value) in found.items()})
 
 
 def text_at(document: str, path: str) -> Any:
     """The scalar at a path, such as `$."address"."lines"[0]`, as `json_extract` gives it."""
-    found = _parsed(document)
+    found = _parse(document)
     for name, number in _STEP.findall(path):
         if number:
             found = found[int(number)] if isinstance(found, list) and int(number) < len(found) else None
@@ -63,16 +63,16 @@ def text_at(document: str, path: str) -> Any:
 
 def member(document: str, name: str) -> Any:
     """The scalar that is a member of a document."""
-    found = _parsed(document).get(name)
+    found = _parse(document).get(name)
     return None if isinstance(found, (dict, list)) else found
 
 
 def member_json(document: str, name: str) -> str | None:
     """The JSON text of a member of a document."""
-    parsed = _parsed(document)
+    parsed = _parse(document)
     return encode_json(parsed[name]) if name in parsed else None
 
 
 @lru_cache(maxsize=64)
-def _parsed(document: str) -> Any:
+def _parse(document: str) -> Any:
     return json.loads(document)

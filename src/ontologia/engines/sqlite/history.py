@@ -12,7 +12,7 @@ from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.documents import split_documents
 from ontologia.engines.history import History, Past, PastShare
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.columnar import decoded
+from ontologia.engines.sqlite.columnar import decode
 from ontologia.errors import StorageBackendError
 from ontologia.files.key_ranges import KeyRange, key_ranges
 from ontologia.files.quoting import quote_name
@@ -212,7 +212,7 @@ class TableHistory(SqliteHistory):
         found = _keys_and_commit(version, values)
         by_name = dict(zip(columns, values[len(found) :], strict=True))
         for column in version.schema.columns:
-            read = decoded(ResultColumn(column.physical, column.scalar), by_name[column.physical])
+            read = decode(ResultColumn(column.physical, column.scalar), by_name[column.physical])
             found[column.physical] = array_of(read, column.arrow_type)
         if SUPERSEDED_BY in by_name:
             found[SUPERSEDED_BY] = array_of(by_name[SUPERSEDED_BY], pa.int64())

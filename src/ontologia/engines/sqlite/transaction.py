@@ -12,7 +12,7 @@ from urllib.parse import quote
 from ontologia.engines.catalog import Commit, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
-from ontologia.engines.transaction import Transaction, dropped_refused
+from ontologia.engines.transaction import Transaction, dropped_type_error
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef, TypeSchema, instant_text
 from ontologia.query.plan import Plan
@@ -58,7 +58,7 @@ class SqliteTransaction(Transaction):
 
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self.catalog.dropped:
-            raise dropped_refused(schema.ref)
+            raise dropped_type_error(schema.ref)
         self._keeps_layouts = False
         if schema_version_id is None:
             schema_version_id = version_number(schema, self.recorded(schema.ref))

@@ -20,7 +20,7 @@ from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.engine import SqliteEngine
 from ontologia.engines.sqlite.functions import has_path
 from ontologia.engines.sqlite.history import DocumentHistory
-from ontologia.engines.sqlite.windows import SqliteRows, Versions, windowed
+from ontologia.engines.sqlite.windows import SqliteRows, Versions, select_window
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, Column, TypeRef, TypeSchema, encode_json, identity_of
 from ontologia.query.carried_rows import ColumnSource, Projection
 from ontologia.query.compiler import Statement
@@ -274,7 +274,7 @@ class HeldDocuments(DocumentRows):
         self.key = ("held", table)
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        return windowed(self.versions(window, columns), self.ref.identity, Window("history"), probe=probe)
+        return select_window(self.versions(window, columns), self.ref.identity, Window("history"), probe=probe)
 
     def versions(self, window: Window, columns: Sequence[Column]) -> Versions:
         return Versions(self.table, self.fields(columns))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from ontologia.engines.capabilities import Capabilities
-from ontologia.engines.catalog import Catalog, TypeLayout, summarized_layouts
+from ontologia.engines.catalog import Catalog, TypeLayout, summarize_layouts
 from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.features import REMOVALS
 from ontologia.engines.forgetting import Forgotten, Superseded
 from ontologia.engines.sqlite import control, forgetting
-from ontologia.engines.sqlite.columnar import encoded
+from ontologia.engines.sqlite.columnar import encode
 from ontologia.engines.sqlite.connections import Connection
 from ontologia.engines.sqlite.engine import SqliteEngine, tables
 from ontologia.engines.sqlite.history import TableHistory
@@ -132,7 +132,7 @@ CREATE TABLE type_layout_catalog (
     def held(self, name: str, schema: TypeSchema, rows: pa.Table) -> Iterator[StoredRows]:
         marks = [SUPERSEDED_BY] if SUPERSEDED_BY in rows.column_names else []
         columns = (*schema.ref.identity, COMMIT_ID, *(column.physical for column in schema.columns), *marks)
-        values = zip(*(encoded(rows.column(column)) for column in columns), strict=True)
+        values = zip(*(encode(rows.column(column)) for column in columns), strict=True)
         with self.temporary(name, columns, values) as table:
             yield TemporaryRows(schema.ref, table, has_removals=bool(marks))
 
@@ -194,7 +194,7 @@ CREATE TABLE type_layout_catalog (
             ).fetchall()
             base = self.catalog_seen_by(connection).base
         begins = {"history_begins_at": base} if base else {}
-        return super().storage_info() | begins | {"type_layouts": summarized_layouts(rows)}
+        return super().storage_info() | begins | {"type_layouts": summarize_layouts(rows)}
 
 
 class TableRows(SqliteRows):
@@ -250,7 +250,7 @@ def _insert(connection: sqlite3.Connection, layout: TypeLayout, rows: pa.Table, 
     values = ", ".join((*("?" for _ in names), *(str(int(value)) for value in system.values())))
     connection.executemany(
         f"INSERT INTO {quote_name(layout.table_name)} ({columns}) VALUES ({values})",
-        zip(*(encoded(column) for column in ordered.columns), strict=True),
+        zip(*(encode(column) for column in ordered.columns), strict=True),
     )
 
 

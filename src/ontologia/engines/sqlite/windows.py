@@ -36,7 +36,7 @@ class SqliteRows(StoredRows):
         """Where the rows that a window chooses from are."""
 
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
-        select = windowed(self.versions(window, columns), self.ref.identity, window, probe=probe)
+        select = select_window(self.versions(window, columns), self.ref.identity, window, probe=probe)
         if not self.has_removals:
             return select
         if removals:
@@ -56,7 +56,7 @@ class SqliteRows(StoredRows):
         same = [equal(_column(name, "n"), _column(name, keys)) for name in self.ref.identity]
         newest = exp.select(exp.Max(this=_column(COMMIT_ID, "n"))).from_(_table(versions.table, "n"))
         newest = newest.where(*same, *_tests(versions, window, "n"))
-        rows = _selected(versions, self.ref.identity, window)
+        rows = _select(versions, self.ref.identity, window)
         if self.has_removals:
             rows = rows.where(is_current("t"), copy=False)
         return rows, equal(_column(COMMIT_ID, "s"), newest.subquery())
@@ -77,7 +77,7 @@ class NoRows(EmptyRows, SqliteRows):
         return None
 
 
-def windowed(versions: Versions, identity: Sequence[str], window: Window, *, probe: bool) -> exp.Select:
+def select_window(versions: Versions, identity: Sequence[str], window: Window, *, probe: bool) -> exp.Select:
     """Select the rows of a window.
 
     Two ways to keep one row per identity. Probing looks, for each candidate, for a newer row by the primary key: best
@@ -86,15 +86,15 @@ def windowed(versions: Versions, identity: Sequence[str], window: Window, *, pro
     SQLite promises for bare columns beside a lone `max()`: best for aggregates over all.
     """
     if not window.deduplicated:
-        return _selected(versions, identity, window)
+        return _select(versions, identity, window)
     if probe:
-        return _selected(versions, identity, window).where(exp.not_(has_newer(versions, identity, window)), copy=False)
+        return _select(versions, identity, window).where(exp.not_(has_newer(versions, identity, window)), copy=False)
     newest = exp.alias_(exp.Max(this=_column(COMMIT_ID, "t")), COMMIT_ID, quoted=True)
-    select = _selected(versions, identity, window, commit=newest)
+    select = _select(versions, identity, window, commit=newest)
     return select.group_by(*(_column(name, "t") for name in identity))
 
 
-def _selected(
+def _select(
     versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expr | None = None
 ) -> exp.Select:
     keys = [_column(name, "t") for name in identity]
@@ -107,7 +107,7 @@ def _tests(versions: Versions, window: Window, alias: str) -> list[exp.Expr]:
     """What makes a row of the table, under an alias, one of the window."""
     tests: list[exp.Expr] = []
     if versions.among is not None:
-        tests.append(versions.among.transform(_retabled, alias))
+        tests.append(versions.among.transform(_with_table, alias))
     bounds = {"as_of": exp.LTE, "since": exp.GT}
     if window.mode in bounds:
         tests.append(bounds[window.mode](this=_column(COMMIT_ID, alias), expression=exp.Placeholder(this="window")))
@@ -130,5 +130,5 @@ def _table(name: str, alias: str) -> exp.Table:
     return exp.Table(this=exp.to_identifier(name, quoted=True), alias=exp.TableAlias(this=exp.to_identifier(alias)))
 
 
-def _retabled(node: exp.Expression, alias: str) -> exp.Expression:
+def _with_table(node: exp.Expression, alias: str) -> exp.Expression:
     return _column(node.name, alias) if isinstance(node, exp.Column) else node

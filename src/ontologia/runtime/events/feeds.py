@@ -11,7 +11,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import instant_text
 from ontologia.runtime.events.records import StoredEvent, instant
 from ontologia.runtime.events.store import EventStore
-from ontologia.runtime.events.types import CommitMade, derived_id
+from ontologia.runtime.events.types import CommitMade, derive_id
 
 if TYPE_CHECKING:
     from ontologia.runtime.store import Store
@@ -61,7 +61,7 @@ class CommitFeed:
         first = max(now, datetime.fromisoformat(sent_at) + timedelta(microseconds=1))
         found = []
         for place, commit_id in enumerate(commit_ids):
-            id = derived_id(store.namespace, "feed", self.name, str(commit_id))
+            id = derive_id(store.namespace, "feed", self.name, str(commit_id))
             payload = {"feed": self.name, "commit_id": commit_id}
             created_at = instant_text(first + timedelta(microseconds=place))
             found.append(

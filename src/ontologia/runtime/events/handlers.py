@@ -70,7 +70,7 @@ def on_event(event_class: type[Event], *, priority: int = 100) -> Callable[[F], 
     return register
 
 
-def collected(functions: Iterable[Callable[..., Any]]) -> dict[str, Handler]:
+def collect_handlers(functions: Iterable[Callable[..., Any]]) -> dict[str, Handler]:
     """The handlers of these functions by id."""
     if not isinstance(functions, (list, tuple, set, frozenset)):
         raise HandlerError(f"run() takes a list of handlers, not {functions!r}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ontologia.errors import HandlerError, LockContentionError, OntologiaError, StorageBackendError
 from ontologia.objects import is_transient
 from ontologia.runtime.events.feeds import CommitFeed
-from ontologia.runtime.events.handlers import Handler, HandlerContext, collected
+from ontologia.runtime.events.handlers import Handler, HandlerContext, collect_handlers
 from ontologia.runtime.events.records import SessionRecord, instant
 from ontologia.runtime.events.schedules import Schedule, Timetable
 from ontologia.runtime.events.store import EventStore, Held
@@ -45,10 +45,10 @@ class EventLoop:
     ) -> None:
         self._session = session
         self._store = store
-        self._handlers = collected(handlers)
+        self._handlers = collect_handlers(handlers)
         self._subscriptions = [handler.subscription for handler in self._handlers.values()]
         self._timetable = Timetable(list(schedules), store)
-        self._feeds = _checked_feeds(feeds)
+        self._feeds = _check_feeds(feeds)
         if not (self._handlers or schedules or feeds):
             raise HandlerError("run() has nothing to do: give it handlers, schedules or feeds")
         self._config = store.config
@@ -69,7 +69,7 @@ class EventLoop:
     def run(self, max_iterations: int | None = None) -> int:
         """Work until stopped, or for so many rounds; how many events were handled."""
         handled, rounds = 0, 0
-        with self._wakeup.on_signals(), self._registered():
+        with self._wakeup.on_signals(), self._register():
             while not self._wakeup.stopping and (max_iterations is None or rounds < max_iterations):
                 count = self._round()
                 handled += count
@@ -79,7 +79,7 @@ class EventLoop:
         return handled
 
     @contextmanager
-    def _registered(self) -> Iterator[None]:
+    def _register(self) -> Iterator[None]:
         """Known to the store as a living session; nothing stays claimed afterwards."""
         keeper = _Keeper(self)
         self._beat()
@@ -95,7 +95,7 @@ class EventLoop:
 
     def _leave(self) -> None:
         try:
-            self._store.release(self._taken_back())
+            self._store.release(self._take_back())
             self._store.flush()
             self._store.leave(self._record.session_id)
         except OntologiaError as problem:  # leases end by themselves
@@ -166,7 +166,7 @@ class EventLoop:
             self._waiting.extend(claimed)
             return self._waiting.popleft() if self._waiting else None
 
-    def _taken_back(self) -> list[Held]:
+    def _take_back(self) -> list[Held]:
         with self._lock:
             held = list(self._waiting)
             self._waiting.clear()
@@ -181,7 +181,7 @@ class EventLoop:
             context = self._call(handler, held)
         except Exception as problem:
             self._session.discard()
-            self._failed(held, handler, problem)
+            self._fail(held, handler, problem)
         except BaseException:  # a second Ctrl-C: not the handler's fault
             self._session.discard()
             self._store.release([held])
@@ -198,7 +198,7 @@ class EventLoop:
             handler.function(context)
         return context
 
-    def _failed(self, held: Held, handler: Handler, problem: Exception) -> None:
+    def _fail(self, held: Held, handler: Handler, problem: Exception) -> None:
         error = str(problem) or type(problem).__name__
         claim = self._store.fail(held, error)
         if claim is None:
@@ -265,7 +265,7 @@ class _Keeper:
                 _log.warning("the session could not say that it lives: %s", problem)
 
 
-def _checked_feeds(feeds: Sequence[CommitFeed]) -> list[CommitFeed]:
+def _check_feeds(feeds: Sequence[CommitFeed]) -> list[CommitFeed]:
     for feed in feeds:
         if not isinstance(feed, CommitFeed):
             raise TypeError(f"feeds are CommitFeed(name, store), not {feed!r}")

@@ -72,40 +72,40 @@ def event_id(key: str) -> str:
 
 
 def claim(namespace: str, event_id: str, handler_id: str) -> str:
-    return f"claims/{namespace}/{event_id}/{encoded(handler_id)}.json"
+    return f"claims/{namespace}/{event_id}/{encode(handler_id)}.json"
 
 
 def dead_letter(namespace: str, event_id: str, handler_id: str) -> str:
-    return f"dead_letters/{namespace}/{event_id}/{encoded(handler_id)}.json"
+    return f"dead_letters/{namespace}/{event_id}/{encode(handler_id)}.json"
 
 
 def session(namespace: str, session_id: str) -> str:
-    return f"sessions/{namespace}/{encoded(session_id)}.json"
+    return f"sessions/{namespace}/{encode(session_id)}.json"
 
 
 def type_queue(namespace: str, type: str) -> str:
-    return f"event_queue/{namespace}/types/{encoded(type)}/"
+    return f"event_queue/{namespace}/types/{encode(type)}/"
 
 
 def handler_queue(namespace: str, handler_id: str) -> str:
-    return f"event_queue/{namespace}/handlers/{encoded(handler_id)}/"
+    return f"event_queue/{namespace}/handlers/{encode(handler_id)}/"
 
 
 def handler(namespace: str, type: str, handler_id: str) -> str:
-    return f"event_handlers/{namespace}/{encoded(type)}/{encoded(handler_id)}.json"
+    return f"event_handlers/{namespace}/{encode(type)}/{encode(handler_id)}.json"
 
 
 def mark(namespace: str, name: str) -> str:
-    return f"event_marks/{namespace}/{encoded(name)}.json"
+    return f"event_marks/{namespace}/{encode(name)}.json"
 
 
-def encoded(name: str) -> str:
+def encode(name: str) -> str:
     """A name as one part of a path: letters, digits and `._-` as they are, every other byte as `=XX`."""
     return "".join(
         letter if _PLAIN.fullmatch(letter) else "".join(f"={byte:02X}" for byte in letter.encode()) for letter in name
     )
 
 
-def decoded(part: str) -> str:
+def decode(part: str) -> str:
     plain = re.sub(rb"=([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), part.encode())
     return plain.decode()

@@ -96,7 +96,7 @@ class ObjectEventStore(ObjectEvents):
         found = self._read(key)
         missing: list[StoredEvent] = []
         if found is not None and now > (done := int(found[0]["commit_id"])):
-            missing = self._not_queued(self._announced(commits(done)))
+            missing = self._not_queued(self._announce(commits(done)))
             self.enqueue(missing)
             self._replace(key, {"commit_id": now}, found[1])
         self._relayed_until = now  # where there is no mark, nobody has committed with an event yet
@@ -106,7 +106,7 @@ class ObjectEventStore(ObjectEvents):
         """Commits are counted branch by branch, so how far the relay has come is noted for each."""
         return paths.mark(self.namespace, RELAY if self.branch is None else f"{RELAY}.{self.branch}")
 
-    def _announced(self, commits: Iterable[Commit]) -> list[StoredEvent]:
+    def _announce(self, commits: Iterable[Commit]) -> list[StoredEvent]:
         found = []
         for commit in commits:
             where = f"the events of commit {commit.id}"
@@ -197,7 +197,7 @@ class ObjectEventStore(ObjectEvents):
         found: dict[str, list[str]] = {}
         for info in self.objects.list(f"event_handlers/{self.namespace}/"):
             *_, type, handler = info.key.removesuffix(".json").split("/")
-            found.setdefault(paths.decoded(type), []).append(paths.decoded(handler))
+            found.setdefault(paths.decode(type), []).append(paths.decode(handler))
         return found
 
     # --- claiming ---

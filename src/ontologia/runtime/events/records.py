@@ -88,7 +88,7 @@ class Claim:
     def starting(cls, event_id: str, handler_id: str, session_id: str, now: float, lease_s: float) -> Self:
         return cls(event_id, handler_id, session_id, instant(now), instant(now + lease_s), available_at=instant(now))
 
-    def taken_over(self, session_id: str, now: float, lease_s: float) -> Self:
+    def take_over(self, session_id: str, now: float, lease_s: float) -> Self:
         return replace(
             self,
             session_id=session_id,
@@ -97,17 +97,17 @@ class Claim:
             available_at=instant(now),
         )
 
-    def prolonged(self, now: float, lease_s: float) -> Self:
+    def prolong(self, now: float, lease_s: float) -> Self:
         return replace(self, lease_until=instant(now + lease_s))
 
-    def given_back(self, now: float) -> Self:
+    def give_back(self, now: float) -> Self:
         """As if it had never been claimed, but for what failed before."""
         return replace(self, lease_until=instant(now), available_at=instant(now))
 
-    def acknowledged(self, now: float, emitted: tuple[Mapping[str, Any], ...] = ()) -> Self:
+    def acknowledge(self, now: float, emitted: tuple[Mapping[str, Any], ...] = ()) -> Self:
         return replace(self, ack_at=instant(now), emitted=emitted)
 
-    def failed(self, error: str, now: float, policy: RetryPolicy) -> Self:
+    def fail(self, error: str, now: float, policy: RetryPolicy) -> Self:
         """One attempt more: to be tried again later, or given up."""
         attempts = self.attempts + 1
         if attempts >= policy.max_attempts:
@@ -232,7 +232,7 @@ def seconds_of(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def checked_namespace(namespace: Any) -> str:
+def check_namespace(namespace: Any) -> str:
     """A namespace is part of a path: one name, without slashes."""
     if (
         not isinstance(namespace, str)

@@ -12,7 +12,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import encode_json, instant_text
 from ontologia.runtime.events.records import StoredEvent
 from ontologia.runtime.events.store import EventStore
-from ontologia.runtime.events.types import Event, derived_id
+from ontologia.runtime.events.types import Event, derive_id
 
 _log = logging.getLogger(__name__)
 SPANS = [timedelta(days=days) for days in (1 / 24, 1, 32, 366, 366 * 8)]
@@ -44,7 +44,7 @@ class Schedule:
     def name(self) -> str:
         """The name of its mark in the store."""
         said = f"{self.event.__event_type_name__} {self.cron} {self.timezone} {encode_json(self.event.__dict__)}"
-        return f"schedule.{self.event.__event_type_name__}.{derived_id(said)}"
+        return f"schedule.{self.event.__event_type_name__}.{derive_id(said)}"
 
     def next_after(self, moment: datetime) -> datetime:
         """The first time after a moment, in UTC."""
@@ -87,7 +87,7 @@ class Schedule:
     def at(self, moment: datetime, namespace: str) -> StoredEvent:
         """The event of one time, the same whoever makes it."""
         template = self.event.stored(namespace)
-        id = derived_id(namespace, self.name, instant_text(moment))
+        id = derive_id(namespace, self.name, instant_text(moment))
         return StoredEvent(
             id, namespace, template.type, template.payload, instant_text(moment), template.priority, id, 0
         )

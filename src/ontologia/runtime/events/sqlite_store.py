@@ -134,9 +134,9 @@ class SqliteEventStore(EventStore):
     def _waiting(
         self, connection: sqlite3.Connection, item: Subscription, limit: int
     ) -> list[tuple[StoredEvent, Claim | None]]:
-        return [*self._due(connection, item, limit), *self._queued(connection, item, limit)]
+        return [*self._due(connection, item, limit), *self._find_queued(connection, item, limit)]
 
-    def _queued(
+    def _find_queued(
         self, connection: sqlite3.Connection, item: Subscription, limit: int
     ) -> Iterator[tuple[StoredEvent, None]]:
         """What this handler has never claimed."""

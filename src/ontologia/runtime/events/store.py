@@ -24,7 +24,7 @@ from ontologia.runtime.events.records import (
     RetryPolicy,
     SessionRecord,
     StoredEvent,
-    checked_namespace,
+    check_namespace,
     seconds_of,
 )
 
@@ -83,7 +83,7 @@ class EventStore(ABC):
     """The branch of a graph whose commits this store relays; None where there are none."""
 
     def __init__(self, namespace: str, config: OntologiaConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.namespace = checked_namespace(namespace)
+        self.namespace = check_namespace(namespace)
         self.config = config
         self.clock = clock
         self.lease_s = config.event_claim_lease_ms / 1000
@@ -214,7 +214,7 @@ class EventStore(ABC):
 
     # --- what stores share ---
 
-    def held(
+    def hold(
         self,
         subscription: Subscription,
         event: StoredEvent,
@@ -236,6 +236,6 @@ class EventStore(ABC):
                 return found
         return found.taken_over(session_id, now, self.lease_s)
 
-    def prolonged(self, held: Held) -> Held:
+    def prolong(self, held: Held) -> Held:
         claim = held.claim.prolonged(self.clock.wall(), self.lease_s)
         return replace(held, claim=claim, steady_until=self.clock.steady() + self.lease_s)

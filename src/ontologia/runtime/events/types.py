@@ -37,7 +37,7 @@ def type_name(class_name: str) -> str:
     return re.sub(r"[._]+", ".", parts).strip(".").lower()
 
 
-def _checked_name(cls: type, name: Any) -> str:
+def _check_name(cls: type, name: Any) -> str:
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise TypeError(
             f"{cls.__name__ or 'an event class'}: {name!r} cannot be the name of an event; "
@@ -46,7 +46,7 @@ def _checked_name(cls: type, name: Any) -> str:
     return name
 
 
-def _checked_priority(cls: type, priority: Any) -> int:
+def _check_priority(cls: type, priority: Any) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > LARGEST_PRIORITY:
         raise ValueError(f"{cls.__name__}: a priority is a whole number up to {LARGEST_PRIORITY:,}, not {priority!r}")
     return priority
@@ -74,7 +74,7 @@ class Event(Declared):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         name = cls.__dict__.get("__event_type_name__", None)
-        cls.__event_type_name__ = _checked_name(cls, type_name(cls.__name__) if name is None else name)
+        cls.__event_type_name__ = _check_name(cls, type_name(cls.__name__) if name is None else name)
         for field in ENVELOPE:
             if field in inspect.get_annotations(cls):
                 raise TypeError(f"{cls.__name__}.{field}: every event has {field!r} already; choose another field name")
@@ -87,7 +87,7 @@ class Event(Declared):
     def __init__(self, /, **values: Any) -> None:
         if type(self) is Event:
             raise TypeError("Event is there to be subclassed: class Synced(Event): source: Field[str]")
-        priority = _checked_priority(type(self), values.pop("priority", DEFAULT_PRIORITY))
+        priority = _check_priority(type(self), values.pop("priority", DEFAULT_PRIORITY))
         super().__init__(**values)
         id = str(uuid.uuid4())
         self._seal(Envelope(id, datetime.now(UTC), priority, id, 0))
@@ -129,7 +129,7 @@ class Event(Declared):
 
     # --- as it is stored ---
 
-    def stored(self, namespace: str) -> StoredEvent:
+    def to_record(self, namespace: str) -> StoredEvent:
         """This event as a record."""
         envelope = self.envelope
         return StoredEvent(
@@ -144,7 +144,7 @@ class Event(Declared):
         )
 
     @classmethod
-    def restored(cls, record: StoredEvent) -> Self:
+    def from_record(cls, record: StoredEvent) -> Self:
         """The event of a record. A payload that does not fit the class is Pydantic's ValidationError."""
         event = cls.__new__(cls)
         event.__dict__ = cls.__declaration__.adapter.validator.validate_json(record.payload_text())
@@ -190,7 +190,7 @@ def dead_letter_notice(event: StoredEvent, claim: Claim) -> StoredEvent | None:
         "last_error": claim.last_error or "",
     }
     return StoredEvent(
-        id=derived_id("dead letter", event.id, claim.handler_id, failed_at),
+        id=derive_id("dead letter", event.id, claim.handler_id, failed_at),
         namespace=event.namespace,
         type=EventDeadLetter.__event_type_name__,
         payload=payload,
@@ -201,6 +201,6 @@ def dead_letter_notice(event: StoredEvent, claim: Claim) -> StoredEvent | None:
     )
 
 
-def derived_id(*parts: str) -> str:
+def derive_id(*parts: str) -> str:
     """An event id that follows from what it is about, so that making the event twice makes it once."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, "\n".join(("ontologia", *parts))))

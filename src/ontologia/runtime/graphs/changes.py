@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.engines.catalog import SchemaVersion
-from ontologia.engines.object_rows import identity_of, table_of, transposed
+from ontologia.engines.object_rows import identity_of, table_of, transpose
 from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
 from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.model import SUPERSEDED_BY, Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
 from ontologia.model.values import field_texts
 from ontologia.omnigraph.graph import Graph
-from ontologia.omnigraph.lookups import repeated
+from ontologia.omnigraph.lookups import find_repeated
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
@@ -62,7 +62,7 @@ class PendingRows:
 
 def rows_of_objects(declaration: Declaration, objects: Sequence[Declared]) -> pa.Table:
     """Objects of one class as an engine is handed rows."""
-    identities = transposed([identity_of(obj) for obj in objects], len(declaration.ref.identity))
+    identities = transpose([identity_of(obj) for obj in objects], len(declaration.ref.identity))
     columns = [[obj.__dict__[name] for obj in objects] for name in declaration.schema.names]
     return table_of(declaration, identities, columns)
 
@@ -197,10 +197,10 @@ def change_of(manifest: GraphManifest, pending: PendingRows) -> TableChange:
     found = None if rows is None else type.to_graph(rows)
     _check_unique(pending, found)
     change = TableChange(type.key, found, list(pending.deleted), frozenset(pending.new))
-    return registered(manifest, type, change)
+    return register(manifest, type, change)
 
 
-def registered(manifest: GraphManifest, type: GraphType, change: TableChange) -> TableChange:
+def register(manifest: GraphManifest, type: GraphType, change: TableChange) -> TableChange:
     """A change that also says which version of the schema its rows have."""
     if type.key in manifest.pins:
         current = next(version for version in versions_of(manifest, type.key) if version.is_current)
@@ -218,7 +218,7 @@ def registered(manifest: GraphManifest, type: GraphType, change: TableChange) ->
 
 def _check_unique(pending: PendingRows, rows: pa.Table | None) -> None:
     if rows is not None and pending.tables:
-        twice = [f"{pending.type.key} {name!r} comes {count} times" for name, count in repeated(rows.column("id"))]
+        twice = [f"{pending.type.key} {name!r} comes {count} times" for name, count in find_repeated(rows.column("id"))]
         if twice:
             raise GraphValidationError("the transaction was refused", twice)
 
@@ -229,7 +229,7 @@ def rows_of_table(declaration: Declaration, table: pa.Table) -> pa.Table:
     ends = ["left_key", "right_key"] if schema.ref.kind == "relation" else []
     keyed = [schema.instance_key] if schema.instance_key else []
     names = [*ends, *keyed, *schema.names]
-    missing = [name for name in names if name not in table.column_names and _required(declaration, name)]
+    missing = [name for name in names if name not in table.column_names and _is_required(declaration, name)]
     unknown = [name for name in table.column_names if name not in names]
     if missing or unknown:
         problem = f"lacks {', '.join(missing)}" if missing else f"has unknown columns {', '.join(unknown)}"
@@ -247,7 +247,7 @@ def rows_of_table(declaration: Declaration, table: pa.Table) -> pa.Table:
     return pa.table(arrays)
 
 
-def _required(declaration: Declaration, name: str) -> bool:
+def _is_required(declaration: Declaration, name: str) -> bool:
     return name not in declaration.options or declaration.options[name].required
 
 

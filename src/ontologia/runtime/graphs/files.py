@@ -29,7 +29,7 @@ def read_lines(path: Path, types: Types) -> Iterator[Declared]:
                 try:
                     yield _object(json.loads(line), types)
                 except (ValueError, KeyError, TypeError, ValidationError, pydantic.ValidationError) as problem:
-                    problems.append(f"line {number}: {_said(problem)}")
+                    problems.append(f"line {number}: {_describe(problem)}")
     if problems:
         raise GraphValidationError(f"{path} was refused", problems)
 
@@ -53,7 +53,7 @@ def _declaration(types: Types, ref: tuple[str, str]) -> Declaration:
     return types[ref]
 
 
-def _said(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     if isinstance(problem, KeyError):
         return f"it has no {problem.args[0]!r}; a node has type and data, an edge has edge, from, to and data"
     return " ".join(str(problem).split())

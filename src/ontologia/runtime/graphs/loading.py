@@ -16,11 +16,11 @@ from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import Declaration, Declared, TypeRef
 from ontologia.omnigraph.graph import Graph
-from ontologia.omnigraph.lookups import last_places, repeated
+from ontologia.omnigraph.lookups import last_places, find_repeated
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
-from ontologia.runtime.graphs.changes import registered, rows_of_objects, rows_of_table
+from ontologia.runtime.graphs.changes import register, rows_of_objects, rows_of_table
 from ontologia.runtime.graphs.files import read_lines
 
 MODES = ("overwrite", "append", "merge")
@@ -54,16 +54,16 @@ class LoadedRows:
         """All rows, each id once: the last of them, or none and an error that names those that come again."""
         self._flush()
         rows = self._spool.table()
-        twice = repeated(rows.column("id"))
+        twice = find_repeated(rows.column("id"))
         if not twice:
             return rows
         if not last_wins:
             problems = [f"{self.type.key} {name!r} comes {count} times" for name, count in twice]
             raise GraphValidationError("the load was refused", problems)
-        return RowSpool(rows.schema).extend(_kept(rows)).table()
+        return RowSpool(rows.schema).extend(_keep_last(rows)).table()
 
 
-def _kept(rows: pa.Table) -> Iterator[pa.Table]:
+def _keep_last(rows: pa.Table) -> Iterator[pa.Table]:
     """The last row of each id, some at a time: taking them all at once would hold them all."""
     wanted = np.zeros(rows.num_rows, bool)
     wanted[last_places(rows.column("id"))] = True
@@ -126,4 +126,4 @@ def _parts(source: pa.Table | pa.RecordBatchReader) -> Iterable[pa.Table]:
 
 def _change(manifest: GraphManifest, type: GraphType, rows: pa.Table, mode: str) -> TableChange:
     change = TableChange(type.key, rows, all_new=mode == "append", replace_all=mode == "overwrite")
-    return registered(manifest, type, change)
+    return register(manifest, type, change)

@@ -32,7 +32,7 @@ from ontologia.omnigraph.snapshots import StoredSnapshot, resolve, tags_of
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.graphs import loading
 from ontologia.runtime.graphs import schema as graph_schema
-from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, registered
+from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, register
 from ontologia.runtime.graphs.files import write_lines
 from ontologia.runtime.graphs.schema import SchemaPlan
 
@@ -178,7 +178,7 @@ class Omnigraph:
         def prepare(manifest: GraphManifest) -> GraphWrite | None:
             missing = [it for ref, it in self.declarations.items() if key_of(ref) not in manifest.pins]
             types = [GraphType(declaration.schema) for declaration in missing]
-            changes = [registered(manifest, type, TableChange(type.key)) for type in types]
+            changes = [register(manifest, type, TableChange(type.key)) for type in types]
             return plan_mutation(self._graph, manifest, changes, Checks(), {})
 
         self._graph.write("main", "SchemaApply", prepare, actor=self._actor)

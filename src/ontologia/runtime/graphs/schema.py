@@ -110,7 +110,7 @@ def _plan(
         [ref.name for ref in added],
         [ref.name for ref in dropped],
         [step.difference for step in steps],
-        {before: after for step in steps for before, after in _renamed(step)},
+        {before: after for step in steps for before, after in _find_renamed(step)},
         [ref.name for ref in noted],
         [missing for step in steps for missing in step.missing],
         losses,
@@ -118,7 +118,7 @@ def _plan(
     return _Work(plan, steps, added, dropped, noted)
 
 
-def _renamed(step: Step) -> list[tuple[str, str]]:
+def _find_renamed(step: Step) -> list[tuple[str, str]]:
     types = [] if step.new_ref == step.ref else [(step.ref.name, step.new_ref.name)]
     return types + [(f"{step.ref.name}.{before}", after) for before, after in step.difference.renamed]
 

@@ -59,15 +59,15 @@ class Check:
         if self.limits is not None:
             cleared = reduce(pc.and_, (limit.holds_in_arrow(values) for limit in self.limits))
             rows = pc.indices_nonzero(pc.fill_null(pc.invert(cleared), False))
-            _, problems = self._validated(column, values.take(rows).to_pylist())
+            _, problems = self._validate(column, values.take(rows).to_pylist())
             return values, {rows[place].as_py(): problem for place, problem in problems.items()}
         distinct = pa.concat_arrays([pa.array([], values.type), *values.chunks]).dictionary_encode()
-        valid, problems = self._validated(column, distinct.dictionary.to_pylist())
+        valid, problems = self._validate(column, distinct.dictionary.to_pylist())
         wrong = pc.is_in(distinct.indices, value_set=pa.array(list(problems), distinct.indices.type))
         said = {row: problems[distinct.indices[row].as_py()] for row in pc.indices_nonzero(wrong).to_pylist()}
         return pa.chunked_array([pa.array(valid, column.arrow_type).take(distinct.indices)]), said
 
-    def _validated(self, column: Column, values: list[Any]) -> tuple[list[Any], dict[int, str]]:
+    def _validate(self, column: Column, values: list[Any]) -> tuple[list[Any], dict[int, str]]:
         import pydantic
 
         is_json = column.scalar is None

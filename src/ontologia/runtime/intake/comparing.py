@@ -30,7 +30,7 @@ def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
     counts["unchanged"] += wanted - changed.num_rows
 
 
-def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:
+def resolve_conflicts(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:
     """What is to be done about rows that the store has already."""
     if on_conflict == "upsert":
         return changed
@@ -39,7 +39,7 @@ def resolved(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Tab
         return changed.filter(pc.invert(existing))
     conflicts = changed.filter(existing)
     if conflicts.num_rows:
-        raise ValidationError(f"{ref} {_named(conflicts, ref, 0)} exists with other values")
+        raise ValidationError(f"{ref} {_name_row(conflicts, ref, 0)} exists with other values")
     return changed
 
 
@@ -59,7 +59,7 @@ def one_each(table: pa.Table, ref: TypeRef, on_duplicate: OnDuplicate) -> pa.Tab
 def occurs_twice(table: pa.Table, ref: TypeRef, row: int = 0) -> ValidationError:
     """What is said of an identity that a load has more than once."""
     return ValidationError(
-        f"{ref} {_named(table, ref, row)} occurs more than once in this load: "
+        f"{ref} {_name_row(table, ref, row)} occurs more than once in this load: "
         "clean the source, or keep the last by an order column"
     )
 
@@ -83,7 +83,7 @@ def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:
     places = [row for row, (one, two) in zip(tied.to_pylist(), pairs, strict=True) if not _same(one, two)]
     if places and on_tie == "error":
         raise ValidationError(
-            f"{ref} {_named(table, ref, places[0])} has several rows that order_by takes for the last: "
+            f"{ref} {_name_row(table, ref, places[0])} has several rows that order_by takes for the last: "
             "add an expression to order_by that tells them apart, or keep the greatest values with on_tie='greatest'"
         )
     return len(places)
@@ -96,5 +96,5 @@ def _same(one: Any, two: Any) -> bool:
     return bool(one == two or (one != one and two != two))
 
 
-def _named(table: pa.Table, ref: TypeRef, row: int) -> str:
+def _name_row(table: pa.Table, ref: TypeRef, row: int) -> str:
     return repr("/".join(str(table.column(name)[row].as_py()) for name in ref.identity))

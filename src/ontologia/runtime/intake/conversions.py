@@ -139,7 +139,7 @@ def rule_of(scalar: str, kind: str) -> Rule | None:
     return Rule.AS_IS if kind == "null" else TABLE[scalar].get(kind)
 
 
-def refused(name: str, kind: str, scalar: str) -> str:
+def describe_refusal(name: str, kind: str, scalar: str) -> str:
     """What is said of a row whose value is of a kind that the field does not take."""
     return f"{name}: {KINDS[kind]} is no {scalar}: map it"
 
@@ -151,7 +151,7 @@ class Converted(NamedTuple):
     lost: pa.ChunkedArray
 
 
-def converted(column: Column, given: pa.ChunkedArray) -> Converted:
+def convert(column: Column, given: pa.ChunkedArray) -> Converted:
     """The table over one column that fills a scalar field."""
     scalar, kind = column.scalar or "str", kind_of(given.type)
     rule = None if kind is None else rule_of(scalar, kind)
@@ -169,9 +169,9 @@ def _by_rule(scalar: str, kind: str, rule: Rule, given: pa.ChunkedArray, target:
     if rule is Rule.READ:
         return _each(given, READERS[scalar], target)
     if rule is Rule.SPELLED:
-        return spelled(kind, given)
+        return spell(kind, given)
     if rule is Rule.UTF8 and kind == "bytes":
-        return _each(given, _decoded, target)
+        return _each(given, _decode, target)
     if rule is Rule.WHOLE:
         given = _where(given, pc.equal(pc.floor(given), given))
         return _fitting(given, target, *((-(2.0**63), 2.0**63) if kind == "float" else ()))
@@ -187,7 +187,7 @@ def _by_rule(scalar: str, kind: str, rule: Rule, given: pa.ChunkedArray, target:
         return pc.multiply(seconds, 1_000_000).cast(target)
     if rule is Rule.AT_MIDNIGHT:
         moments = _micros(given)
-        return pc.cast(_where(moments, pc.equal(_floored(moments), moments)), pa.timestamp("us")).cast(target)
+        return pc.cast(_where(moments, pc.equal(_floor(moments), moments)), pa.timestamp("us")).cast(target)
     if scalar == "datetime":
         return (_micros(given) if kind != "date" else given.cast(pa.timestamp("us")).cast(pa.int64())).cast(target)
     if scalar == "int":
@@ -197,7 +197,7 @@ def _by_rule(scalar: str, kind: str, rule: Rule, given: pa.ChunkedArray, target:
     return given.cast(target)
 
 
-def spelled(kind: str, given: pa.ChunkedArray) -> pa.ChunkedArray:
+def spell(kind: str, given: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values as the text of keys, as `key_text` has it."""
     if kind in ("instant", "local"):
         micros = _within("datetime", _micros(given).cast(pa.timestamp("us", tz="UTC")))
@@ -229,7 +229,7 @@ def _micros(given: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.multiply(_fitting(numbers, pa.int64(), MICROSECONDS[0] // by, MICROSECONDS[1] // by + 1), by)
 
 
-def _floored(micros: pa.ChunkedArray) -> pa.ChunkedArray:
+def _floor(micros: pa.ChunkedArray) -> pa.ChunkedArray:
     days = pc.cast(pc.cast(micros, pa.timestamp("us")), pa.date32(), safe=False)
     return days.cast(pa.timestamp("us")).cast(pa.int64())
 
@@ -259,7 +259,7 @@ def _each(given: pa.ChunkedArray, read: Callable[[Any], Any], target: pa.DataTyp
     return pa.chunked_array([found.take(distinct.indices)], target)
 
 
-def _decoded(value: bytes) -> str | None:
+def _decode(value: bytes) -> str | None:
     try:
         return value.decode()
     except UnicodeDecodeError:

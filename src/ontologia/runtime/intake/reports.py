@@ -45,7 +45,7 @@ class PipelineReport:
     quarantine: str | None = None
 
 
-def named(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
+def name_reports(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
     """Reports by the name of the type, and by its kind as well where a relation is called like an entity."""
     names = [ref.name for ref in reports]
     return {ref.name if names.count(ref.name) == 1 else str(ref): report for ref, report in reports.items()}

@@ -22,7 +22,7 @@ from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import value_adapter
 from ontologia.model.values import field_text
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
-from ontologia.runtime.intake.conversions import converted, kind_of, refused, rule_of, spelled
+from ontologia.runtime.intake.conversions import convert, kind_of, describe_refusal, rule_of, spell
 
 ORDER = "__order"
 """The column that says which row of an identity is the last."""
@@ -102,7 +102,7 @@ def fit_columns(
 ) -> Intake:
     """Fit columns to a type; what cannot fit is said here, before any row is read."""
     kinds = {field.name: field.type for field in given}
-    columns = _matched(schema, kinds, order_by)
+    columns = _match(schema, kinds, order_by)
     missing = [name for name in (*_keys(schema), *schema.names) if name not in columns]
     defaults, unfilled = _defaults(schema, declaration, missing)
     if unfilled:
@@ -127,7 +127,7 @@ def _keys(schema: TypeSchema) -> list[str]:
     return ["left_key", "right_key", *([] if schema.instance_key is None else ["instance_key"])]
 
 
-def _matched(schema: TypeSchema, kinds: Mapping[str, Any], order_by: str | None) -> dict[str, str]:
+def _match(schema: TypeSchema, kinds: Mapping[str, Any], order_by: str | None) -> dict[str, str]:
     """Columns by the field or key they fill. One that fills nothing is a mistake, unless it gives the order."""
     if order_by is not None and order_by not in kinds:
         raise ValidationError(f"orderBy names {order_by!r}, and there are the columns {', '.join(kinds)}")
@@ -201,10 +201,10 @@ class _Checked:
             except pa.ArrowInvalid:
                 wrong = unreadable(given.column(place))
                 self._flag(wrong, f"{name}: has text that is not valid UTF-8")
-                given = given.set_column(place, name, mended(given.column(place), wrong))
+                given = given.set_column(place, name, make_printable(given.column(place), wrong))
         return given
 
-    def rejected(self, given: pa.Table) -> list[RejectedRow]:
+    def reject(self, given: pa.Table) -> list[RejectedRow]:
         rows = sorted(self.reasons)
         given = given.take(rows)
         shown = pa.table([_sayable(column) for column in given.columns], names=given.column_names)
@@ -240,7 +240,7 @@ class _Checked:
             return keys
         keys = self._present(name, key_texts(self._key("instance_key", source)))
         self._flag(pc.equal(pc.utf8_trim(keys, characters=BLANKS), ""), f"{name}: a key must not be blank")
-        return self._validated(instance_column(name), keys)
+        return self._validate(instance_column(name), keys)
 
     def fields(self) -> dict[str, Any]:
         required = self.plan.required
@@ -258,19 +258,19 @@ class _Checked:
                     values = pc.if_else(pc.is_null(given), default, values)
                 if column.name in required:
                     self._present(column.name, values)
-            found[column.physical] = self._validated(column, values)
+            found[column.physical] = self._validate(column, values)
         return found
 
     def _values(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
         if column.scalar is None:
-            return given.cast(pa.string()) if column.name in self.plan.json_text else self._encoded(column, given)
-        values, lost = converted(column, given)
+            return given.cast(pa.string()) if column.name in self.plan.json_text else self._encode(column, given)
+        values, lost = convert(column, given)
         if pc.any(lost).as_py():
             for row in pc.indices_nonzero(lost).to_pylist():
                 self.reasons.setdefault(row, _lost(column, given, row))
         return values
 
-    def _encoded(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _encode(self, column: Column, given: pa.ChunkedArray) -> pa.ChunkedArray:
         if is_plain(given.type):
             return json_texts(given)
         texts: list[str | None] = []
@@ -282,7 +282,7 @@ class _Checked:
                 self.reasons.setdefault(row, f"{column.name}: {problem}")
         return pa.chunked_array([pa.array(texts, pa.string())])
 
-    def _validated(self, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _validate(self, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
         check = self.plan.checks.get(column.physical)
         if check is None:
             return values
@@ -305,7 +305,7 @@ def _lost(column: Column, given: pa.ChunkedArray, row: int) -> str:
     """What is said of a value that a field cannot take."""
     kind, scalar = kind_of(given.type), column.scalar or "str"
     if kind is None or rule_of(scalar, kind) is None:
-        return refused(column.name, kind or "bytes", scalar)
+        return describe_refusal(column.name, kind or "bytes", scalar)
     wanted = "UTF-8 text" if scalar == "str" and kind == "bytes" else scalar
     return f"{column.name}: cannot be read as {wanted}: {_sayable(given.slice(row, 1))[0].as_py()}"
 
@@ -313,7 +313,7 @@ def _lost(column: Column, given: pa.ChunkedArray, row: int) -> str:
 def _sayable(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values that Python can say: text with a sign for what is not UTF-8, and times, which have more years, as text."""
     if is_text(values.type):
-        return mended(values, None)
+        return make_printable(values, None)
     is_time = pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)
     return values.cast(pa.string()) if is_time else values
 
@@ -331,7 +331,7 @@ def unreadable(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([[is_wrong(row) for row in range(len(values))]], pa.bool_())
 
 
-def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray | None) -> pa.ChunkedArray:
+def make_printable(values: pa.ChunkedArray, wrong: pa.ChunkedArray | None) -> pa.ChunkedArray:
     """Values that can be shown: text with a sign for what cannot be read, and nothing in place of a nested value."""
     if wrong is not None and not is_text(values.type):
         return pc.if_else(wrong, pa.scalar(None, values.type), values)
@@ -341,7 +341,7 @@ def mended(values: pa.ChunkedArray, wrong: pa.ChunkedArray | None) -> pa.Chunked
 
 def key_texts(keys: pa.ChunkedArray) -> pa.ChunkedArray:
     """Keys as the texts they are stored under, as `key_text` has them."""
-    return spelled(kind_of(keys.type) or "", keys)
+    return spell(kind_of(keys.type) or "", keys)
 
 
 def is_plain(kind: pa.DataType) -> bool:

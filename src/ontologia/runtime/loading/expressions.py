@@ -37,22 +37,22 @@ WORDS = frozenset(
 _TRIMMED = re.compile(r"trim\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 
 
-def evaluated(table: pa.Table, expression: Any) -> pa.ChunkedArray:
+def evaluate(table: pa.Table, expression: Any) -> pa.ChunkedArray:
     """An expression over the columns of a source."""
     if not isinstance(expression, str):
         raise OnlySpark(f"{expression!r} is an expression of Spark")
     text = expression.strip()
     if found := _TRIMMED.fullmatch(text):
-        inner = evaluated(table, found[1])
+        inner = evaluate(table, found[1])
         if not pa.types.is_string(inner.type):
             raise OnlySpark(f"{expression!r} is an expression of Spark")
         return pc.utf8_trim(inner, " ")
     if found := _QUOTED.fullmatch(text):
         return _column(table, found[1].replace("``", "`"))
     if found := _TEXT.fullmatch(text):
-        return _repeated(table, pa.scalar(found[1], pa.string()))
+        return _repeat(table, pa.scalar(found[1], pa.string()))
     if _NUMBER.fullmatch(text):
-        return _repeated(table, pa.scalar(int(text), pa.int64()))
+        return _repeat(table, pa.scalar(int(text), pa.int64()))
     if text.lower() == "null":
         return pa.chunked_array([pa.nulls(table.num_rows)])
     if _NAME.fullmatch(text):
@@ -74,5 +74,5 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return table.column(alike[0])
 
 
-def _repeated(table: pa.Table, value: pa.Scalar) -> pa.ChunkedArray:
+def _repeat(table: pa.Table, value: pa.Scalar) -> pa.ChunkedArray:
     return pa.chunked_array([pa.repeat(value, table.num_rows)])

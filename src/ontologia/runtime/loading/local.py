@@ -37,16 +37,16 @@ from ontologia.runtime.intake.comparing import (
     OnTie,
     count_ties,
     one_each,
-    resolved,
+    resolve_conflicts,
     tally,
 )
 from ontologia.runtime.intake.conversions import kind_of, rule_of
 from ontologia.runtime.intake.loads import check_choices, end_key, fills, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
-from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
+from ontologia.runtime.intake.reports import PipelineReport, TypeReport, name_reports
 from ontologia.runtime.intake.rows import ORDER, Intake, RejectedRow, must_be_filled
 from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
-from ontologia.runtime.loading.expressions import evaluated
+from ontologia.runtime.loading.expressions import evaluate
 from ontologia.runtime.loading.sources import OnlySpark, read_source
 
 WHERE = "in process"
@@ -116,7 +116,7 @@ class LocalPipeline:
         if loads:
             raise OnlySpark(f"{declaration.ref} is loaded from several sources")
         table = read_source(source, format, options)
-        given = _mapped(table, declaration, terms.expressions, order_by)
+        given = _map(table, declaration, terms.expressions, order_by)
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
         how = (terms.on_duplicate, terms.on_tie, terms.mode, terms.max_removals)
         loads.append(_Load(declaration, rows, rejected, table.num_rows, *how))
@@ -155,7 +155,7 @@ class LocalPipeline:
                 engine.tidy("load")
         rejected = any(load.rejected for load in loads) and not dry_run
         seconds = time.monotonic() - started
-        return PipelineReport(commit_id, named(reports), seconds, dry_run, "", quarantine.uri if rejected else None)
+        return PipelineReport(commit_id, name_reports(reports), seconds, dry_run, "", quarantine.uri if rejected else None)
 
     def _publish(
         self,
@@ -199,32 +199,32 @@ class LocalPipeline:
                 current = engine.rows_of(schema, wanted, LATEST, catalog, dense=False)
             else:
                 current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
-        changed = resolved(delta(wanted, current, schema.ref.identity), schema.ref, self.on_conflict)
+        changed = resolve_conflicts(delta(wanted, current, schema.ref.identity), schema.ref, self.on_conflict)
         tally(counts, changed, wanted.num_rows)
         gone = None
         if load.mode == "sync" and schema.ref in catalog.layouts:
-            gone = identities_to_remove(self._stored(engine, catalog, schema), wanted, schema.ref.identity)
+            gone = identities_to_remove(self._read_identities(engine, catalog, schema), wanted, schema.ref.identity)
             check_removals(schema.ref, gone.num_rows, wanted.num_rows, load.max_removals)
             counts["removed"] = gone.num_rows
         return _Changes(changed.drop_columns([OPERATION]), gone, TypeReport(**counts))
 
-    def _stored(self, engine: Engine, catalog: Catalog, schema: TypeSchema) -> pa.Table:
+    def _read_identities(self, engine: Engine, catalog: Catalog, schema: TypeSchema) -> pa.Table:
         """The identities of all rows in force."""
         plan = Plan.of(schema, stored=True, only=schema.ref.identity, unordered=True)
         return engine.table(plan, None, catalog)
 
 
-def _mapped(table: pa.Table, declaration: Declaration, expressions: Mapping[str, Any], order_by: Any) -> pa.Table:
+def _map(table: pa.Table, declaration: Declaration, expressions: Mapping[str, Any], order_by: Any) -> pa.Table:
     """What fills the fields and keys of a type, under their names, and the order."""
     chosen = fills(table.column_names, declaration, expressions)
     try:
         found = {
-            name: table.column(name) if expression is None else evaluated(table, expression)
+            name: table.column(name) if expression is None else evaluate(table, expression)
             for name, expression in chosen.items()
         }
         if order_by is not None:
             parts = order_by if isinstance(order_by, (list, tuple)) else [order_by]
-            found[ORDER] = ranks([evaluated(table, part) for part in parts])
+            found[ORDER] = ranks([evaluate(table, part) for part in parts])
     except pa.ArrowInvalid as problem:
         raise OnlySpark(str(problem)) from problem
     return pa.table(found)

@@ -86,22 +86,22 @@ class PipelineFile:
             raise UnreadableFileError(f"{place} cannot be read: {problem.strerror}") from problem
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
             raise UnreadableFileError(f"{place} is not TOML: {problem}") from problem
-        return cls._checked(place, content)
+        return cls._check(place, content)
 
     @classmethod
-    def _checked(cls, place: Path, content: Mapping[str, Any]) -> PipelineFile:
-        _known(place, "the file", content, {*_TABLES, "load"})
+    def _check(cls, place: Path, content: Mapping[str, Any]) -> PipelineFile:
+        _check_known(place, "the file", content, {*_TABLES, "load"})
         for name, keys in _TABLES.items():
             if not isinstance(content.get(name, {}), dict):
                 raise ValidationError(f"{place}: [{name}] must be a table")
             if keys is not None:
-                _known(place, f"[{name}]", content.get(name, {}), keys)
+                _check_known(place, f"[{name}]", content.get(name, {}), keys)
         target, options = content.get("target", {}), content.get("options", {})
         loads = content.get("load", [])
         if not isinstance(loads, list) or not loads:
             raise ValidationError(f"{place}: say what to load, in one or more [[load]] tables")
         for number, load in enumerate(loads, 1):
-            _known(place, f"[[load]] {number}", load, _LOAD)
+            _check_known(place, f"[[load]] {number}", load, _LOAD)
             for needed in ("source", "into"):
                 if not isinstance(load.get(needed), str):
                     raise ValidationError(f"{place}: [[load]] {number} needs {needed}")
@@ -136,12 +136,12 @@ class PipelineFile:
             try:
                 check_source(_near(self.path, load["source"]), load.get("format"), load.get("options"))
                 identity = {part: load.get(part) for part in _IDENTITY}
-                load_expressions(self._declared(load, types), load.get("map", {}), **identity)
+                load_expressions(self._find_declaration(load, types), load.get("map", {}), **identity)
                 duplicates_of(load.get("order_by"), load.get("on_duplicate"))
             except ValidationError as problem:
                 raise type(problem)(f"{self.path}: [[load]] {number}: {problem}") from problem
 
-    def _declared(self, load: Mapping[str, Any], types: Mapping[str, Declaration]) -> Declaration:
+    def _find_declaration(self, load: Mapping[str, Any], types: Mapping[str, Declaration]) -> Declaration:
         declaration = types.get(load["into"])
         if declaration is None:
             known = ", ".join(sorted(types)) or "none"
@@ -182,7 +182,7 @@ def _near(place: Path, path: str) -> str:
     return path if "://" in path or path.startswith("jdbc:") else str(place.parent / path)
 
 
-def _known(place: Path, what: str, table: Any, keys: set[str]) -> None:
+def _check_known(place: Path, what: str, table: Any, keys: set[str]) -> None:
     if not isinstance(table, dict):
         raise ValidationError(f"{place}: {what} must be a table")
     unknown = sorted(set(table) - keys)

@@ -60,10 +60,10 @@ def read_source(source: Any, format: str | None = None, options: Mapping[str, st
     if len(separator) != 1:
         raise OnlySpark(f"{separator!r} is no single sign")
     read = {"csv": lambda file: _csv(file, separator), "json": _json, "parquet": _parquet, "orc": _orc}[kind]
-    return _joined([(file, read(file)) for file in files])
+    return _join([(file, read(file)) for file in files])
 
 
-def _joined(tables: list[tuple[Path, pa.Table]]) -> pa.Table:
+def _join(tables: list[tuple[Path, pa.Table]]) -> pa.Table:
     """The rows of all files. Their columns may come in any order; files with others are refused by name."""
     tables = [(file, table) for file, table in tables if table.num_columns] or tables[:1]
     first, table = tables[0]

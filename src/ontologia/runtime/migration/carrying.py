@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.transaction import Transaction
-from ontologia.engines.upgrading import Failures, Journey, Leg, upgraded
+from ontologia.engines.upgrading import Failures, Journey, Leg, upgrade_rows
 from ontologia.model.upgraders import Upgraders
 from ontologia.runtime.migration.planning import Step
 
@@ -44,18 +44,18 @@ def carry_over(
     rows, failures = 0, Failures(step.ref)
     for version, table in stored:
         for start in range(0, table.num_rows, ROWS_AT_ONCE):
-            upgraded = upgraded_rows(step, version, table.slice(start, ROWS_AT_ONCE), upgraders, failures)
+            upgraded = upgrade_rows(step, version, table.slice(start, ROWS_AT_ONCE), upgraders, failures)
             transaction.append(layout, upgraded)
             rows += upgraded.num_rows
     failures.raise_any()
     return rows
 
 
-def upgraded_rows(
+def upgrade_rows(
     step: Step, version: int, table: pa.Table, upgraders: Upgraders, failures: Failures | None = None
 ) -> pa.Table:
     """Stored rows of one version, carried over and validated. Those that fail are left to `failures`, or raised."""
     numbers = range(version, step.target)
     functions = tuple(upgraders[step.ref.name, number] for number in numbers if (step.ref.name, number) in upgraders)
     leg = Leg(step.declaration.schema, step.difference, functions)
-    return upgraded(Journey(step.versions[version], step.declaration, (leg,)), table, failures)
+    return upgrade_rows(Journey(step.versions[version], step.declaration, (leg,)), table, failures)

@@ -70,7 +70,7 @@ class Step:
     def change(self) -> str:
         return "weakening" if self.difference.is_weakening and self.automatic else "strengthening"
 
-    def filled(self) -> dict[str, Any]:
+    def defaults_of_new_fields(self) -> dict[str, Any]:
         """What new fields have in rows that do not say otherwise, as JSON can say it, where it is the same in all."""
         found: dict[str, Any] = {}
         for name in self.difference.added:
@@ -151,10 +151,10 @@ def plan_step(
     code = [(number, code_fingerprint(upgraders[name, number])) for number in numbers]
     change = diff(layout.schema, declaration.schema, layout.schema_version_id)
     step = Step(declaration, layout, change, target, rows, versions, missing, automatic, code, {})
-    return step if step.is_upgraded else replace(step, discarded=_discarded(engine, catalog, layout, change))
+    return step if step.is_upgraded else replace(step, discarded=_count_discarded(engine, catalog, layout, change))
 
 
-def _discarded(engine: Engine, catalog: Catalog, layout: TypeLayout, change: TypeSchemaDiff) -> dict[str, int]:
+def _count_discarded(engine: Engine, catalog: Catalog, layout: TypeLayout, change: TypeSchemaDiff) -> dict[str, int]:
     """In how many rows a field that is given up has a value."""
     fields: list[FieldExpr[Any]] = [FieldExpr(layout.ref, name, layout.schema.by_name[name]) for name in change.removed]
     if not fields:

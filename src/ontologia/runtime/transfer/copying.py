@@ -106,11 +106,11 @@ def copy_history(
     place = _place_of_copy(origin, target, in_place=in_place)
     if engine_version is not None and engine_version not in KNOWN_VERSIONS:
         raise EngineVersionError(f"engine version {engine_version!r} is unknown; known are {', '.join(KNOWN_VERSIONS)}")
-    with _opened(origin, config, in_place=in_place) as engine:
+    with _open(origin, config, in_place=in_place) as engine:
         history = engine.history({cls.__declaration__.ref: as_declared(cls) for cls in types})
         past = history.past()
         begun = unfinished_copy(place, config)
-        note = _noted(history, past, origin, engine.engine_version, engine_version, begun, in_place=in_place)
+        note = _copy_note(history, past, origin, engine.engine_version, engine_version, begun, in_place=in_place)
         if note.engine_version == "v1" and REMOVALS in engine.features():
             raise RemovalsUnsupportedError(f"{origin} has removals, and engine v1 keeps every row: copy it to v2")
         if begun is None and not in_place:
@@ -157,7 +157,7 @@ def largest_commit(
         return max(engine.history().commit_sizes().values(), default=0)
 
 
-def _opened(source: str, config: OntologiaConfig | None, *, in_place: bool) -> Engine | ExportSource:
+def _open(source: str, config: OntologiaConfig | None, *, in_place: bool) -> Engine | ExportSource:
     if not is_export(source):
         return open_source(source, config, in_place=in_place)
     if in_place:
@@ -189,7 +189,7 @@ def as_declared(cls: type[Declared]) -> AsDeclared:
     return AsDeclared(declaration.schema, defaults)
 
 
-def _noted(
+def _copy_note(
     history: History,
     past: Past,
     source: str,
@@ -246,7 +246,7 @@ class _Job:
         done = copy.done
         shared = source.shared(self.workers if copy.takes_parts else None)
         commits = (
-            self._counted(found) for found in past_commits(source.history, self.past, done, self.past.head, shared)
+            self._count(found) for found in past_commits(source.history, self.past, done, self.past.head, shared)
         )
         for first in commits:
             batch = _Batch(first, commits, lambda: self.rows)
@@ -254,10 +254,10 @@ class _Job:
             done += batch.count
             self._tell("copying", done)
 
-    def _counted(self, found: PastCommit) -> PastCommit:
+    def _count(self, found: PastCommit) -> PastCommit:
         """A commit whose rows are counted as they pass, and whose shares are written by workers."""
         self.by_workers += bool(found.shares)
-        parts = [(version, self._written(shares)) for version, shares in found.shares]
+        parts = [(version, self._write(shares)) for version, shares in found.shares]
         return replace(found, rows=self._passing(found), parts=parts)
 
     def _passing(self, found: PastCommit) -> Iterator[tuple[SchemaVersion, pa.Table]]:
@@ -265,7 +265,7 @@ class _Job:
             self.rows += rows.num_rows
             yield version, rows
 
-    def _written(self, shares: Sequence[PastShare]) -> WriteParts:
+    def _write(self, shares: Sequence[PastShare]) -> WriteParts:
         def write(staging: Staging) -> list[DataFile]:
             assert self.workers is not None
             parts = self.workers.write(shares, staging)

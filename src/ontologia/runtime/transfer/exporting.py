@@ -115,7 +115,7 @@ def export_data(
     that half an export cannot be taken for a whole one.
     """
     target = Path(directory)
-    job, layouts = _planned(
+    job, layouts = _plan(
         store, types, as_of, history_since, format, with_metadata, _across(store, across_versions, upgraders)
     )
     if as_of is not None and job.across is None:
@@ -169,7 +169,7 @@ def rows_to_export(
 ) -> int:
     """How many rows an export would write."""
     across = _across(store, across_versions, upgraders)
-    job, layouts = _planned(store, types, as_of, history_since, format, with_metadata, across)
+    job, layouts = _plan(store, types, as_of, history_since, format, with_metadata, across)
     return sum(_count(store.engine, layout, job) for layout in layouts)
 
 
@@ -190,7 +190,7 @@ def _check_complete(engine: Engine, job: ExportJob, layouts: Sequence[TypeLayout
         )
 
 
-def _planned(
+def _plan(
     store: Store,
     types: Sequence[str] | None,
     as_of: int | None,
@@ -211,10 +211,10 @@ def _planned(
     if history_since is not None:
         window = Window("since", history_since)
         with_metadata = True  # of which commit a version is, is what makes it one
-    return ExportJob(catalog, window, format, with_metadata, across), _chosen(catalog.layouts.values(), types)
+    return ExportJob(catalog, window, format, with_metadata, across), _choose(catalog.layouts.values(), types)
 
 
-def _chosen(layouts: Any, names: Sequence[str] | None) -> list[TypeLayout]:
+def _choose(layouts: Any, names: Sequence[str] | None) -> list[TypeLayout]:
     found = sorted(layouts, key=lambda layout: layout.ref)
     if names is None:
         return found
@@ -271,7 +271,7 @@ class _InProcess:
         rows = 0
         with new_file(path, layout.schema, job) as file:
             for page in pages(self.engine, layout.schema, job.window, job.head, across=job.across):
-                file.write(page if job.window.deduplicated else _marked(page))
+                file.write(page if job.window.deduplicated else _mark_removals(page))
                 rows += page.num_rows
                 self.done += page.num_rows
                 if self.progress is not None:
@@ -279,7 +279,7 @@ class _InProcess:
         return TypeExport(ref, path.relative_to(folder).as_posix(), rows)
 
 
-def _marked(versions: pa.Table) -> pa.Table:
+def _mark_removals(versions: pa.Table) -> pa.Table:
     """Versions whose removals are superseded by their own commit, as stored ones are."""
     own = mark_removals(versions.column(REMOVED), versions.column(COMMIT_ID))
     return versions.drop_columns([REMOVED]).append_column(SUPERSEDED_BY, own)

@@ -59,7 +59,7 @@ class Readers:
     def __init__(self, store: Store, catalog: Catalog, source: Path) -> None:
         self._dropped = frozenset(catalog.dropped)
         stored = {ref: layout.schema for ref, layout in catalog.layouts.items()}
-        self._schemas = exported_schemas(source) | stored
+        self._schemas = read_exported_schemas(source) | stored
         self._found = {
             ref: RecordReader(declaration.schema, declaration) for ref, declaration in store.declarations.items()
         }
@@ -76,7 +76,7 @@ class Readers:
         return self._found[ref]
 
 
-def exported_schemas(source: Path) -> dict[TypeRef, TypeSchema]:
+def read_exported_schemas(source: Path) -> dict[TypeRef, TypeSchema]:
     """What the header of an export says. A file of it, or a folder of parts, lies up to three levels below."""
     places = [source / HEADER, *(folder / HEADER for folder in source.absolute().parents[:3])]
     header = next((place for place in places if place.is_file()), None)
@@ -97,10 +97,10 @@ def rows_to_import(source: Path) -> int:
     found = 0
     for path in files_of(source):
         if path.suffix == ".parquet":
-            with opened(path) as file:
+            with open_file(path) as file:
                 found += file.metadata.num_rows
             continue
-        with opened_text(path) as text:
+        with open_text(path) as text:
             sample = text.read(SAMPLE_BYTES)
         found += path.stat().st_size * sample.count(b"\n") // max(len(sample), 1)
     return found
@@ -138,7 +138,7 @@ class Split:
     def _rows_before(self) -> int:
         if not self.start:
             return 0
-        with opened(self.path) as file:
+        with open_file(self.path) as file:
             return sum(file.metadata.row_group(group).num_rows for group in range(self.start))
 
 
@@ -155,7 +155,7 @@ def splits_of(path: Path, size: int) -> list[Split]:
     if path.suffix == ".jsonl":
         total = path.stat().st_size
         return [Split(path, start, start + size) for start in range(0, max(total, 1), size)]
-    with opened(path) as file:
+    with open_file(path) as file:
         groups = [file.metadata.row_group(number).total_byte_size for number in range(file.metadata.num_row_groups)]
     found, start, held = [], 0, 0
     for number, group in enumerate(groups):
@@ -166,14 +166,14 @@ def splits_of(path: Path, size: int) -> list[Split]:
     return [*found, Split(path, start, len(groups))] if start < len(groups) or not found else found
 
 
-def opened_text(path: Path) -> BufferedReader:
+def open_text(path: Path) -> BufferedReader:
     try:
         return path.open("rb")
     except OSError as problem:
         raise _unreadable(path, problem) from problem
 
 
-def opened(path: Path) -> Any:
+def open_file(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -192,7 +192,7 @@ Checked = tuple[int, int, RecordReader, Identity, dict[str, Any]]
 """A good record: its number in the stretch, how far into the file that is, who checked it, and what it says."""
 
 
-def checked_records(split: Split, readers: Readers) -> Iterator[Checked]:
+def check_records(split: Split, readers: Readers) -> Iterator[Checked]:
     """The records of a stretch. The first bad one is an error that names its place."""
     known: dict[str, RecordReader] = {}
     outdated = OutdatedRecords()
@@ -228,7 +228,7 @@ Record = tuple[int, int, dict[str, Any]]
 
 
 def _jsonl(split: Split) -> Iterator[Record]:
-    with opened_text(split.path) as file:
+    with open_text(split.path) as file:
         done = first_line(file, split.start)
         for number, line in enumerate(file, 1):
             if done >= split.end:
@@ -237,7 +237,7 @@ def _jsonl(split: Split) -> Iterator[Record]:
             if line.isspace():
                 continue
             try:
-                record = _parsed(line.decode("utf-8-sig"), split, number)
+                record = _parse_line(line.decode("utf-8-sig"), split, number)
             except ValueError as problem:
                 raise ValidationError(f"{split.place(number)}: not JSON: {problem}. Nothing was imported") from None
             if not isinstance(record, dict):
@@ -252,7 +252,7 @@ def _parquet(split: Split, readers: Readers) -> Iterator[Record]:
     import pyarrow as pa
 
     path = split.path
-    with opened(path) as file:
+    with open_file(path) as file:
         about = file.schema_arrow.metadata or {}
         kind, name = about.get(b"ontologia.kind", b"").decode(), about.get(b"ontologia.type", b"").decode()
         reader = readers.of(_ref({"kind": kind, "type": name}, split, None))
@@ -263,10 +263,10 @@ def _parquet(split: Split, readers: Readers) -> Iterator[Record]:
             _check_columns(path, reader, table)
             for line in lines(reader.schema, table, with_metadata=False):
                 number += 1
-                yield number, size * number // rows, _parsed(line, split, number)
+                yield number, size * number // rows, _parse_line(line, split, number)
 
 
-def _parsed(line: str, split: Split, number: int) -> Any:
+def _parse_line(line: str, split: Split, number: int) -> Any:
     """What a line says. A value that is nested too deeply is refused before anybody walks through it."""
     try:
         record = _parse(line)

@@ -21,7 +21,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, FieldSchema, TypeRef, Type
 from ontologia.model.typespec import ANY, NONE, TypeSpec, union_spec
 from ontologia.runtime.transfer.export_03 import ours, without_leftovers
 from ontologia.runtime.transfer.export_source import FileHistory, Record, in_batches, read_records, rows_table
-from ontologia.runtime.transfer.records import RecordReader, decoded_defaults
+from ontologia.runtime.transfer.records import RecordReader, decode_defaults
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class _RecordedType:
 
     def __post_init__(self) -> None:
         self.reader = RecordReader(self.known.schema)
-        self.defaults = decoded_defaults(self.known)
+        self.defaults = decode_defaults(self.known)
 
     def complete(self, record: Record) -> Record:
         """The record as 0.3 read it: without what upgraders left behind, with the defaults of what they left out."""

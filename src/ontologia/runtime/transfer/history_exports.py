@@ -102,13 +102,13 @@ def _write_version(history: History, head: int, version: SchemaVersion, form: Ve
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     with new_file(path, version.schema, form) as file:
-        for table in _marked(history.rows(version, 0, head)):
+        for table in _mark_removals(history.rows(version, 0, head)):
             file.write(table)
             rows += table.num_rows
     return TypeExport(version.ref, path.relative_to(folder).as_posix(), rows)
 
 
-def _marked(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _mark_removals(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Versions that all have the column that marks removals."""
     import pyarrow as pa
 

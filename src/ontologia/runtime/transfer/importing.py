@@ -21,7 +21,7 @@ from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer.conflicts import OnConflict, Precondition, Rules
 from ontologia.runtime.transfer.exporting import Progress
-from ontologia.runtime.transfer.files import Readers, Split, checked_records, files_of
+from ontologia.runtime.transfer.files import Readers, Split, check_records, files_of
 from ontologia.runtime.transfer.history_format import check_has_one_version
 from ontologia.runtime.transfer.staging import StagedType
 
@@ -74,7 +74,7 @@ Refuse = Callable[[str | None], None]
 class Work(Protocol):
     """Who reads the files and compares their rows with the store: this process, or Spark."""
 
-    def staged(self, files: Sequence[Path], readers: Readers) -> AbstractContextManager[Mapping[TypeRef, Any]]: ...
+    def stage(self, files: Sequence[Path], readers: Readers) -> AbstractContextManager[Mapping[TypeRef, Any]]: ...
 
     def merge(self, item: Any, catalog: Catalog, transaction: Transaction | None, refuse: Refuse) -> TypeImport:
         """Add what is new of one type to a transaction; without one, only say what that would be."""
@@ -141,7 +141,7 @@ def _refuse(reason: str | None) -> None:
         raise ImportConflictError(f"{reason}. Nothing was imported")
 
 
-def merged(found: TypeImport, rows: pa.Table, stored: pa.Table | None, rules: Rules) -> tuple[pa.Table, str | None]:
+def merge_rows(found: TypeImport, rows: pa.Table, stored: pa.Table | None, rules: Rules) -> tuple[pa.Table, str | None]:
     """The rows to write of a chunk that has each identity once, and why they must not be; what becomes of all is
     added to `found`."""
     import pyarrow.compute as pc
@@ -172,7 +172,7 @@ class _InProcess:
         self.progress = progress
 
     @contextmanager
-    def staged(self, files: Sequence[Path], readers: Readers) -> Iterator[Mapping[TypeRef, StagedType]]:
+    def stage(self, files: Sequence[Path], readers: Readers) -> Iterator[Mapping[TypeRef, StagedType]]:
         with Scratch("import") as folder:
             yield self._read(files, readers, Path(folder))
 
@@ -181,7 +181,7 @@ class _InProcess:
         total, before = sum(path.stat().st_size for path in files), 0
         for path in files:
             earlier = 0
-            for _, done, reader, identity, values in checked_records(Split(path), readers):
+            for _, done, reader, identity, values in check_records(Split(path), readers):
                 item = found.get(reader.ref)
                 if item is None:
                     item = found[reader.ref] = StagedType(reader, folder / str(len(found)))
@@ -202,7 +202,7 @@ class _InProcess:
         for rows in item.tables():
             seen += rows.num_rows
             stored = self._current(schema, rows, catalog, transaction)
-            changes, reason = merged(found, rows, stored, self.rules)
+            changes, reason = merge_rows(found, rows, stored, self.rules)
             refuse(reason)
             if transaction is not None and changes.num_rows:
                 layout = layout or transaction.layout_for(schema)

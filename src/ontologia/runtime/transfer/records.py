@@ -13,7 +13,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Declaration, TypeRef, TypeSchema, encode_json, key_text
 from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import accepts_none, annotation_of
-from ontologia.model.validation import checked, row_adapter
+from ontologia.model.validation import add_checks, row_adapter
 from ontologia.model.values import field_texts, instant_text
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class RecordReader:
         keys = tuple([record.get(key) for key in self._keys])
         if self.ref.kind == "relation":
             return self._relation(keys, fields)
-        values = self._checked(fields, keys)
+        values = self._check(fields, keys)
         key = key_text(values[self.schema.primary_key or ""])
         if keys[0] is not None and keys[0] != key:
             raise ValidationError(f"{self.ref}: the record's key is {keys[0]!r}, and its fields say {key!r}")
@@ -112,26 +112,26 @@ class RecordReader:
             named[self.schema.instance_key] = instance
         elif instance:
             raise ValidationError(f"{self.ref} has no instance key, and the record gives {instance!r}")
-        values = self._checked({**fields, **named}, keys)
+        values = self._check({**fields, **named}, keys)
         key = "" if self.schema.instance_key is None else values[self.schema.instance_key]
         return (values["left_key"], values["right_key"], key), values
 
-    def _checked(self, values: dict[str, Any], keys: tuple[Any, ...]) -> dict[str, Any]:
+    def _check(self, values: dict[str, Any], keys: tuple[Any, ...]) -> dict[str, Any]:
         try:
             if self._from_text is not None:
                 checked_values: dict[str, Any] = self._from_text(json.dumps(values))
                 return checked_values
             return self._validate(self._with_bytes(values))
         except pydantic.ValidationError as problem:
-            raise self._rejected(keys, _reasons(problem)) from None
+            raise self._rejection(keys, _reasons(problem)) from None
         except ValueError as problem:
-            raise self._rejected(keys, f"bytes are written in hex: {problem}") from None
+            raise self._rejection(keys, f"bytes are written in hex: {problem}") from None
 
     def _with_bytes(self, values: dict[str, Any]) -> dict[str, Any]:
         texts = [name for name in self._hex if isinstance(values.get(name), str)]
         return {**values, **{name: bytes.fromhex(values[name]) for name in texts}} if texts else values
 
-    def _rejected(self, keys: tuple[Any, ...], reasons: str) -> ValidationError:
+    def _rejection(self, keys: tuple[Any, ...], reasons: str) -> ValidationError:
         name = "/".join(str(key) for key in keys if key)
         return ValidationError(f"{self.ref} {name!r}: {reasons}")
 
@@ -155,7 +155,7 @@ class RecordReader:
         return self.table([], []).schema
 
 
-def decoded_defaults(known: AsDeclared) -> dict[str, Any]:
+def decode_defaults(known: AsDeclared) -> dict[str, Any]:
     """What stands for fields that a record does not have, as a record would say it."""
     found: dict[str, Any] = {}
     for column in known.schema.columns:
@@ -173,12 +173,12 @@ def _adapter(schema: TypeSchema) -> Any:
     """A validator from the stored description of a type; a field that may be null may be left out."""
     members: dict[str, tuple[Any, FieldOptions]] = {}
     if schema.ref.kind == "relation":
-        endpoint = (checked(str, "endpoint_key"), FieldOptions())
+        endpoint = (add_checks(str, "endpoint_key"), FieldOptions())
         members |= {"left_key": endpoint, "right_key": endpoint}
     if schema.instance_key is not None:
-        members[schema.instance_key] = (checked(str, "instance_key"), FieldOptions())
+        members[schema.instance_key] = (add_checks(str, "instance_key"), FieldOptions())
     for column in schema.columns:
-        annotation = checked(annotation_of(column.spec), column.scalar)
+        annotation = add_checks(annotation_of(column.spec), column.scalar)
         accepts_none = column.nullable and column.scalar is not None
         members[column.name] = (annotation, FieldOptions(None) if accepts_none else FieldOptions())
     return row_adapter(schema.ref.name, members, {})

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ontologia.engines.base import Engine
 from ontologia.files.data_files import DataFile
 from ontologia.runtime.store import Store
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import BATCH_ROWS, in_quick_batches, map_in_arrow, ranged
+from ontologia.spark.ranges import BATCH_ROWS, in_quick_batches, map_in_arrow, cut_into_ranges
 from ontologia.spark.reading.rows import native_paths, read_files
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -43,7 +43,7 @@ class _Executors:
     engine: Engine
 
     def write_snapshot(self, task: SnapshotWork) -> list[DataFile]:
-        with explained(f"compacting {task.schema.ref}"):
+        with explain_failures(f"compacting {task.schema.ref}"):
             return parts_of(self._by_shuffle(task) if task.is_wide else self._by_range(task))
 
     def _by_range(self, task: SnapshotWork) -> list[Any]:
@@ -58,7 +58,7 @@ class _Executors:
 
     def _by_shuffle(self, task: SnapshotWork) -> list[Any]:
         """Each file is read once, and Spark brings the rows of a range together."""
-        ordered = ranged(self._all_rows(task), list(task.identity), ROWS_SORTED).sorted_by(*task.order)
+        ordered = cut_into_ranges(self._all_rows(task), list(task.identity), ROWS_SORTED).sorted_by(*task.order)
 
         def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield WROTE.batch(part_messages(task.write_batches(batches)))

@@ -17,10 +17,10 @@ from ontologia.query.plan import LATEST
 from ontologia.runtime import migration
 from ontologia.runtime.migration import MigrationPreview, MigrationResult, Step
 from ontologia.runtime.store import Store
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
-from ontologia.spark.reading.rows import stored_rows
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.reading.rows import read_stored_rows
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ def _rewrite(spark: SparkSession, engine: Engine, transaction: Transaction, step
             f"a migration on Spark is for object storage; {engine.backend} migrates in its own transaction"
         )
     _check_importable(step.declaration)
-    rows = stored_rows(spark, engine, transaction.catalog, step.layout.schema, LATEST)
+    rows = read_stored_rows(spark, engine, transaction.catalog, step.layout.schema, LATEST)
     layout = migration.open_target(transaction, step)
     task = UpgradeTask(transaction.staging(layout), step, upgraders)
-    with explained(f"migrating {layout.ref}"):
-        ordered = ranged(rows, layout.ref.identity, ROWS_SORTED).sorted_by(*layout.ref.identity)
+    with explain_failures(f"migrating {layout.ref}"):
+        ordered = cut_into_ranges(rows, layout.ref.identity, ROWS_SORTED).sorted_by(*layout.ref.identity)
         found = map_in_arrow(
             in_quick_batches(ordered), lambda batches: _upgrade_part(task, batches), WROTE.ddl
         ).collect()

@@ -16,7 +16,7 @@ from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import UnknownNameError, ValidationError
 from ontologia.objects import Location
-from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
+from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gather, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
 from ontologia.spark.frames.work import commit_cells, work_on
 from ontologia.spark.options import moment
@@ -27,7 +27,7 @@ READ_OPTIONS = ("path", "frame", "asOf", "versionAsOf", "timestampAsOf", "settin
 WRITE_OPTIONS = ("path", "frame", "settings")
 
 
-def opened(options: Mapping[str, str]) -> tuple[Node, FrameName]:
+def open_frame(options: Mapping[str, str]) -> tuple[Node, FrameName]:
     """The node and the frame that options name. It sends no heartbeats: this process lives for one job."""
     if not options.get("path"):
         raise ValidationError('say where the frames are: .load("s3://bucket/prefix")')
@@ -37,8 +37,8 @@ def opened(options: Mapping[str, str]) -> tuple[Node, FrameName]:
     return node, name
 
 
-def wanted(options: Mapping[str, str]) -> tuple[FrameWork, FrameSnapshot]:
-    node, name = opened(options)
+def plan_read(options: Mapping[str, str]) -> tuple[FrameWork, FrameSnapshot]:
+    node, name = open_frame(options)
     return work_on(node, name), node.ledger(name).snapshot(_version(node.ledger(name), options))
 
 
@@ -60,7 +60,7 @@ class FrameReader(DataSourceReader):
     """Reads one version of a frame: cells are pruned on the driver and read on executors."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.work, self.snapshot = wanted(options)
+        self.work, self.snapshot = plan_read(options)
         there = struct_of(self.work.schema)
         self.names = schema.fieldNames()
         for field in schema:
@@ -95,7 +95,7 @@ class FrameWriter(DataSourceArrowWriter):
     """Appends to a frame, or replaces its rows: tasks write cells, the driver commits one entry."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        node, name = opened(options)
+        node, name = open_frame(options)
         self.options = {name: options[name] for name in WRITE_OPTIONS if options.get(name) is not None}
         self.work = work_on(node, name)
         self.overwrite = overwrite
@@ -104,15 +104,15 @@ class FrameWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         check_no_table_is_made()
         piece = self.work.node.capacity.sizing.piece
-        return CellsWritten(cells_text(self.work.write(gathered(iterator, piece))))
+        return CellsWritten(cells_text(self.work.write(gather(iterator, piece))))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        node, name = opened(self.options)
+        node, name = open_frame(self.options)
         written = [message for message in messages if isinstance(message, CellsWritten)]
         commit_cells(node, name, [c for m in written for c in cells_of(m.cells)], replace=self.overwrite)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        node, name = opened(self.options)
+        node, name = open_frame(self.options)
         for message in messages:
             if isinstance(message, CellsWritten):
                 remove_cells(node, name, cells_of(message.cells))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ontologia.apiary.conditions import condition, rendered
+from ontologia.apiary.conditions import condition, render
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.scan import rows, sources, typed
+from ontologia.apiary.scan import rows, sources, cast_to_frame
 from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.writing import CellWriter
 from ontologia.files.quoting import quote_names
@@ -39,10 +39,10 @@ class FrameWork:
     def read(self, cells: Sequence[Cell], columns: Sequence[str], where: Any = None) -> pa.Table:
         """Rows of some cells, with the types of the frame. `where` is a filter as `Frame.read` takes it."""
         tree = condition(where, self.schema) if where else None
-        chosen = "" if tree is None else f" WHERE {rendered(tree)}"
+        chosen = "" if tree is None else f" WHERE {render(tree)}"
         with sources(self.node, self.name, self.schema, cells) as source:
             found = rows(self.node, f"SELECT {quote_names(columns)} FROM ({source.sql}){chosen}")
-        return typed(found, self.schema, columns)
+        return cast_to_frame(found, self.schema, columns)
 
     def write(self, tables: Iterable[pa.Table]) -> list[Cell]:
         """Write rows as cells. They are part of the frame once the driver has named them."""
@@ -68,7 +68,7 @@ def cells_of(text: str) -> list[Cell]:
     return [Cell.from_json(body) for body in json.loads(text)]
 
 
-def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+def gather(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
     """Small batches as tables of about the size of a cell."""
     held: list[pa.RecordBatch] = []
     size = 0

@@ -19,10 +19,10 @@ _WIDER = {
 
 def spark_arrow(schema: FrameSchema) -> pa.Schema:
     """The columns in Arrow types that Spark takes. Instants are in UTC."""
-    return pa.schema([(field.name, _taken(field.arrow)) for field in schema.fields])
+    return pa.schema([(field.name, _widen(field.arrow)) for field in schema.fields])
 
 
-def _taken(arrow: pa.DataType) -> pa.DataType:
+def _widen(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(arrow) and arrow.tz is not None:
         return pa.timestamp("us", "UTC")
     return _WIDER.get(arrow, arrow)

@@ -11,13 +11,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary.compaction import CompactionPolicy, batches, due
-from ontologia.apiary.conditions import Filter, condition, rendered
+from ontologia.apiary.conditions import Filter, condition, render
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import check_limit
-from ontologia.apiary.pruning import pruned
-from ontologia.apiary.queries.manifest import QueryManifest, Task, announced
+from ontologia.apiary.pruning import prune_cells
+from ontologia.apiary.queries.manifest import QueryManifest, Task, announce
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
 from ontologia.apiary.sql.planning import PlannedQuery, Reference
@@ -27,7 +27,7 @@ from ontologia.apiary.state import FrameSnapshot, FrameState, partition_of
 from ontologia.apiary.writing import remove_cells
 from ontologia.errors import CommitOutcomeUnknownError, ValidationError
 from ontologia.objects import Location
-from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gathered, shares
+from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gather, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
 from ontologia.spark.ranges import map_in_arrow
 
@@ -53,21 +53,21 @@ def session_of(frame: DataFrame | None = None) -> SparkSession:
 
 def write(node: Node, name: FrameName, frame: DataFrame) -> WriteResult:
     """Append the rows of a DataFrame: executors write cells, one entry names them."""
-    return _written(node, name, frame, replace=False)
+    return _write(node, name, frame, replace=False)
 
 
 def overwrite(node: Node, name: FrameName, frame: DataFrame) -> WriteResult:
     """Replace all rows by those of a DataFrame."""
-    return _written(node, name, frame, replace=True)
+    return _write(node, name, frame, replace=True)
 
 
-def _written(node: Node, name: FrameName, frame: DataFrame, *, replace: bool) -> WriteResult:
+def _write(node: Node, name: FrameName, frame: DataFrame, *, replace: bool) -> WriteResult:
     started = node.clock.steady()
     temperature = node.admit_write("block", 30.0)
     work, piece = work_on(node, name), node.capacity.sizing.piece
 
     def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _message(work.write(gathered(batches_, piece)))
+        yield _message(work.write(gather(batches_, piece)))
 
     messages = map_in_arrow(frame, task, CELLS).collect()
     cells = [cell for message in messages for cell in cells_of(message[0])]
@@ -147,7 +147,7 @@ def query(node: Node, statement: ReadStatement, plan: PlannedQuery) -> pa.Table:
     if statement.explain is not None:
         raise ValidationError("EXPLAIN runs with engine='duckdb'; what it says of cells holds for Spark, too")
     session = session_of()
-    with _announced(node, statement, plan):
+    with _announce(node, statement, plan):
         views = []
         try:
             for reference in plan.references:
@@ -173,8 +173,8 @@ def dataframe(
     work = work_on(node, name)
     names = [work.schema.column(column).name for column in (work.schema.names if columns is None else columns)]
     where = condition(filter, work.schema)
-    cells = pruned(snapshot, where).scanned
-    return _read_by_tasks(session_of(), work, cells, names, None if where is None else rendered(where))
+    cells = prune_cells(snapshot, where).scanned
+    return _read_by_tasks(session_of(), work, cells, names, None if where is None else render(where))
 
 
 def _read_by_tasks(
@@ -199,7 +199,7 @@ def _read_by_tasks(
 
 
 @contextmanager
-def _announced(node: Node, statement: ReadStatement, plan: PlannedQuery) -> Iterator[None]:
+def _announce(node: Node, statement: ReadStatement, plan: PlannedQuery) -> Iterator[None]:
     """`_queries/{query_id}/manifest.json` while the statement runs."""
     if node.read_only:
         yield
@@ -218,5 +218,5 @@ def _announced(node: Node, statement: ReadStatement, plan: PlannedQuery) -> Iter
         state="running",
         cells=[dict(pruning_facts([reference])) for reference in plan.references],
     )
-    with announced(node.objects, manifest):
+    with announce(node.objects, manifest):
         yield

@@ -60,7 +60,7 @@ def kind_of(source: DataType) -> str | None:
     return next((name for name, kinds in named.items() if isinstance(source, kinds)), None)
 
 
-def converted(column: Column, given: SourceValue) -> tuple[SparkColumn, SparkColumn | None]:
+def convert(column: Column, given: SourceValue) -> tuple[SparkColumn, SparkColumn | None]:
     """A source value as a scalar field's value, and whether it is lost; None where it never is."""
     scalar, kind = column.scalar or "str", kind_of(given.kind)
     target = spark_type(column.spark_type)
@@ -98,7 +98,7 @@ def calendar(scalar: str) -> tuple[SparkColumn, SparkColumn]:
     return first, last
 
 
-def spelled(kind: str, value: SparkColumn) -> SparkColumn:
+def spell(kind: str, value: SparkColumn) -> SparkColumn:
     """A value as the text of keys, as `key_text` has it."""
     if kind == "instant":
         # Formatting would use the session's time zone. Time since 1970 has none, and neither has this sum.
@@ -125,9 +125,9 @@ def epoch() -> SparkColumn:
 # --- the rules ---
 
 
-def _spelled(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
+def _spell(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     """Times outside the calendar of Python have no spelling."""
-    value = spelled(kind, given.value)
+    value = spell(kind, given.value)
     if kind == "int":
         return value
     moment = in_utc(given.value) if kind == "local" else given.value
@@ -208,7 +208,7 @@ def _moment(text: SparkColumn) -> SparkColumn:
 
 
 _BY_RULE: dict[Rule, Callable[[str, str, SourceValue], SparkColumn]] = {
-    Rule.SPELLED: _spelled,
+    Rule.SPELLED: _spell,
     Rule.UTF8: _utf8,
     Rule.WHOLE: _whole,
     Rule.EXACT: _exact,

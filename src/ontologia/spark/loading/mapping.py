@@ -24,12 +24,12 @@ from ontologia.model import Column, Declaration, encode_json
 from ontologia.model.typespec import accepts_none, has_none_inside
 from ontologia.model.values import to_utc
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
-from ontologia.runtime.intake.conversions import refused, rule_of
+from ontologia.runtime.intake.conversions import describe_refusal, rule_of
 from ontologia.runtime.intake.loads import end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
-from ontologia.spark.loading.conversions import SourceValue, converted, kind_of, spelled
+from ontologia.spark.loading.conversions import SourceValue, convert, kind_of, spell
 from ontologia.spark.loading.suspects import suspects
-from ontologia.spark.types import quoted, spark_type
+from ontologia.spark.types import quote_name, spark_type
 
 REASON, SOURCE = "__reason", "__source"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
     said: SparkColumn
 
 
-def mapped(
+def map_rows(
     source: DataFrame,
     declaration: Declaration,
     expressions: Mapping[str, Any],
@@ -57,11 +57,11 @@ def mapped(
 ) -> DataFrame:
     """Rows as storage has them (identity, fields), with the reason against each, the source row, and its order."""
     chosen = {
-        name: sql.col(quoted(name)) if expression is None else _expression(expression)
+        name: sql.col(quote_name(name)) if expression is None else _expression(expression)
         for name, expression in fills(source.columns, declaration, expressions).items()
     }
     try:
-        order = sql.lit(None).cast("string") if order_by is None else _ordered(source, order_by)
+        order = sql.lit(None).cast("string") if order_by is None else _order(source, order_by)
         picked = source.select(  # by place: Spark takes names that differ in case alone for one
             *(column.alias(f"__{place}") for place, column in enumerate(chosen.values())),
             order.alias(ORDER),
@@ -74,7 +74,7 @@ def mapped(
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
 
 
-def mapped_identity(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> DataFrame:
+def map_identity(source: DataFrame, declaration: Declaration, expressions: Mapping[str, Any]) -> DataFrame:
     """The identities that a source names, with the reason against each."""
     ends = ["left_key", "right_key", *([declaration.instance_key] if declaration.instance_key else [])]
     names = [declaration.primary_key or ""] if declaration.ref.kind == "entity" else ends
@@ -82,14 +82,14 @@ def mapped_identity(source: DataFrame, declaration: Declaration, expressions: Ma
     if missing:
         raise ValidationError(f"nothing says {', '.join(missing)} of the {declaration.ref} to remove: map it")
     try:
-        chosen = [_expression(expressions[name]) if name in expressions else sql.col(quoted(name)) for name in names]
+        chosen = [_expression(expressions[name]) if name in expressions else sql.col(quote_name(name)) for name in names]
         picked = source.select(*(column.alias(f"__{place}") for place, column in enumerate(chosen)))
         given = {name: SourceValue(sql.col(f.name), f.dataType) for name, f in zip(names, picked.schema, strict=True)}
         values: dict[str, SparkColumn] = {}
         problems: list[Problem] = []
         if declaration.ref.kind == "entity":
             key = declaration.schema.by_name[names[0]]
-            values[key.name], problems = _converted(key, given[key.name])
+            values[key.name], problems = _convert(key, given[key.name])
             problems.append(_missing(key.name, given[key.name].value))
         keys, unfit = _identity(declaration, given, values, checks_of(declaration))
         said = [sql.when(problem.holds, problem.said) for problem in (*unfit, *problems)]
@@ -118,7 +118,7 @@ def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[Spa
                 suspected.append(sql.lit(True))
             continue
         found = given[column.name]
-        value, lost = _converted(column, found)
+        value, lost = _convert(column, found)
         problems += lost
         if not _takes_none(column) and must_be_filled(declaration.options[column.name]):
             problems.append(_missing(column.name, found.value))
@@ -138,10 +138,10 @@ def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[Spa
     ]
 
 
-def _ordered(source: DataFrame, order_by: Any) -> SparkColumn:
+def _order(source: DataFrame, order_by: Any) -> SparkColumn:
     """What decides which row is the last. Text that reads as a number counts as one: in a CSV file all is text."""
     if isinstance(order_by, (list, tuple)):
-        return sql.struct(*(_ordered(source, one).alias(f"_{place}") for place, one in enumerate(order_by)))
+        return sql.struct(*(_order(source, one).alias(f"_{place}") for place, one in enumerate(order_by)))
     order = _expression(order_by)
     if not isinstance(source.select(order).schema[0].dataType, types.StringType):
         return order
@@ -180,7 +180,7 @@ def _identity(
     for end, source in ends.items():
         key = end_key(declaration, end, source)
         _check_key(key, given[source])
-        value, lost = _converted(key, given[source])
+        value, lost = _convert(key, given[source])
         keys[end] = _key_text(source, SourceValue(value, spark_type(key.spark_type)))
         problems += [_missing(source, given[source].value), *lost]
     if name is None:
@@ -214,7 +214,7 @@ def _key_text(name: str, given: SourceValue) -> SparkColumn:
     found = kind_of(given.kind)
     if found not in ("text", "int", "date", "instant", "local"):
         raise _no_key(name, given)
-    text = spelled(found, given.value)
+    text = spell(found, given.value)
     return sql.try_validate_utf8(text) if found == "text" else text
 
 
@@ -230,7 +230,7 @@ def _no_key(name: str, given: SourceValue) -> ValidationError:
     return ValidationError(f"{name} is a key: {kinds}, and the source has {given.kind.simpleString()}: map it")
 
 
-def _converted(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem]]:
+def _convert(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem]]:
     """A source value as a field's value, and how it may be none."""
     if column.scalar is None:
         return _json(column, given)
@@ -238,7 +238,7 @@ def _converted(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Pr
         raise ValidationError(
             f"{column.name} is {column.describe()}, and the source has {given.kind.simpleString()}: map it"
         )
-    value, lost = converted(column, given)
+    value, lost = convert(column, given)
     return value, [] if lost is None else [Problem(lost, _lost(column.name, given, column.scalar))]
 
 
@@ -246,8 +246,8 @@ def _lost(name: str, given: SourceValue, scalar: str) -> SparkColumn:
     """What is said of a value that a field cannot take."""
     kind = kind_of(given.kind) or ""
     if rule_of(scalar, kind) is None:
-        return sql.lit(refused(name, kind, scalar))
-    return _said(name, given, "UTF-8 text" if scalar == "str" and kind in ("text", "bytes") else scalar)
+        return sql.lit(describe_refusal(name, kind, scalar))
+    return _describe(name, given, "UTF-8 text" if scalar == "str" and kind in ("text", "bytes") else scalar)
 
 
 def _json(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem]]:
@@ -255,10 +255,10 @@ def _json(column: Column, given: SourceValue) -> tuple[SparkColumn, list[Problem
     source, kind = given
     if isinstance(kind, types.StringType):
         wrong = ~sql.is_valid_utf8(source) | sql.try_parse_json(source).isNull()
-        return source, [Problem(source.isNotNull() & wrong, _said(column.name, given, "JSON"))]
+        return source, [Problem(source.isNotNull() & wrong, _describe(column.name, given, "JSON"))]
     value = _sayable(source, kind)
     if isinstance(kind, (types.StructType, types.ArrayType, types.MapType)):
-        garbled = Problem(_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
+        garbled = Problem(_is_garbled(source, kind), sql.lit(f"{column.name}: has text that is not valid UTF-8"))
         whole = {**SAID_AS_JSON, "ignoreNullFields": str(not has_none_inside(column.spec)).lower()}
         return sql.to_json(value, whole), [garbled] if '"string"' in kind.json() else []
     alone = sql.to_json(sql.array(value), SAID_AS_JSON)  # Spark writes no scalar as JSON
@@ -297,18 +297,18 @@ def _is_sayable(kind: DataType) -> bool:
     return not isinstance(kind, types.BinaryType)
 
 
-def _garbled(value: SparkColumn, kind: DataType) -> SparkColumn:
+def _is_garbled(value: SparkColumn, kind: DataType) -> SparkColumn:
     """Whether there is text in a value that is not UTF-8."""
     match kind:
         case types.StringType():
             return ~sql.is_valid_utf8(value)
         case types.ArrayType():
-            return sql.exists(value, lambda item: _garbled(item, kind.elementType))
+            return sql.exists(value, lambda item: _is_garbled(item, kind.elementType))
         case types.MapType():
             keys, values = types.ArrayType(kind.keyType), types.ArrayType(kind.valueType)
-            return _garbled(sql.map_keys(value), keys) | _garbled(sql.map_values(value), values)
+            return _is_garbled(sql.map_keys(value), keys) | _is_garbled(sql.map_values(value), values)
         case types.StructType():
-            members = (_garbled(value[field.name], field.dataType) for field in kind)
+            members = (_is_garbled(value[field.name], field.dataType) for field in kind)
             return reduce(operator.or_, members, sql.lit(False))
     return sql.lit(False)
 
@@ -321,8 +321,8 @@ def _missing(name: str, given: SparkColumn) -> Problem:
     return Problem(given.isNull(), sql.lit(f"{name}: must have a value"))
 
 
-def _said(name: str, given: SourceValue, expected: str) -> SparkColumn:
-    shown = sql.make_valid_utf8(spelled(kind_of(given.kind) or "", given.value))
+def _describe(name: str, given: SourceValue, expected: str) -> SparkColumn:
+    shown = sql.make_valid_utf8(spell(kind_of(given.kind) or "", given.value))
     return sql.concat(sql.lit(f"{name}: cannot be read as {expected}: "), shown)
 
 

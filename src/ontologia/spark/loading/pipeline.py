@@ -32,18 +32,18 @@ from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import COUNTS, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.loads import LoadTerms, check_choices, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
-from ontologia.runtime.intake.reports import PipelineReport, TypeReport, named
+from ontologia.runtime.intake.reports import PipelineReport, TypeReport, name_reports
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.intake.syncing import check_removals, check_sync
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark
-from ontologia.spark.failures import explained, stoppable
-from ontologia.spark.loading.mapping import mapped, mapped_identity
+from ontologia.spark.failures import explain_failures, stoppable
+from ontologia.spark.loading.mapping import map_rows, map_identity
 from ontologia.spark.loading.removals import Removal, lacking
-from ontologia.spark.loading.removals import named as named_keys
-from ontologia.spark.loading.staging import StageTask, patient, staged
+from ontologia.spark.loading.removals import find_named as named_keys
+from ontologia.spark.loading.staging import StageTask, patient, stage_rows
 from ontologia.spark.reading.rows import check_reach
-from ontologia.spark.sources import opened
+from ontologia.spark.sources import open_source
 from ontologia.spark.workers import parts_of
 
 
@@ -128,8 +128,8 @@ class Pipeline:
         how: dict[str, Any] = {"order_by": order_by, "on_duplicate": on_duplicate, "on_tie": on_tie}
         terms = load_terms(into, map, identity, **how, mode=mode, max_removals=max_removals)
         with stoppable():
-            frame = opened(self.session, source, format, options, as_text=_structured(terms, order_by))
-            rows = mapped(frame, terms.declaration, terms.expressions, order_by=order_by)
+            frame = open_source(self.session, source, format, options, as_text=_find_structured(terms, order_by))
+            rows = map_rows(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
         load = _Load(terms.declaration, rows, terms, order)
         self._check_alike(load)
@@ -156,8 +156,8 @@ class Pipeline:
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
         terms = load_terms(of, None, identity, order_by=None, on_duplicate=None, on_tie="error")
         with stoppable():
-            frame = opened(self.session, source, format, options)
-            keys = mapped_identity(frame, terms.declaration, terms.expressions)
+            frame = open_source(self.session, source, format, options)
+            keys = map_identity(frame, terms.declaration, terms.expressions)
         self._removals.append(Removal(terms.declaration, keys))
         return self
 
@@ -207,7 +207,7 @@ class Pipeline:
         rejected = any(report.rejected for report in reports.values())
         return PipelineReport(
             commit_id,
-            named(reports),
+            name_reports(reports),
             time.monotonic() - started,
             dry_run,
             application_id(self.session),
@@ -229,7 +229,7 @@ class Pipeline:
             check_sync(ref, engine.capabilities, self.on_conflict if ref in removing else "upsert", 0)
 
 
-def _structured(terms: LoadTerms, order_by: Any) -> set[str]:
+def _find_structured(terms: LoadTerms, order_by: Any) -> set[str]:
     """The columns that fill structured fields as they are, and nothing else."""
     fields = [column.name for column in terms.declaration.schema.columns if column.scalar is None]
     filling = {name: terms.expressions.get(name, name) for name in fields}
@@ -250,7 +250,7 @@ class _Run:
         reports = {}
         for ref, loads in self._by_type().items():
             layout = catalog.layouts.get(ref) or TypeLayout(ref, loads[0].declaration.schema, 1, catalog.head + 1)
-            _, report = self._staged(catalog, loads, self._task(catalog, layout, loads, None))
+            _, report = self._stage(catalog, loads, self._task(catalog, layout, loads, None))
             reports[ref] = replace(report, removed=self._lacking(catalog, loads, report).num_rows)
         for removal in self.pipeline._removals:
             keys = named_keys(self.pipeline.session, self.engine, catalog, removal)
@@ -267,7 +267,7 @@ class _Run:
         for ref, loads in self._by_type().items():
             layout = transaction.layout_for(loads[0].declaration.schema)
             task = self._task(catalog, layout, loads, transaction.staging(layout))
-            parts, report = self._staged(catalog, loads, task)
+            parts, report = self._stage(catalog, loads, task)
             removed = self._take_away(transaction, layout, self._lacking(catalog, loads, report))
             transaction.adopt(layout, parts)
             reports[ref] = replace(report, removed=removed)
@@ -286,7 +286,7 @@ class _Run:
             return pa.table({name: pa.array([], pa.string()) for name in schema.ref.identity})
         check_sync(schema.ref, self.engine.capabilities, self.pipeline.on_conflict, report.rejected)
         gone = lacking(self.pipeline.session, self.engine, catalog, schema, _together(loads))
-        with explained(f"looking for {schema.ref} that the source lacks"):
+        with explain_failures(f"looking for {schema.ref} that the source lacks"):
             check_removals(schema.ref, gone.count(), report.read, terms.max_removals)
             return gone.toArrow()
 
@@ -330,10 +330,10 @@ class _Run:
             checks=checks_of(declaration),
         )
 
-    def _staged(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[DataFile], TypeReport]:
+    def _stage(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[DataFile], TypeReport]:
         """Run one type's job. The digest of all parts stands for the content of the file they make up."""
-        with explained(f"loading {task.layout.ref}"):
-            messages = staged(_together(loads), task, self.engine.count_stored(task.layout.ref, catalog))
+        with explain_failures(f"loading {task.layout.ref}"):
+            messages = stage_rows(_together(loads), task, self.engine.count_stored(task.layout.ref, catalog))
         failed = next((row.error for row in messages if row.error is not None), None)
         if failed is not None:
             raise ValidationError(failed)

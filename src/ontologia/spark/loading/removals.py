@@ -13,10 +13,10 @@ from ontologia.engines.catalog import Catalog
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration, TypeSchema
 from ontologia.query.plan import LATEST
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.mapping import REASON
-from ontologia.spark.reading.rows import stored_rows
-from ontologia.spark.types import quoted
+from ontologia.spark.reading.rows import read_stored_rows
+from ontologia.spark.types import quote_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +31,11 @@ class Removal:
     keys: DataFrame
 
 
-def named(spark: SparkSession, engine: Engine, catalog: Catalog, removal: Removal) -> pa.Table:
+def find_named(spark: SparkSession, engine: Engine, catalog: Catalog, removal: Removal) -> pa.Table:
     """Which of the identities that a source names are there."""
     ref = removal.declaration.ref
-    with explained(f"looking for {ref} to remove"):
-        wrong = removal.keys.where(quoted(REASON) + " IS NOT NULL").select(quoted(REASON)).first()
+    with explain_failures(f"looking for {ref} to remove"):
+        wrong = removal.keys.where(quote_name(REASON) + " IS NOT NULL").select(quote_name(REASON)).first()
         if wrong is not None:
             raise ValidationError(f"{ref}: {wrong[0]}. Nothing was removed")
         stored = _in_force(spark, engine, catalog, removal.declaration.schema)
@@ -50,4 +50,4 @@ def lacking(spark: SparkSession, engine: Engine, catalog: Catalog, schema: TypeS
 
 def _in_force(spark: SparkSession, engine: Engine, catalog: Catalog, schema: TypeSchema) -> DataFrame:
     identity = schema.ref.identity
-    return stored_rows(spark, engine, catalog, schema, LATEST, only=frozenset(identity)).select(*identity)
+    return read_stored_rows(spark, engine, catalog, schema, LATEST, only=frozenset(identity)).select(*identity)

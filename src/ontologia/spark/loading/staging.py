@@ -36,13 +36,13 @@ from ontologia.runtime.intake.comparing import (
     OnTie,
     count_ties,
     one_each,
-    resolved,
+    resolve_conflicts,
     tally,
 )
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.loading.mapping import REASON, SOURCE
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
 PATIENCE_MS = 60_000
@@ -103,14 +103,14 @@ class StageTask:
         return key is not None and key.scalar == "str" and key.physical not in self.checks
 
 
-def staged(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
+def stage_rows(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
     """Run a load's job over rows as `mapped` has them: the messages of its tasks. `stored` is `Engine.count_stored`."""
     identity = task.schema.ref.identity
     if task.on_duplicate == "error":
         rows = rows.drop(ORDER)
     if task.key_is_field:
         rows = rows.drop(task.schema.by_name[task.schema.primary_key or ""].physical)
-    found = ranged(rows, identity, ROWS_SORTED if task.presorted else ROWS_COMPARED)
+    found = cut_into_ranges(rows, identity, ROWS_SORTED if task.presorted else ROWS_COMPARED)
     ready = found.rows
     if task.presorted:
         after = rows.columns if task.on_duplicate == "last" else ()  # rows of equal order come in that of their values
@@ -158,9 +158,9 @@ class _ShareTask:
         if table.column(REASON).null_count < table.num_rows:
             self._reject(table.filter(pc.is_valid(table.column(REASON))))
             table = table.filter(pc.is_null(table.column(REASON)))
-        return self._checked(table).drop_columns([REASON, SOURCE])
+        return self._check(table).drop_columns([REASON, SOURCE])
 
-    def _checked(self, table: pa.Table) -> pa.Table:
+    def _check(self, table: pa.Table) -> pa.Table:
         """Check what Spark's types cannot say: structured fields and the constraints of annotations."""
         reasons: dict[int, str] = {}
         for column in self.task.schema.columns:
@@ -201,7 +201,7 @@ class _ShareTask:
         if task.on_duplicate == "last":
             self.counts["ties"] += count_ties(table, ref, task.on_tie)
             wanted = wanted.drop_columns([ORDER])
-        changed = resolved(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
+        changed = resolve_conflicts(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
         tally(self.counts, changed, wanted.num_rows)
         if task.key_is_field:
             key = task.schema.by_name[task.schema.primary_key or ""].physical

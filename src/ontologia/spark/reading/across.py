@@ -50,7 +50,7 @@ def across_from(options: Mapping[str, str]) -> Across:
     text = options.get(UPGRADERS, "")
     if text.startswith("["):
         named_steps = json.loads(text)
-        return Across(across.declarations, {(name, at): _imported(UPGRADERS, place) for name, at, place in named_steps})
+        return Across(across.declarations, {(name, at): _import(UPGRADERS, place) for name, at, place in named_steps})
     modules = [name.strip() for name in text.split(",") if name.strip()]
     steps = {key: function for module in modules for key, function in load_upgraders(module).items()}
     return Across(across.declarations, steps)
@@ -58,7 +58,7 @@ def across_from(options: Mapping[str, str]) -> Across:
 
 def declaration_named(named: str) -> Declaration:
     """What the class that the option `models` names declares."""
-    declaration = getattr(_imported(MODELS, named), "__declaration__", None)
+    declaration = getattr(_import(MODELS, named), "__declaration__", None)
     if not isinstance(declaration, Declaration):
         raise ValidationError(f'models={named!r} names no entity or relation class: write it "app.models:Customer"')
     return declaration
@@ -76,7 +76,7 @@ def _name_of(item: Any) -> str:
     return f"{item.__module__}:{item.__qualname__}"
 
 
-def _imported(option: str, named: str) -> Any:
+def _import(option: str, named: str) -> Any:
     module, _, place = named.partition(":")
     try:
         found: Any = importlib.import_module(module)

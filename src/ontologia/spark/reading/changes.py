@@ -100,7 +100,7 @@ def _operations(
 ) -> pa.Array:
     """The operation of each row. Rows come in the order of commits."""
     identity = schema.ref.identity
-    there = set(_known(engine, schema, rows.select(list(identity)), after, across).to_pylist())
+    there = set(_find_known(engine, schema, rows.select(list(identity)), after, across).to_pylist())
     layout = catalog.layouts.get(schema.ref)
     # A migration writes the rows that were there before again, under the new schema.
     is_cut = across is None and layout is not None and layout.schema_version_id > 1
@@ -113,7 +113,7 @@ def _operations(
     return pa.array(operations, pa.string())
 
 
-def _known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int, across: Across | None) -> pa.Array:
+def _find_known(engine: Engine, schema: TypeSchema, keys: pa.Table, commit_id: int, across: Across | None) -> pa.Array:
     """Which of these identities the store had at a commit."""
     if commit_id == 0 or not keys.num_rows:
         return pa.array([], pa.large_string())

@@ -16,13 +16,13 @@ from ontologia.model import Combination, Condition, FieldExpr, Negation, Predica
 
 def to_text(where: Iterable[Predicate]) -> str:
     """Filters on the fields of one type, as JSON."""
-    return json.dumps([_said(predicate) for predicate in where])
+    return json.dumps([_encode_predicate(predicate) for predicate in where])
 
 
 def from_text(text: str, schema: TypeSchema) -> tuple[Predicate, ...]:
     """The filters of `to_text`."""
     try:
-        return tuple(_meant(item, schema) for item in json.loads(text))
+        return tuple(_decode_predicate(item, schema) for item in json.loads(text))
     except (ValueError, KeyError, TypeError) as problem:
         raise ValidationError(
             "the option where is written by ontologia.spark.read(…, where=…), and is not meant to be written by hand: "
@@ -47,26 +47,26 @@ def is_of_one_type(where: Iterable[Predicate]) -> bool:
     return all(condition.operand.side is None for predicate in where for condition in predicate.conditions())
 
 
-def _said(predicate: Predicate) -> dict[str, Any]:
+def _encode_predicate(predicate: Predicate) -> dict[str, Any]:
     match predicate:
         case Condition(operand=operand, op=op, value=value):
             place = {"field": operand.name, "steps": operand.steps, "item": operand.item_path}
             return {"op": op, **place, "value": _encode(value)}
         case Combination(op=op, parts=parts):
-            return {op: [_said(part) for part in parts]}
+            return {op: [_encode_predicate(part) for part in parts]}
         case Negation(part=part):
-            return {"not": _said(part)}
+            return {"not": _encode_predicate(part)}
     raise TypeError(f"{predicate!r} is not a filter")
 
 
-def _meant(item: dict[str, Any], schema: TypeSchema) -> Predicate:
+def _decode_predicate(item: dict[str, Any], schema: TypeSchema) -> Predicate:
     match item:
         case {"and": parts}:
-            return Combination("and", tuple(_meant(part, schema) for part in parts))
+            return Combination("and", tuple(_decode_predicate(part, schema) for part in parts))
         case {"or": parts}:
-            return Combination("or", tuple(_meant(part, schema) for part in parts))
+            return Combination("or", tuple(_decode_predicate(part, schema) for part in parts))
         case {"not": part}:
-            return Negation(_meant(part, schema))
+            return Negation(_decode_predicate(part, schema))
     path = item["item"]
     operand: FieldExpr[Any] = FieldExpr(
         schema.ref,

@@ -61,26 +61,26 @@ def _value(text: str, kind: DataType) -> Any:
     if isinstance(kind, VariantType):
         value, metadata = VariantUtils.parse_json(text)
         return {"value": value, "metadata": metadata}
-    return _arranged(json.loads(text), kind)
+    return _arrange(json.loads(text), kind)
 
 
-def _arranged(value: Any, kind: DataType) -> Any:
+def _arrange(value: Any, kind: DataType) -> Any:
     """What was read from JSON, as Arrow takes it: maps as pairs, and numbers that JSON cannot say from their names."""
     if value is None:
         return None
     match kind:
         case ArrayType():
-            return [_arranged(item, kind.elementType) for item in value]
+            return [_arrange(item, kind.elementType) for item in value]
         case MapType():
-            return [(name, _arranged(item, kind.valueType)) for name, item in value.items()]
+            return [(name, _arrange(item, kind.valueType)) for name, item in value.items()]
         case StructType():
-            return {field.name: _arranged(value.get(field.name), field.dataType) for field in kind}
+            return {field.name: _arrange(value.get(field.name), field.dataType) for field in kind}
         case DoubleType():
             return float(value)
     return value
 
 
-def structured(rows: DataFrame, schema: TypeSchema, nested: Nested) -> DataFrame:
+def parse_structured(rows: DataFrame, schema: TypeSchema, nested: Nested) -> DataFrame:
     """Rows with their structured fields as asked. What has no one type stays JSON text."""
     kinds: dict[str, Any] = nested_types(schema, nested)
     if not kinds.keys() & set(rows.columns):

@@ -23,8 +23,8 @@ from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.results import StoredTable
 from ontologia.query.sources import KEYS
 from ontologia.query.stored_rows import StoredRows
-from ontologia.spark.failures import explained
-from ontologia.spark.reading.rows import stored_rows
+from ontologia.spark.failures import explain_failures
+from ontologia.spark.reading.rows import read_stored_rows
 from ontologia.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SparkSource:
         return self._table(plan, keys, self.engine.catalog())
 
     def _table(self, plan: Plan, keys: pa.Table | None, catalog: Catalog) -> pa.Table:
-        with explained("running a query"):
+        with explain_failures("running a query"):
             frame, statement = self.frame(plan, keys, catalog)
             found = frame.toArrow()
         return found.rename_columns([output.name for output in statement.outputs]).cast(output_schema(statement))
@@ -95,20 +95,20 @@ class SparkSource:
         for ref, schema in plan.schemas.items():
             view = f"ontologia_{uuid.uuid4().hex}"
             where = plan.where if len(plan.schemas) == 1 and not plan.hops else ()  # else its rows have other uses
-            rows = stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where, across=plan.across)
+            rows = read_stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where, across=plan.across)
             views[view] = rows
             relations[ref] = ViewRows(ref, view, versions=not plan.window.deduplicated)
         if keys is not None:
             views[KEYS] = self.spark.createDataFrame(keys)
         statement = compile(plan, relations, SPARK)
-        with _named(self.spark, views):
+        with _register_views(self.spark, views):
             found = self.spark.sql(statement.sql, args=statement.parameters(plan))
         typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))
         return found.select(*typed).toDF(*(f"c{place}" for place in range(len(statement.outputs)))), statement
 
 
 @contextmanager
-def _named(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
+def _register_views(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None]:
     """Give DataFrames the names that a statement has for them, while Spark looks them up.
 
     A Connect session looks them up only when the statement runs, so there they keep their names.
@@ -127,7 +127,7 @@ def _named(spark: SparkSession, views: Mapping[str, DataFrame]) -> Iterator[None
 def to_spark(spark: SparkSession, engine: Any, plan: Plan) -> DataFrame:
     """A plan's result as a DataFrame, with the columns of `to_arrow`."""
     source = SparkSource(spark, engine)
-    with explained("running a query"):
+    with explain_failures("running a query"):
         found, statement = source.frame(plan, None, source.engine.catalog())
     names = [output.name for output in statement.outputs]
     if plan.aggregates:

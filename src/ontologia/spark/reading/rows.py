@@ -40,12 +40,12 @@ from ontologia.query.in_force import is_current, is_removal, rank
 from ontologia.query.plan import LATEST, Across, Plan, Window, check_commit
 from ontologia.spark import s3a
 from ontologia.spark.comments import field_comments
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.reading.across import across_options
 from ontologia.spark.reading.filters import check_filter, is_of_one_type, to_text
-from ontologia.spark.reading.nested import Nested, check_nested, structured
+from ontologia.spark.reading.nested import Nested, check_nested, parse_structured
 from ontologia.spark.sentences import put_sentences_first
-from ontologia.spark.types import by_place, narrowed, nullable, quoted, result_struct, stored_struct, with_nullability
+from ontologia.spark.types import by_place, narrow, nullable, quote_name, result_struct, stored_struct, with_nullability
 
 FORMAT = "ontologia"
 PATTERN = frozenset("*?[]{}\\")
@@ -108,10 +108,10 @@ def read(
 
     check_nested(nested)
     location = existing(Location.of(uri, config))
-    with open_engine(location) as engine, explained(f"reading {location.uri}"):
+    with open_engine(location) as engine, explain_failures(f"reading {location.uri}"):
         _, schema = resolve(engine, type_, kind)
         window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
-        names = _wanted_names(schema, window, columns)
+        names = _choose_names(schema, window, columns)
         across = across_of(type_, upgraders) if across_versions else None
         if where is not None:
             check_filter(where, schema.ref)
@@ -121,12 +121,12 @@ def read(
         else:
             stored = _stored_names(schema, window)
             only = frozenset(stored[name] for name in names)
-            rows = stored_rows(spark, engine, engine.catalog(), schema, window, only=only, across=across)
+            rows = read_stored_rows(spark, engine, engine.catalog(), schema, window, only=only, across=across)
             found = _rename(rows, stored, names)
-    return _commented(structured(found, schema, nested), type_)
+    return _add_comments(parse_structured(found, schema, nested), type_)
 
 
-def _commented(rows: DataFrame, type_: type[Any] | str) -> DataFrame:
+def _add_comments(rows: DataFrame, type_: type[Any] | str) -> DataFrame:
     """Rows with what their class says of its fields."""
     said = {} if isinstance(type_, str) else field_comments(type_)
     if not said.keys() & set(rows.columns):
@@ -136,7 +136,7 @@ def _commented(rows: DataFrame, type_: type[Any] | str) -> DataFrame:
     return rows.select(*(column.alias(name, **noted[name]) for name, column in by_name.items()))
 
 
-def _wanted_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
+def _choose_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
     """The columns of a result: all, or those that were asked for, in that order."""
     all_ = result_struct(schema, versions=not window.deduplicated).fieldNames()
     unknown = [name for name in columns or () if name not in all_]
@@ -226,7 +226,7 @@ def window_of(
     return Window("history") if history else LATEST
 
 
-def stored_rows(
+def read_stored_rows(
     spark: SparkSession,
     engine: Engine,
     catalog: Catalog,
@@ -264,7 +264,7 @@ def stored_rows(
     if where and is_of_one_type(where):
         reader = reader.option("where", to_text(where))
     if only:
-        reader = reader.schema(narrowed(struct, only if window.deduplicated else only | {COMMIT_ID}))
+        reader = reader.schema(narrow(struct, only if window.deduplicated else only | {COMMIT_ID}))
     return reader.load(request.location.uri)
 
 
@@ -307,18 +307,18 @@ def _native(
     if files.tail:
         tail = _newest(rows(files.tail_files, settled=files.has_removals), identity, mixed=files.tail_is_mixed)
         if files.has_removals:
-            tail = tail.where(~_is_removal()).select(*_quoted(names))
+            tail = tail.where(~_is_removal()).select(*_quote(names))
     if not files.base:
         assert tail is not None
         return tail
     base = rows(files.base, settled=True)
     in_force = is_current(at=files.upper if files.inside_snapshot else None)
-    base = base.where(in_force.sql("spark")).select(*_quoted(names))
+    base = base.where(in_force.sql("spark")).select(*_quote(names))
     if tail is None or files.inside_snapshot:
         return base
     # The tail is short: its keys go to every task, and the snapshot is not shuffled.
-    later = rows(files.tail_files).select(*_quoted(identity)).distinct()
-    return base.join(sql.broadcast(later), identity, "left_anti").select(*_quoted(names)).unionByName(tail)
+    later = rows(files.tail_files).select(*_quote(identity)).distinct()
+    return base.join(sql.broadcast(later), identity, "left_anti").select(*_quote(names)).unionByName(tail)
 
 
 def _newest(rows: DataFrame, identity: list[str], *, mixed: bool) -> DataFrame:
@@ -338,13 +338,13 @@ def _rename(rows: DataFrame, stored: Mapping[str, str], names: Sequence[str]) ->
     """Rows under the names callers know."""
 
     def column(name: str) -> Column:
-        return _is_removal() if stored[name] == SUPERSEDED_BY else sql.col(quoted(stored[name]))
+        return _is_removal() if stored[name] == SUPERSEDED_BY else sql.col(quote_name(stored[name]))
 
     return rows.select(*(column(name).alias(name) for name in names))
 
 
-def _quoted(names: Sequence[str]) -> list[str]:
-    return [quoted(name) for name in names]
+def _quote(names: Sequence[str]) -> list[str]:
+    return [quote_name(name) for name in names]
 
 
 def check_reach(spark: SparkSession, engine: Engine) -> None:

@@ -17,7 +17,7 @@ from ontologia.runtime import transfer
 from ontologia.runtime.transfer import CopyReport
 from ontologia.runtime.transfer.copying import Progress
 from ontologia.runtime.transfer.digests import RowsDigest
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.ranges import FEW_ROWS
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -73,13 +73,13 @@ class _Executors:
         return rows > self.above_rows and is_reached
 
     def write(self, shares: Sequence[PastShare], staging: Staging) -> list[DataFile]:
-        with explained(f"copying {staging.layout.ref}"):
-            return parts_of(self._run(shares, WROTE, lambda share: part_messages(_written(share, staging))))
+        with explain_failures(f"copying {staging.layout.ref}"):
+            return parts_of(self._run(shares, WROTE, lambda share: part_messages(_write(share, staging))))
 
     def digest(self, version: SchemaVersion, shares: Sequence[PastShare]) -> RowsDigest:
         found = RowsDigest()
-        with explained(f"comparing {version.ref}"):
-            for row in self._run(shares, HASHED, lambda share: [_hashed(version, share)]):
+        with explain_failures(f"comparing {version.ref}"):
+            for row in self._run(shares, HASHED, lambda share: [_hash(version, share)]):
                 found.join(RowsDigest(row.rows, int(row.total, 16)))
         return found
 
@@ -96,7 +96,7 @@ class _Executors:
         return self.spark.range(0, len(shares), 1, len(shares)).mapInArrow(done, message.ddl).collect()
 
 
-def _written(share: PastShare, staging: Staging) -> list[DataFile]:
+def _write(share: PastShare, staging: Staging) -> list[DataFile]:
     """Write a share as parts. Removals come last, in a part of their own: only those have a column that marks them."""
     removals = []
     with staging.writer() as parts:
@@ -108,6 +108,6 @@ def _written(share: PastShare, staging: Staging) -> list[DataFile]:
         return parts.finish()
 
 
-def _hashed(version: SchemaVersion, share: PastShare) -> dict[str, Any]:
+def _hash(version: SchemaVersion, share: PastShare) -> dict[str, Any]:
     found = RowsDigest.of(version, share)
     return {"rows": found.rows, "total": f"{found.total:x}"}

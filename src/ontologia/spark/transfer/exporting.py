@@ -22,10 +22,10 @@ from ontologia.runtime.pages import column_of
 from ontologia.runtime.store import Store
 from ontologia.runtime.transfer import ExportReport, TypeExport
 from ontologia.runtime.transfer.exporting import ExportJob, Format, new_file, stem_of
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
-from ontologia.spark.reading.rows import check_reach, stored_rows
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.reading.rows import check_reach, read_stored_rows
 from ontologia.spark.workers import Message
 
 WRITTEN = Message({"part": "string", "rows": "bigint"})
@@ -77,11 +77,11 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
     schema, place = layout.schema, stem_of(layout.ref)
     task = ExportTask(str((folder / place).absolute()), schema, job.format, job.with_metadata, job.versions)
     Path(task.folder).mkdir(parents=True)
-    rows = stored_rows(spark, engine, job.catalog, schema, job.window, across=job.across)
+    rows = read_stored_rows(spark, engine, job.catalog, schema, job.window, across=job.across)
     rows = rows.where(f"`{COMMIT_ID}` <= {job.head}")
     keys = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
-    with explained(f"exporting {layout.ref}"):
-        ordered = ranged(rows, keys, ROWS_SORTED).sorted_by(*keys, COMMIT_ID)
+    with explain_failures(f"exporting {layout.ref}"):
+        ordered = cut_into_ranges(rows, keys, ROWS_SORTED).sorted_by(*keys, COMMIT_ID)
         written = map_in_arrow(
             in_quick_batches(ordered), lambda batches: _write_part(task, batches), WRITTEN.ddl
         ).collect()
@@ -101,7 +101,7 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
     return TypeExport(layout.ref, place, sum(parts.values()))
 
 
-def _removed_by(versions: pa.Table) -> pa.ChunkedArray:
+def _find_removals(versions: pa.Table) -> pa.ChunkedArray:
     """Of what superseded versions, what is their own commit."""
     return mark_removals(are_removals(versions), versions.column(COMMIT_ID))
 
@@ -118,7 +118,7 @@ def _write_part(task: ExportTask, batches: Iterator[pa.RecordBatch]) -> Iterator
             table = pa.Table.from_batches([batch])
             typed = table.select(kinds.names).cast(kinds)
             page = pa.table([*table.select(names).columns, *typed.columns], [*names, *kinds.names])
-            file.write(page.append_column(SUPERSEDED_BY, _removed_by(table)) if task.versions else page)
+            file.write(page.append_column(SUPERSEDED_BY, _find_removals(table)) if task.versions else page)
             rows += table.num_rows
     partial.replace(path) if rows else partial.unlink()
     yield WRITTEN.batch([{"part": path.name, "rows": rows}])

@@ -22,8 +22,8 @@ from ontologia.query.plan import Window
 from ontologia.runtime.intake.comparing import one_each
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.transfer.conflicts import Rules
-from ontologia.runtime.transfer.files import Readers, Split, checked_records
-from ontologia.runtime.transfer.importing import TypeImport, merged
+from ontologia.runtime.transfer.files import Readers, Split, check_records
+from ontologia.runtime.transfer.importing import TypeImport, merge_rows
 from ontologia.runtime.transfer.records import Identity, RecordReader
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
@@ -78,7 +78,7 @@ def read_splits(task: ReadTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 def _read_split(task: ReadTask, objects: Objects, place: int, split: Split) -> list[dict[str, Any]]:
     held: dict[TypeRef, _Rows] = {}
-    for number, _, reader, identity, values in checked_records(split, task.readers):
+    for number, _, reader, identity, values in check_records(split, task.readers):
         rows = held.get(reader.ref)
         if rows is None:
             rows = held[reader.ref] = _Rows(reader)
@@ -135,7 +135,7 @@ def merge_part(task: MergeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[p
             stored = None
             if task.known:
                 stored = engine_at(task.location).rows_of(schema, rows, Window("as_of", task.head), dense=False)
-            changes, reason = merged(found, rows, stored, task.rules)
+            changes, reason = merge_rows(found, rows, stored, task.rules)
             refused = refused or reason
             if parts is not None:
                 if refused is not None:

@@ -30,9 +30,9 @@ from ontologia.runtime.transfer.conflicts import Rules
 from ontologia.runtime.transfer.files import Readers, splits_of
 from ontologia.runtime.transfer.importing import Refuse
 from ontologia.runtime.transfer.records import RecordReader
-from ontologia.spark.failures import explained
+from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, ranged
+from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.transfer.import_tasks import (
     COUNTS,
@@ -95,7 +95,7 @@ class _OnSpark:
         self.area = engine.staging_area
 
     @contextmanager
-    def staged(self, files: Sequence[Path], readers: Readers) -> Iterator[Mapping[TypeRef, StagedParts]]:
+    def stage(self, files: Sequence[Path], readers: Readers) -> Iterator[Mapping[TypeRef, StagedParts]]:
         task = ReadTask(self.area, f"{STAGING}{uuid.uuid4().hex}/", readers)
         try:
             yield self._read(files, task)
@@ -109,7 +109,7 @@ class _OnSpark:
         splits = [split for path in files for split in splits_of(path.absolute(), SPLIT_BYTES)]
         listed = [(number, str(split.path), split.start, split.end) for number, split in enumerate(splits)]
         frame = self.spark.createDataFrame(listed, "number bigint, path string, start bigint, `end` bigint")
-        with explained("reading files"):
+        with explain_failures("reading files"):
             spread = frame.repartition(len(splits))
             messages = spread.mapInArrow(lambda batches: read_splits(task, batches), READ.ddl).collect()
         failed = min(((row.split, row.error) for row in messages if row.error is not None), default=None)
@@ -135,17 +135,17 @@ class _OnSpark:
             staging=None if transaction is None or layout is None else transaction.staging(layout),
             rules=self.rules,
         )
-        messages = self._merged(item, task)
+        messages = self._merge(item, task)
         refuse(next((row.refused for row in messages if row.refused is not None), None))
         if transaction is not None and layout is not None:
             transaction.adopt(layout, parts_of(messages))
         counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
         return TypeImport(ref, rows=item.rows, repeated=item.rows - counts.pop("seen"), **counts)
 
-    def _merged(self, item: StagedParts, task: MergeTask) -> list[Any]:
+    def _merge(self, item: StagedParts, task: MergeTask) -> list[Any]:
         identity = item.schema.ref.identity
-        with explained(f"importing {item.schema.ref}"):
-            ordered = ranged(self._rows(item), identity, ROWS_SORTED).sorted_by(*identity, ORDER)
+        with explain_failures(f"importing {item.schema.ref}"):
+            ordered = cut_into_ranges(self._rows(item), identity, ROWS_SORTED).sorted_by(*identity, ORDER)
             return map_in_arrow(
                 in_quick_batches(ordered), lambda batches: merge_part(task, batches), MERGED.ddl
             ).collect()

@@ -21,12 +21,12 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.files.quoting import quote_names
-from ontologia.files.sorting import Sorter, sorted_files
+from ontologia.files.sorting import Sorter, sort_files
 from ontologia.files.writing import RowGroups
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
-from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolved, tally
+from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolve_conflicts, tally
 from ontologia.runtime.intake.reports import TypeReport
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
@@ -114,13 +114,13 @@ def _append(
     layout = transaction.layout_for(schema)
     in_memory = sum(file.stat().st_size for file in files) <= IN_MEMORY_BYTES
     with _output(engine, transaction, layout, in_memory=in_memory) as write:
-        for chunk in _sorted(plan, files, in_memory=in_memory):
+        for chunk in _sort(plan, files, in_memory=in_memory):
             wanted = one_each(chunk, schema.ref, plan.on_duplicate)
             if plan.is_ordered:
                 counts["ties"] += count_ties(chunk.drop_columns([OPERATION]), schema.ref, plan.on_tie)
                 wanted = wanted.drop_columns([ORDER])
-            found = _compared_again(engine, transaction, plan, wanted, counts["read"]) if again else _differing(wanted)
-            changed = resolved(found, schema.ref, plan.on_conflict)
+            found = _compare_again(engine, transaction, plan, wanted, counts["read"]) if again else _differing(wanted)
+            changed = resolve_conflicts(found, schema.ref, plan.on_conflict)
             tally(counts, changed, wanted.num_rows)
             write(changed.drop_columns([OPERATION]))
 
@@ -130,7 +130,7 @@ def _differing(wanted: pa.Table) -> pa.Table:
     return wanted.filter(pc.is_valid(wanted.column(OPERATION)))
 
 
-def _compared_again(engine: Engine, transaction: Transaction, plan: WritePlan, wanted: pa.Table, read: int) -> pa.Table:
+def _compare_again(engine: Engine, transaction: Transaction, plan: WritePlan, wanted: pa.Table, read: int) -> pa.Table:
     """The rows that differ from the store as it is under the write lock."""
     schema, catalog = plan.schema, transaction.catalog
     wanted = wanted.drop_columns([OPERATION])
@@ -158,7 +158,7 @@ def _output(
         transaction.adopt(layout, parts.finish())
 
 
-def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Iterator[pa.Table]:
+def _sort(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Iterator[pa.Table]:
     """All staged rows in the order of identity, in chunks that never part two rows of one."""
     schema = plan.schema
     kinds = {field.name: field.type for field in arrow_schema(schema.ref.kind, schema.columns)}
@@ -166,15 +166,15 @@ def _sorted(plan: WritePlan, files: Sequence[Path], *, in_memory: bool) -> Itera
     with Sorter(schema.ref.identity) as sorter:
         if plan.is_ordered:
             later = f"{_later(files[0])}, {quote_names(names)}"  # rows of equal order come in that of their values
-            chunks = sorted_files(files, [*names, ORDER], schema.ref.identity, later)
+            chunks = sort_files(files, [*names, ORDER], schema.ref.identity, later)
         elif in_memory:
             for file in files:
                 sorter.add(pq.read_table(file, columns=names, partitioning=None))
             chunks = sorter.chunks()
         else:
-            chunks = sorted_files(files, names, schema.ref.identity)
+            chunks = sort_files(files, names, schema.ref.identity)
         for chunk in chunks:
-            yield _typed(chunk, kinds)
+            yield _cast(chunk, kinds)
 
 
 def _later(file: Path) -> str:
@@ -184,7 +184,7 @@ def _later(file: Path) -> str:
     return (f', TRY_CAST("{ORDER}" AS DOUBLE) NULLS FIRST' if is_text else "") + f', "{ORDER}" NULLS FIRST'
 
 
-def _typed(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:
+def _cast(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:
     for place, name in enumerate(chunk.column_names):
         if name in kinds:
             chunk = chunk.set_column(place, name, chunk.column(name).cast(kinds[name]))

@@ -39,7 +39,7 @@ def overtaken(
 ) -> Overtaken:
     """What has to be compared again, because a commit after a task's look touched the type."""
     since = min((share.head for share in shares), default=catalog.head)
-    touched = _touched(engine, catalog, plan, since)
+    touched = _find_touched(engine, catalog, plan, since)
     if touched is None:
         return Overtaken()
     files, rows = [], 0
@@ -53,7 +53,7 @@ def overtaken(
     return Overtaken(True, files, rows)
 
 
-def _touched(engine: Engine, catalog: Catalog, plan: WritePlan, since: int) -> pa.Table | None:
+def _find_touched(engine: Engine, catalog: Catalog, plan: WritePlan, since: int) -> pa.Table | None:
     """The identities of the type that commits after one wrote or removed; None where there are none."""
     schema = plan.schema
     if catalog.head <= since or schema.ref not in catalog.layouts:

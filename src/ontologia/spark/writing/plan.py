@@ -82,7 +82,7 @@ def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool
     uri = options.get("path")
     if not uri:
         raise ValidationError('say where the store is: .save("s3://bucket/prefix")')
-    declaration = _declared(options)
+    declaration = _find_declaration(options)
     location = Location.from_text(uri, options.get("settings"), options.get("branch"))
     with open_engine(existing(location) if declaration is None else location) as engine:
         schema = _schema(engine, options, declaration)
@@ -115,7 +115,7 @@ def _schema(engine: Engine, options: Mapping[str, str], declaration: Declaration
     return resolve(engine, options["type"], options.get("kind"))[1]
 
 
-def _declared(options: Mapping[str, str]) -> Declaration | None:
+def _find_declaration(options: Mapping[str, str]) -> Declaration | None:
     """The class of `models="module:Class"`, which may declare a type that the store does not have yet."""
     named = options.get("models")
     if named is None:

@@ -78,7 +78,7 @@ class _ShareTask:
         self.sorter = stack.enter_context(Sorter(plan.schema.ref.identity))
 
     def run(self, batches: Iterator[pa.RecordBatch], name: str | None) -> StagedShare:
-        self.engine = self._known_by()
+        self.engine = self._open_known()
         rejected: list[RejectedRow] = []
         for given in gather(batches):
             self.told.read += given.num_rows
@@ -98,7 +98,7 @@ class _ShareTask:
         self.told.parts, self.told.seen = self.parts.finish(), self.seen.finish()
         return self.told
 
-    def _known_by(self) -> Engine | None:
+    def _open_known(self) -> Engine | None:
         """The store, if it has rows of the type that these could be compared with."""
         self.plan.check_in_reach()
         engine = engine_at(self.plan.location)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ontologia.errors import StorageBackendError
 from ontologia.files.scratch import Scratch
-from ontologia.files.sorting import repeated
+from ontologia.files.sorting import find_repeated
 from ontologia.objects import ObjectNotFound
 from ontologia.runtime.intake.comparing import occurs_twice
 from ontologia.spark.writing.plan import WritePlan
@@ -63,6 +63,6 @@ def staged_files(plan: WritePlan, shares: Sequence[StagedShare]) -> Iterator[Sta
 def _check_met_once(plan: WritePlan, shares: Sequence[StagedShare], staged: StagedFiles) -> None:
     """Refuse an identity that two tasks have, one of them as it is stored: of rows that differ, all come together."""
     if any(staged.seen) and sum(bool(share.parts or share.seen) for share in shares) > 1:
-        twice = repeated(staged.all, plan.schema.ref.identity)
+        twice = find_repeated(staged.all, plan.schema.ref.identity)
         if twice.num_rows:
             raise occurs_twice(twice, plan.schema.ref)

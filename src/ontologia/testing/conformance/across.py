@@ -150,7 +150,7 @@ def count_planes(row: dict[str, Any]) -> dict[str, Any]:
 STEPS: Steps = {("Carrier", 2): count_planes}
 
 
-def migrated(store: StoreUnderTest) -> Session:
+def make_migrated(store: StoreUnderTest) -> Session:
     """Commits 1 and 2 in the first version, 3 a migration, 4 in the second, 5 a migration with an upgrader."""
     session = store.session(Carrier, Partner)
     session.ensure([Carrier(id="a", tzone="utc", fleet=1, code="A"), Carrier(id="b", tzone="cet", fleet=2, code="B")])
@@ -165,8 +165,8 @@ def migrated(store: StoreUnderTest) -> Session:
     return session
 
 
-def renamed(store: StoreUnderTest) -> Session:
-    migrated(store)
+def make_renamed(store: StoreUnderTest) -> Session:
+    make_migrated(store)
     session = store.session(Airline, AirlinePartner)
     session.migrate(dry_run=False, force=True, upgraders=STEPS)
     return session
@@ -190,14 +190,14 @@ class AcrossConformance:
                 check_answer(query, Across(session, steps), Across(reference, steps), reference)
 
     def test_a_state_before_a_migration_has_the_fields_of_today(self, store: StoreUnderTest) -> None:
-        found = migrated(store).query().entities(Moved).across_versions().as_of(2).collect()
+        found = make_migrated(store).query().entities(Moved).across_versions().as_of(2).collect()
         assert plain_values(found) == plain_values(
             [Moved(id="a", zone="utc", fleet=3, tier="basic"), Moved(id="b", zone="cet", fleet=2, tier="basic")]
         )
         assert found.diagnostics == []
 
     def test_history_goes_back_behind_a_new_name_and_an_upgrader(self, store: StoreUnderTest) -> None:
-        query = renamed(store).query().entities(Airline).across_versions(STEPS)
+        query = make_renamed(store).query().entities(Airline).across_versions(STEPS)
         found = [(row.meta().commit_id, row.id, row.fleet, row.tier) for row in query.with_history().collect()]
         assert found == [
             (1, "a", "1 planes", "basic"),
@@ -263,7 +263,7 @@ class AcrossConformance:
         assert [row.value for row in query.with_history().collect()] == ["was ff"] * 3
 
     def test_filters_numbers_and_pages_see_the_fields_of_today(self, store: StoreUnderTest) -> None:
-        query = renamed(store).query().entities(Airline).across_versions(STEPS)
+        query = make_renamed(store).query().entities(Airline).across_versions(STEPS)
         assert query.as_of(2).where(Airline.fleet == "3 planes").count() == 1
         assert query.with_history().group_by(Airline.tier).agg(n=of.count()) == [
             {"tier": "basic", "n": 6},
@@ -273,7 +273,7 @@ class AcrossConformance:
         assert page.column("fleet").to_pylist() == ["None planes"]
 
     def test_ends_and_hops_are_read_across_versions_too(self, store: StoreUnderTest) -> None:
-        root = renamed(store).query()
+        root = make_renamed(store).query()
         relations = root.relations(AirlinePartner).across_versions(STEPS).as_of(1)
         ends = [(row.left, row.right) for row in relations.collect()]
         assert plain_values([end for pair in ends for end in pair if end]) == plain_values(
@@ -289,14 +289,14 @@ class AcrossConformance:
         )
 
     def test_a_missing_upgrader_is_named(self, store: StoreUnderTest) -> None:
-        query = renamed(store).query().entities(Airline).across_versions({})
+        query = make_renamed(store).query().entities(Airline).across_versions({})
         with pytest.raises(MissingUpgraderError, match=r'@upgrader\("Carrier", from_version=2\)') as caught:
             query.as_of(1).collect()
         assert caught.value.missing == [("Carrier", 2)]
         assert query.as_of(5).count() == 2  # nothing is missing for what needs no upgrader
 
     def test_rows_as_stored_come_in_a_table_for_each_version(self, store: StoreUnderTest) -> None:
-        query = renamed(store).query().entities(Airline).with_history()
+        query = make_renamed(store).query().entities(Airline).with_history()
         found = [(part.schema.ref.name, part.schema_version_id, part.table) for part in query.as_stored()]
         assert [(name, version, table.column_names[2:-1], table.num_rows) for name, version, table in found] == [
             ("Carrier", 1, ["tzone", "fleet", "code"], 3),
@@ -313,7 +313,7 @@ class AcrossConformance:
         assert [part.table.num_rows for part in one] == [2, 1, 1]
 
     def test_without_it_every_type_that_is_cut_is_told_of(self, store: StoreUnderTest) -> None:
-        root = migrated(store).query()
+        root = make_migrated(store).query()
         with pytest.warns(HistoryCutWarning, match="the history of entity Carrier is not complete"):
             found = root.entities(Moved).with_history().collect()
         assert found.diagnostics == [{"reason": "history_before_activation", "activation_commit_id": 3}]
@@ -326,7 +326,7 @@ class AcrossConformance:
             assert root.relations(MovedPartner).with_history().where(left(MovedPartner).tier == "basic").count() == 1
 
     def test_nothing_is_said_where_nothing_is_left_out(self, store: StoreUnderTest) -> None:
-        root = migrated(store).query()
+        root = make_migrated(store).query()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert root.entities(Moved).history_since(2).collect().diagnostics == []
@@ -334,7 +334,7 @@ class AcrossConformance:
             assert root.entities(Moved).across_versions().with_history().collect().diagnostics == []
 
     def test_threads_read_across_versions_side_by_side(self, store: StoreUnderTest) -> None:
-        session = renamed(store)
+        session = make_renamed(store)
         expected = make_plain(session.query().entities(Airline).across_versions(STEPS).with_history().collect())
         found: list[Any] = []
 

@@ -59,7 +59,7 @@ class Pair(Relation[Tag, Tag], name="5\" pair's"):
     n: Field[int] = Field(default=0)
 
 
-def _found(session: Session, predicate: Predicate) -> list[str]:
+def _find(session: Session, predicate: Predicate) -> list[str]:
     return [tag.id for tag in session.query().entities(Tag).where(predicate).collect()]
 
 
@@ -107,7 +107,7 @@ class ExactnessConformance(ConformanceSuite):
     def test_a_number_is_equal_to_itself_alone(
         self, numbers: Session, predicate: Predicate, expected: list[str]
     ) -> None:
-        assert _found(numbers, predicate) == expected
+        assert _find(numbers, predicate) == expected
 
     def test_large_numbers_inside_a_structure_are_sorted_exactly(self, numbers: Session) -> None:
         tags = numbers.query().entities(Tag)
@@ -178,7 +178,7 @@ class ExactnessConformance(ConformanceSuite):
         ids=str,
     )
     def test_text_does_not_end_at_a_zero_byte(self, cut: Session, predicate: Predicate, expected: list[str]) -> None:
-        assert _found(cut, predicate) == expected
+        assert _find(cut, predicate) == expected
 
     def test_the_length_of_a_text_goes_beyond_a_zero_byte(self, cut: Session) -> None:
         tags = cut.query().entities(Tag)
@@ -208,7 +208,7 @@ class ExactnessConformance(ConformanceSuite):
             Tag.anything.contains(7),
             Tag.anything.contains(""),
         ]
-        assert [_found(session, test) for test in tests] == [["a"], ["a"], ["a"], ["a"], ["a", "b"], ["a"], ["b"]]
+        assert [_find(session, test) for test in tests] == [["a"], ["a"], ["a"], ["a"], ["a", "b"], ["a"], ["b"]]
 
     def test_a_filter_may_be_used_twice_in_one_query(self, numbers: Session) -> None:
         large = Tag.n > WHOLE

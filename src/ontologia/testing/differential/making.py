@@ -64,12 +64,12 @@ class _Maker:
             case 0:
                 return replace(question, number=self._number(subject))
             case 1:
-                return self._grouped(question)
+                return self._group(question)
             case 2 if touching:
                 return self._travelling(question, world)
-        return self._paged(replace(question, orders=self._orders(subject)))
+        return self._page(replace(question, orders=self._orders(subject)))
 
-    def _paged(self, question: Question) -> Question:
+    def _page(self, question: Question) -> Question:
         limit, offset = (self.rng.choice((None, None, self.rng.randrange(5))) for _ in range(2))
         return replace(question, limit=limit, offset=offset)
 
@@ -192,7 +192,7 @@ class _Maker:
             return Number("count")
         return Number(function, operand)
 
-    def _grouped(self, question: Question) -> Question:
+    def _group(self, question: Question) -> Question:
         subject = question.subject
         groups = [self._operand(subject)]
         if subject.ends is not None and question.window[0] in ("latest", "as_of") and self.rng.random() < 0.5:
@@ -222,7 +222,7 @@ class _Maker:
             here = reached
         ends_only = self.rng.random() < 0.5
         orders = self._orders(here if ends_only and self.rng.random() < 0.5 else question.subject)
-        return self._paged(replace(question, hops=tuple(hops), ends_only=ends_only, orders=orders))
+        return self._page(replace(question, hops=tuple(hops), ends_only=ends_only, orders=orders))
 
 
 def _is_text_by_declaration(operand: Operand) -> bool:

@@ -95,12 +95,12 @@ class Oracle:
             return self.number(question.number, found, question.subject, question.window)
         paths: list[tuple[Row, ...]] = [(row,) for row in found]
         for hop in question.hops:
-            paths = self._followed(hop, paths, question.window)
-        ordered = self._ends(question, paths) if question.ends_only else self._ordered(question, paths)
+            paths = self._follow(hop, paths, question.window)
+        ordered = self._ends(question, paths) if question.ends_only else self._order(question, paths)
         start = question.offset or 0
         return ordered[start : None if question.limit is None else start + question.limit]
 
-    def _followed(self, hop: Hop, paths: Sequence[tuple[Row, ...]], window: tuple[str, int]) -> list[Any]:
+    def _follow(self, hop: Hop, paths: Sequence[tuple[Row, ...]], window: tuple[str, int]) -> list[Any]:
         relations, reached = self.there(hop.relation, window), self.there(hop.reached, window)
         if hop.where is not None and hop.about_relation:
             relations = [row for row in relations if self.holds(hop.where, row, hop.relation, window)]
@@ -127,9 +127,9 @@ class Oracle:
             return all(found) if every else any(found)
         operand = part.operand
         if operand.side is None:
-            return _truth(part.op, part.value, _looked_up(operand, row), operand) is wanted
+            return _truth(part.op, part.value, _look_up(operand, row), operand) is wanted
         ends = self._versions_of_end(operand, row, subject, window)
-        values = [_looked_up(operand, end) for end in ends] or [NOTHING]
+        values = [_look_up(operand, end) for end in ends] or [NOTHING]
         return any(_truth(part.op, part.value, value, operand) is wanted for value in values)
 
     def _versions_of_end(self, operand: Operand, row: Row, subject: Subject, window: tuple[str, int]) -> list[Row]:
@@ -139,7 +139,7 @@ class Oracle:
 
     # --- order ---
 
-    def _ordered(self, question: Question, paths: list[tuple[Row, ...]]) -> list[tuple[Row, ...]]:
+    def _order(self, question: Question, paths: list[tuple[Row, ...]]) -> list[tuple[Row, ...]]:
         versions = question.window[0] in ("history", "since")
         paths = sorted(paths, key=lambda path: [(row.commit if versions else 0, row.identity) for row in path])
         for operand, descending in reversed(question.orders):
@@ -169,10 +169,10 @@ class Oracle:
             return len(rows)
         kind = subject.kinds.get(number.operand.field)
         declared = None if kind is None else declared_at(kind.annotation, number.operand.steps)
-        values = [value for row in rows if (value := _looked_up(number.operand, row)) is not NOTHING]
+        values = [value for row in rows if (value := _look_up(number.operand, row)) is not NOTHING]
         values = [value for value in values if value is not None]
         if number.operand.scalar is None:
-            values = _counted(values, declared, lengths=number.function == "avg_len")
+            values = _count(values, declared, lengths=number.function == "avg_len")
         elif number.function == "avg_len":
             values = [len(value) for value in values]
         if not values:
@@ -197,7 +197,7 @@ class Oracle:
                 if group.side is not None:
                     ends = self._versions_of_end(group, row, subject, window)
                     owner = ends[0] if ends else Row("", (), 0, {})
-                values.append(_looked_up(group, owner) if owner.identity else None)
+                values.append(_look_up(group, owner) if owner.identity else None)
             place = tuple(_group_rank(value, group) for value, group in zip(values, question.groups, strict=True))
             members.setdefault(place, []).append(row)
             keys.setdefault(place, [None if value is NOTHING else value for value in values])
@@ -205,7 +205,7 @@ class Oracle:
         for place in sorted(members):
             if question.having is not None:
                 number, op, value = question.having
-                if not _compared(op, self.number(number, members[place], subject, window), value):
+                if not _compare(op, self.number(number, members[place], subject, window), value):
                     continue
             number = question.number or Number("count")
             found.append((*keys[place], self.number(number, members[place], subject, window)))
@@ -271,14 +271,14 @@ def _same(old: Any, new: Any) -> bool:
     return bool(old == new) or (isinstance(old, float) and isnan(old) and isnan(new))
 
 
-def _looked_up(operand: Operand, row: Row) -> Any:
+def _look_up(operand: Operand, row: Row) -> Any:
     value = row.values.get(operand.field, NOTHING)
     if operand.scalar is not None:
         return value
-    return walked(as_json(value) if value is not NOTHING else NOTHING, operand.steps)
+    return walk(as_json(value) if value is not NOTHING else NOTHING, operand.steps)
 
 
-def walked(document: Any, steps: Sequence[str]) -> Any:
+def walk(document: Any, steps: Sequence[str]) -> Any:
     for step in steps:
         document = document.get(step, NOTHING) if isinstance(document, dict) else NOTHING
     return document
@@ -288,7 +288,7 @@ def _truth(op: str, wanted: Any, value: Any, operand: Operand) -> Truth:
     if operand.items is not None:
         items = value if isinstance(value, list) else []
         inner = Operand(operand.field, None)
-        return any(_truth(op, wanted, walked(item, operand.items), inner) is True for item in items)
+        return any(_truth(op, wanted, walk(item, operand.items), inner) is True for item in items)
     missing = value is None or value is NOTHING
     if op in ("is_null", "is_not_null"):
         return missing is (op == "is_null")
@@ -299,17 +299,17 @@ def _truth(op: str, wanted: Any, value: Any, operand: Operand) -> Truth:
     if op in ("is_true", "is_false"):
         return value is (op == "is_true") if isinstance(value, bool) else None
     if op == "in_":
-        return any(_compared("eq", value, item, operand) for item in wanted)
+        return any(_compare("eq", value, item, operand) for item in wanted)
     if op == "contains" and isinstance(value, list):
-        return any(item is not None and _compared("eq", item, wanted, operand) for item in value)
+        return any(item is not None and _compare("eq", item, wanted, operand) for item in value)
     if op in ("startswith", "endswith", "contains"):
         if not isinstance(value, str) or not isinstance(wanted, str):
             return False
         return {"startswith": value.startswith, "endswith": value.endswith, "contains": value.__contains__}[op](wanted)
-    return _compared(op, value, wanted, operand)
+    return _compare(op, value, wanted, operand)
 
 
-def _compared(op: str, value: Any, wanted: Any, operand: Operand | None = None) -> bool:
+def _compare(op: str, value: Any, wanted: Any, operand: Operand | None = None) -> bool:
     if operand is not None and operand.scalar is None:
         number = isinstance(wanted, (int, float))
         if number is not _is_number(value) or (not number and not isinstance(value, str)):
@@ -336,11 +336,11 @@ def _exact(value: Any) -> Any:
 
 def _order(one: Any, other: Any) -> int:
     if _is_number(one) and _is_number(other):
-        one, other = _exact(_narrowed(one)), _exact(other)
+        one, other = _exact(_narrow(one)), _exact(other)
     return int(one > other) - int(one < other)
 
 
-def _narrowed(value: Any) -> Any:
+def _narrow(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
@@ -348,16 +348,16 @@ def _rank(value: Any) -> Any:
     """A sort key: nothing before everything, numbers by value."""
     if value is None or value is NOTHING:
         return (0,)
-    return (1, _exact(_narrowed(value)) if _is_number(value) else value)
+    return (1, _exact(_narrow(value)) if _is_number(value) else value)
 
 
 def _sort_keys(operand: Operand) -> list[Callable[[Row], Any]]:
     """Inside JSON: numbers by value, then texts; everything else counts as nothing."""
     if operand.scalar is not None:
-        return [lambda row: _rank(_looked_up(operand, row))]
+        return [lambda row: _rank(_look_up(operand, row))]
     return [
-        lambda row: _rank(value if _is_number(value := _looked_up(operand, row)) else None),
-        lambda row: _rank(value if isinstance(value := _looked_up(operand, row), str) else None),
+        lambda row: _rank(value if _is_number(value := _look_up(operand, row)) else None),
+        lambda row: _rank(value if isinstance(value := _look_up(operand, row), str) else None),
     ]
 
 
@@ -370,7 +370,7 @@ def _group_rank(value: Any, group: Operand) -> Any:
 # --- adding up ---
 
 
-def _counted(values: Sequence[Any], declared: Any, *, lengths: bool) -> list[Any]:
+def _count(values: Sequence[Any], declared: Any, *, lengths: bool) -> list[Any]:
     if lengths:
         return [len(value) for value in values if isinstance(value, (list, str))]
     if declared is str:
@@ -401,5 +401,5 @@ def _mean(values: Sequence[Any]) -> float:
 
 def sizes(operand: Operand, subject: Subject, oracle: Oracle) -> float:
     """The sum of the sizes of all finite numbers that a field ever had."""
-    values = [_looked_up(operand, row) for row in oracle.rows(subject, ("history", 0))]
+    values = [_look_up(operand, row) for row in oracle.rows(subject, ("history", 0))]
     return float(sum(abs(Fraction(value)) for value in values if _is_number(value) and abs(value) < float("inf")))

@@ -273,14 +273,14 @@ def _entity(rng: Random, name: str) -> Subject:
     key = rng.choice(("id", "true", "entity_key", "größe", "a b"))
     kinds = {key: rng.choice(KEYS), **_fields(rng, 5, (key,))}
     body: dict[str, Any] = {
-        "__annotations__": _annotated(kinds),
+        "__annotations__": _annotate(kinds),
         key: Field(primary_key=True),
         **{field: Field(index=True) for field, kind in kinds.items() if field != key and rng.random() < 0.3},
     }
     return Subject(name, type("RandomEntity", (Entity,), body, name=name), kinds, key)
 
 
-def _annotated(kinds: Mapping[str, Kind]) -> dict[str, Any]:
+def _annotate(kinds: Mapping[str, Kind]) -> dict[str, Any]:
     declared: Any = Field
     return {name: declared[kind.annotation] for name, kind in kinds.items()}
 
@@ -290,7 +290,7 @@ def _relation(rng: Random, name: str, entities: list[Subject]) -> Subject:
     kinds = _fields(rng, 3)
     instance_key = rng.choice((None, "slot", "quo\"te's"))
     kinds.pop(instance_key or "", None)
-    body: dict[str, Any] = {"__annotations__": _annotated(kinds)}
+    body: dict[str, Any] = {"__annotations__": _annotate(kinds)}
     if instance_key is not None:
         body["__annotations__"] |= {instance_key: Field[str]}
         body[instance_key] = Field(instance_key=True)

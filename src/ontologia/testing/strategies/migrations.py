@@ -110,7 +110,7 @@ def _draw_draft(draw: st.DrawFn, item: RandomType, taken: set[str]) -> Draft:
     return draft
 
 
-def _touched(draft: Draft) -> set[str]:
+def _find_touched(draft: Draft) -> set[str]:
     """What one migration changes once: names that were there, that are new, and that were given up."""
     before = {given["renamed_from"] for given in draft.options.values() if "renamed_from" in given}
     return {*draft.options, *draft.upgraded, *before, *draft.old.kinds.keys() - draft.kinds.keys()}
@@ -121,7 +121,7 @@ def _free_name(draw: st.DrawFn, draft: Draft) -> str:
 
 
 def _field(draw: st.DrawFn, draft: Draft) -> str | None:
-    names = sorted(draft.kinds.keys() - _touched(draft) - {draft.key or ""})
+    names = sorted(draft.kinds.keys() - _find_touched(draft) - {draft.key or ""})
     return draw(st.sampled_from(names)) if names else None
 
 
@@ -156,7 +156,7 @@ def _widen(draw: st.DrawFn, draft: Draft) -> None:
 
 
 def _rename(draw: st.DrawFn, draft: Draft) -> None:
-    names = sorted(draft.kinds.keys() - _touched(draft))
+    names = sorted(draft.kinds.keys() - _find_touched(draft))
     if names:
         name = draw(st.sampled_from(names))
         new = _free_name(draw, draft)
@@ -173,11 +173,11 @@ def _upgrade(draw: st.DrawFn, draft: Draft) -> None:
     if how == "fixed":
         draft.upgraded[name] = Fixed(draw(kind.values))
     else:
-        draft.upgraded[name] = _described
+        draft.upgraded[name] = _describe
     draft.kinds[name] = kind
 
 
-def _described(old: Any) -> str:
+def _describe(old: Any) -> str:
     """A text of a value that is the same before and after it was stored."""
     return f"was {old}" if isinstance(old, (str, int)) else f"was a {type(old).__name__}"
 
@@ -186,7 +186,7 @@ def _entity(draft: Draft) -> RandomType:
     key = draft.key or ""
     annotations = {name: kind.annotation for name, kind in draft.kinds.items()}
     options: dict[str, Any] = {name: Field(**given) for name, given in draft.options.items() if given and name != key}
-    cls = declare_entity(draft.name, key, annotations, options=options, **_renamed(draft, key))
+    cls = declare_entity(draft.name, key, annotations, options=options, **_earlier_names(draft, key))
     values = st.fixed_dictionaries({name: kind.values for name, kind in draft.kinds.items()})
     return RandomType(cls, draft.kinds, values.map(lambda row: cls(**row)))
 
@@ -197,12 +197,12 @@ def _relation(draft: Draft, by_class: dict[type[Declared], RandomType]) -> Rando
     annotations = {name: kind.annotation for name, kind in draft.kinds.items()}
     options: dict[str, Any] = {name: Field(**given) for name, given in draft.options.items() if given and name != key}
     cls = declare_relation(
-        draft.name, left.cls, right.cls, annotations, instance_key=key, options=options, **_renamed(draft, key)
+        draft.name, left.cls, right.cls, annotations, instance_key=key, options=options, **_earlier_names(draft, key)
     )
     return relation_rows(cls, left, right, draft.kinds)
 
 
-def _renamed(draft: Draft, key: str | None) -> dict[str, Any]:
+def _earlier_names(draft: Draft, key: str | None) -> dict[str, Any]:
     """What the class and its key were called before."""
     return {
         "renamed_from": draft.renamed_from,

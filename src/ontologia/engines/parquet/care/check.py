@@ -67,7 +67,7 @@ def check(objects: Objects, progress: Progress | None = None) -> CheckReport:
         return report
     report.head = head.commit_id
     manifests = list(_walk(log, head, report))
-    purged = _purged(log, head, report)
+    purged = _find_purged(log, head, report)
     compacted = _record(log, head, report)
     indices = _indices(log, head, report)
     entries = {
@@ -127,7 +127,7 @@ def _only_attempt(log: Log, commit_id: int) -> str | None:
     return attempts[0] if len(attempts) == 1 else None
 
 
-def _purged(log: Log, head: Head, report: CheckReport) -> frozenset[TypeRef]:
+def _find_purged(log: Log, head: Head, report: CheckReport) -> frozenset[TypeRef]:
     """The types that were dropped with their history, by the catalog, which must be readable."""
     try:
         return log.schemas(head).purged

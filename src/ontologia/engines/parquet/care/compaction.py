@@ -88,7 +88,7 @@ def _job(engine: ParquetEngine, head: Head, layout: TypeLayout, choose: Choice) 
 
 def _compact(engine: ParquetEngine, start: Head, job: Job, workers: Workers | None) -> TypeCompaction:
     """One type: write the snapshot, check that nothing moved, replace the entries."""
-    summary = _named(engine, job.summary(engine))
+    summary = _name_snapshot(engine, job.summary(engine))
     snapshot = _write(engine, job, summary, workers)
     engine.lease.guard()
     if engine.log.head().head != start:
@@ -118,7 +118,7 @@ def _write(engine: ParquetEngine, job: Job, summary: TypeCompaction, workers: Wo
     return IndexEntry(first, last, summary.path, version, size, rows, parts)
 
 
-def _named(engine: ParquetEngine, summary: TypeCompaction) -> TypeCompaction:
+def _name_snapshot(engine: ParquetEngine, summary: TypeCompaction) -> TypeCompaction:
     """Never a name that is taken: a vacuum that stalled may still be about to delete what it found under it."""
     if not engine.objects.exists(summary.path):
         return summary

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from ontologia.engines.erasure import Eraser, FoundIdentities, Trace, Wanted, copy_comes_first
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.retention import put_record
-from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, unnamed
+from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, find_unnamed
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, Compacted, Head, IndexEntry
 from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head
@@ -60,7 +60,7 @@ class ParquetEraser(Eraser):
         for item in wanted:
             versions: set[tuple[Any, ...]] = set()
             for file in _files_of(self._engine, head, item.ref).values():
-                for rows in _meant(self._engine, file, item):
+                for rows in _find_meant(self._engine, file, item):
                     versions |= set(zip(*(column.to_pylist() for column in rows.columns), strict=True))
             found.append(FoundIdentities(item.ref, len({version[:-1] for version in versions}), len(versions)))
         return found
@@ -81,7 +81,7 @@ class ParquetEraser(Eraser):
         return head.commit_id
 
     def is_pending(self, wanted: Sequence[Wanted]) -> bool:
-        return any(has_identity(self._engine.objects.get(key).data, key, wanted) for key in unnamed(self._engine))
+        return any(has_identity(self._engine.objects.get(key).data, key, wanted) for key in find_unnamed(self._engine))
 
     def finish(self, wanted: Sequence[Wanted]) -> None:
         with self._engine.locked():
@@ -109,7 +109,7 @@ def _files_of(engine: ParquetEngine, head: Head, ref: TypeRef) -> dict[str, Data
     return {path: file for path, file in found.items() if path in there}
 
 
-def _meant(engine: ParquetEngine, file: DataFile, wanted: Wanted) -> Iterator[pa.Table]:
+def _find_meant(engine: ParquetEngine, file: DataFile, wanted: Wanted) -> Iterator[pa.Table]:
     """Identity and commit of the rows of a file that are meant."""
     if file.keys is not None and not _may_have(file.keys, wanted):
         return
@@ -140,12 +140,12 @@ def _replace_files(engine: ParquetEngine, head: Head, wanted: Sequence[Wanted]) 
     replaced: dict[str, DataFile | None] = {}
     for item in wanted:
         for path, file in _files_of(engine, head, item.ref).items():
-            if next(_meant(engine, file, item), None) is not None:
-                replaced[path] = _written_anew(engine, file, _renamed(path, attempt), item)
+            if next(_find_meant(engine, file, item), None) is not None:
+                replaced[path] = _rewrite(engine, file, _new_name(path, attempt), item)
     return replaced
 
 
-def _renamed(path: str, attempt: str) -> str:
+def _new_name(path: str, attempt: str) -> str:
     """Another name for an object, where its kind belongs."""
     found = paths.attempt_of(path)
     if found is None:
@@ -154,7 +154,7 @@ def _renamed(path: str, attempt: str) -> str:
     return paths.attempt(commit_id, attempt) + path.removeprefix(folder)
 
 
-def _written_anew(engine: ParquetEngine, file: DataFile, path: str, wanted: Wanted) -> DataFile | None:
+def _rewrite(engine: ParquetEngine, file: DataFile, path: str, wanted: Wanted) -> DataFile | None:
     """A file without the rows that are meant; None where none is left."""
     spool = Spool()
     count = in_force = removals = 0
@@ -239,7 +239,7 @@ def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, m
     """Steps 3 and 4."""
     attempt = secrets.token_hex(4)
     compacted = engine.log.compacted(found.head)
-    renewed = _compacted_anew(compacted, replaced)
+    renewed = _replace_compacted(compacted, replaced)
     moved, writes = _chain_anew(engine, found.head, replaced, compacted, renewed, attempt)
     before = replace(
         found.head,
@@ -293,12 +293,12 @@ def _chain_anew(
         parent = manifest.parent_manifest_path
         files = [new for file in manifest.files if (new := _commit_file_anew(file, replaced)) is not None]
         anew = replace(manifest, files=files, parent_manifest_path=moved.get(parent or "", parent))
-        moved[path] = _renamed(path, attempt)
+        moved[path] = _new_name(path, attempt)
         writes[moved[path]] = encode(anew.body())
     return moved, writes
 
 
-def _compacted_anew(known: Compacted, replaced: Replaced) -> Compacted:
+def _replace_compacted(known: Compacted, replaced: Replaced) -> Compacted:
     """The record of snapshots that stand for files which are gone, where some of those are replaced."""
     if known.files.isdisjoint(replaced):
         return known

@@ -115,7 +115,7 @@ def _left_of(engine: ParquetEngine, part: _Part, base: int) -> Sequence[IndexEnt
 
 def _parts(engine: ParquetEngine, head: Head, base: int) -> Iterator[_Part]:
     """Where rows from before a commit are, by schema version: all go of one that had ended by then."""
-    schemas, gone = engine.log.schemas(head), _dropped_by(engine, head, base)
+    schemas, gone = engine.log.schemas(head), _find_dropped(engine, head, base)
     for ref in sorted({version.ref for version in schemas.versions} - schemas.purged):
         covered = cover(engine.log, head, ref, engine.log.index(ref).index)
         early = [entry for entry in covered.entries if entry.min_commit_id <= base]
@@ -130,7 +130,7 @@ def _start(version: SchemaVersion) -> int:
     return version.activation_commit_id or 0
 
 
-def _dropped_by(engine: ParquetEngine, head: Head, base: int) -> frozenset[TypeRef]:
+def _find_dropped(engine: ParquetEngine, head: Head, base: int) -> frozenset[TypeRef]:
     """The types that were dropped at a commit or before it."""
     at = engine.log.find(head, base) if engine.log.schemas(head).dropped else None
     if at is None:
@@ -147,10 +147,10 @@ def _count(engine: ParquetEngine, part: _Part, base: int) -> _Count:
         return _Count(rows, rows)
     if rows is not None and (not rows or (len(part.entries) == 1 and not part.entries[0].is_settled)):
         return _Count(rows, 0)
-    return _counted(engine, part, base)
+    return _count_rows(engine, part, base)
 
 
-def _counted(engine: ParquetEngine, part: _Part, base: int) -> _Count:
+def _count_rows(engine: ParquetEngine, part: _Part, base: int) -> _Count:
     """Of each identity the last row up to a commit stays, unless it says that it was removed."""
     files = [file for entry in part.entries for file in entry.files]
     is_settled = any(entry.is_settled for entry in part.entries)
@@ -192,7 +192,7 @@ def forgotten_at(record: Compacted) -> datetime:
     return datetime.min.replace(tzinfo=UTC) if text is None else datetime.fromisoformat(text)
 
 
-def given_up_files(
+def find_given_up_files(
     engine: ParquetEngine, head: Head, listed: Sequence[Info], before: datetime, *, verify: bool
 ) -> set[str]:
     """The files of commits up to the one at which history begins, if that was said before a time. Those that stay are

@@ -9,7 +9,7 @@ from ontologia.engines.forgetting import FORGET
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.log import Log
 from ontologia.engines.parquet.log.records import CommitManifest, Head
-from ontologia.engines.parquet.log.swapping import swap_head, written_meanwhile
+from ontologia.engines.parquet.log.swapping import swap_head, written_meanwhile_error
 from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.files.json_objects import now
 from ontologia.objects import Lease, ObjectNotFound, Objects
@@ -37,13 +37,13 @@ class HeadRecovery:
 def plan_recovery(objects: Objects, manifest_path: str | None = None) -> HeadRecovery:
     """Find the newest commit whose chain is whole, or take the one that is named."""
     log = Log(objects)
-    raw, reason, named = _damaged_head(log)
+    raw, reason, named = _read_damaged_head(log)
     manifests = _readable(log)
     chains = {path: chain for path in manifests if (chain := _chain(manifests, path)) is not None}
     if not chains:
         raise StorageBackendError(f"{objects.uri} has no commit whose chain of manifests is whole: restore a backup")
     proven = _proven(log, manifests) | ({named} if named is not None else set())
-    path = _chosen(objects, chains, proven) if manifest_path is None else manifest_path
+    path = _choose(objects, chains, proven) if manifest_path is None else manifest_path
     if path not in chains:
         raise ValidationError(f"{path} is no manifest with a whole chain; there are {', '.join(sorted(chains))}")
     schemas = next((step for step in chains[path] if manifests[step].schemas is not None), None)
@@ -68,11 +68,11 @@ def recover(objects: Objects, lease: Lease, token: str | None, manifest_path: st
         )
         found = objects.head(paths.HEAD)
         etag = None if found is None else found.etag
-        swap_head(objects, paths.HEAD, head, etag=etag, lost=lambda _: written_meanwhile(objects))
+        swap_head(objects, paths.HEAD, head, etag=etag, lost=lambda _: written_meanwhile_error(objects))
     return HeadRecovery(**{name: getattr(plan, name) for name in HeadRecovery.__slots__} | {"applied": True})
 
 
-def _damaged_head(log: Log) -> tuple[bytes, str, str | None]:
+def _read_damaged_head(log: Log) -> tuple[bytes, str, str | None]:
     """The bytes of the head, what is wrong with it, and the manifest it names. A good one needs no recovery."""
     try:
         raw = log.objects.get(paths.HEAD).data
@@ -160,7 +160,7 @@ def _record(log: Log, chain: list[CommitManifest]) -> str | None:
     return None
 
 
-def _chosen(objects: Objects, chains: dict[str, list[str]], proven: set[str]) -> str:
+def _choose(objects: Objects, chains: dict[str, list[str]], proven: set[str]) -> str:
     newest = max(len(chain) for chain in chains.values())
     candidates = sorted(path for path, chain in chains.items() if len(chain) == newest)
     certain = [path for path in candidates if path in proven]

@@ -41,7 +41,7 @@ class Covered:
     items: list[VacuumItem] = field(default_factory=list)
 
 
-def covered_files(
+def find_covered_files(
     engine: ParquetEngine, head: Head, listed: Sequence[Info], before: datetime, *, verify: bool
 ) -> Covered:
     """What can go. A snapshot counts once it is older than `before`: readers may have begun without it."""

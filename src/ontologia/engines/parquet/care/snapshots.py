@@ -165,9 +165,9 @@ def add_superseding(tables: Iterable[pa.Table], identity: tuple[str, ...]) -> It
         commits = pa.chunked_array(
             [*rows.column(COMMIT_ID).slice(1).chunks, *last.column(COMMIT_ID).chunks], pa.int64()
         )
-        yield _superseded(rows, pc.if_else(same, commits, pa.scalar(None, pa.int64())))
+        yield _mark_superseded(rows, pc.if_else(same, commits, pa.scalar(None, pa.int64())))
     if last is not None:
-        yield _superseded(last, pa.nulls(1, pa.int64()))
+        yield _mark_superseded(last, pa.nulls(1, pa.int64()))
 
 
 def _left_after(rows: pa.Table, base: int) -> pa.Table:
@@ -175,7 +175,7 @@ def _left_after(rows: pa.Table, base: int) -> pa.Table:
     return rows.filter(are_current(rows, at=base)) if base else rows
 
 
-def _superseded(rows: pa.Table, by: pa.ChunkedArray) -> pa.Table:
+def _mark_superseded(rows: pa.Table, by: pa.ChunkedArray) -> pa.Table:
     """Rows with the commits that superseded them, unless they were superseded by their own."""
     if SUPERSEDED_BY not in rows.column_names:
         return rows.append_column(SUPERSEDED_BY, by)

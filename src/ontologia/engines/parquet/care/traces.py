@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
     """Step 5: objects that nothing names and that have the identities, and copies in the cache of this machine."""
-    gone = [key for key in unnamed(engine) if has_identity(engine.objects.get(key).data, key, wanted)]
+    gone = [key for key in find_unnamed(engine) if has_identity(engine.objects.get(key).data, key, wanted)]
     engine.objects.delete_many(gone)
     engine.reader.cache.drop_combined(engine.objects)  # made again by who needs it, and this way gone if it is damaged
     for path in _copies(engine):
@@ -41,14 +41,14 @@ def _copies(engine: ParquetEngine) -> list[Path]:
     return cache.files() if engine.objects.local_path(paths.HEAD) is None else cache.combined(engine.objects)
 
 
-def unnamed(engine: ParquetEngine) -> list[str]:
+def find_unnamed(engine: ParquetEngine) -> list[str]:
     """The objects that no reader can come to."""
-    named = _named(engine, engine.log.head().head)
+    named = _find_named(engine, engine.log.head().head)
     ours = (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING)
     return [info.key for info in engine.objects.list() if info.key not in named and info.key.startswith(ours)]
 
 
-def _named(engine: ParquetEngine, head: Head) -> set[str]:
+def _find_named(engine: ParquetEngine, head: Head) -> set[str]:
     """Every object that a reader can come to."""
     found = engine.log.compacted(head).files
     for path, manifest in engine.log.chain(head):

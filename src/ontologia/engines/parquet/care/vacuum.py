@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from ontologia.engines.care import VacuumItem, VacuumReport
 from ontologia.engines.features import COMPACTED
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.care.forgetting import forgotten_at, given_up_files
-from ontologia.engines.parquet.care.retention import covered_files, write_record
+from ontologia.engines.parquet.care.forgetting import forgotten_at, find_given_up_files
+from ontologia.engines.parquet.care.retention import find_covered_files, write_record
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
@@ -47,12 +47,12 @@ def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool, compacted
     before = datetime.now(UTC) - timedelta(seconds=older_than_s)
     if not apply:
         head = engine.log.head().head
-        listed = _listed(engine)
-        more = covered_files(engine, head, listed, before, verify=False).items if compacted else []
+        listed = _list_objects(engine)
+        more = find_covered_files(engine, head, listed, before, verify=False).items if compacted else []
         return VacuumReport(False, [*_leftovers(engine, head, listed, before, verify=False), *more])
     with engine.locked():
-        listed = _listed(engine)
-        head, more = _let_go(engine, listed, before) if compacted else (_fenced(engine), [])
+        listed = _list_objects(engine)
+        head, more = _let_go(engine, listed, before) if compacted else (_fence(engine), [])
         found = [*_leftovers(engine, head, listed, before, verify=True), *more]
         if any(item.key.startswith(paths.SNAPSHOTS) for item in found):
             _fence_indices(engine, head)
@@ -63,7 +63,7 @@ def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool, compacted
     return VacuumReport(True, found)
 
 
-def _listed(engine: ParquetEngine) -> list[Info]:
+def _list_objects(engine: ParquetEngine) -> list[Info]:
     return [
         info
         for folder in (paths.COMMITS, paths.SNAPSHOTS, paths.STAGING, paths.LOCKS, paths.COMPACTED, *paths.PROBES)
@@ -74,14 +74,14 @@ def _listed(engine: ParquetEngine) -> list[Info]:
 def _let_go(engine: ParquetEngine, listed: list[Info], before: datetime) -> tuple[Head, list[VacuumItem]]:
     """Swap the head to a record of the snapshots that stand for files of commits; those files can go then."""
     head = engine.log.head().head
-    found = covered_files(engine, head, listed, before, verify=True)
+    found = find_covered_files(engine, head, listed, before, verify=True)
     if not found.items:
-        return _fenced(engine), []
+        return _fence(engine), []
     use_feature(engine.objects, COMPACTED)
-    return _fenced(engine, write_record(engine, head, found)), found.items
+    return _fence(engine, write_record(engine, head, found)), found.items
 
 
-def _fenced(engine: ParquetEngine, compacted_path: str | None = None) -> Head:
+def _fence(engine: ParquetEngine, compacted_path: str | None = None) -> Head:
     """Rewrite the head in place, so that a swap prepared against its old version cannot succeed any more."""
     found = engine.log.head()
     head = replace(found.head, updated_at=now(), compacted_path=compacted_path or found.head.compacted_path)
@@ -110,9 +110,9 @@ def _leftovers(
     engine: ParquetEngine, head: Head, listed: list[Info], before: datetime, *, verify: bool
 ) -> Iterator[VacuumItem]:
     purged = files_of(engine, head, engine.log.schemas(head).purged)
-    committed = _committed_files(engine, head)
-    named = _named_files(engine, head) | engine.log.compacted(head).files
-    given_up = given_up_files(engine, head, listed, before, verify=verify)
+    committed = _find_committed_files(engine, head)
+    named = _find_named_files(engine, head) | engine.log.compacted(head).files
+    given_up = find_given_up_files(engine, head, listed, before, verify=verify)
     forgotten = forgotten_at(engine.log.compacted(head))
     # Readers that began at the record before may not have read it yet.
     record_is_old = any(info.key == head.compacted_path and info.modified <= before for info in listed)
@@ -128,7 +128,7 @@ def _leftovers(
             yield VacuumItem(info.key, info.size, f"of an attempt at commit {attempt[0]} that was never committed")
         elif info.key.startswith(paths.STAGING):
             yield VacuumItem(info.key, info.size, "staged by a load that did not finish")
-        elif info.key.startswith(paths.SNAPSHOTS) and _replaced_at(info, listed, forgotten) <= before:
+        elif info.key.startswith(paths.SNAPSHOTS) and _replacement_time(info, listed, forgotten) <= before:
             yield VacuumItem(info.key, info.size, "a snapshot that no index names")
         elif info.key.startswith(paths.COMPACTED) and info.key != head.compacted_path and record_is_old:
             yield VacuumItem(info.key, info.size, "a record that a newer one replaced")
@@ -138,7 +138,7 @@ def _leftovers(
             yield VacuumItem(info.key, info.size, "a lock that expired long ago")
 
 
-def _replaced_at(info: Info, listed: list[Info], forgotten: datetime) -> datetime:
+def _replacement_time(info: Info, listed: list[Info], forgotten: datetime) -> datetime:
     """When readers may have begun to use a newer snapshot of the same type instead of this one, or to do without."""
     of_type = _range.sub("", info.key)
     later = [
@@ -147,7 +147,7 @@ def _replaced_at(info: Info, listed: list[Info], forgotten: datetime) -> datetim
     return max(min(later, default=info.modified), forgotten)
 
 
-def _committed_files(engine: ParquetEngine, head: Head) -> set[str]:
+def _find_committed_files(engine: ParquetEngine, head: Head) -> set[str]:
     """Every object that is part of a commit: manifests, and the files and parts they list."""
     found: set[str] = set()
     for tip in (head, *_copy_in_place(engine)):
@@ -167,7 +167,7 @@ def _copy_in_place(engine: ParquetEngine) -> list[Head]:
     return [parse(blob.data, engine.objects.url(paths.COPY), Head.read)]
 
 
-def _named_files(engine: ParquetEngine, head: Head) -> set[str]:
+def _find_named_files(engine: ParquetEngine, head: Head) -> set[str]:
     """Every file an index names, of all types that ever had one; one that counts no more names nothing."""
     refs = {version.ref for version in engine.log.schemas(head).versions}
     base = engine.log.compacted(head).base

@@ -38,10 +38,10 @@ def _changed_rows(engine: ParquetEngine, head: Head, commit_id: int, file: Commi
     own = entry_of(commit_id, file)
     if engine.log.compacted(head).has(commit_id, file):  # its own file may be gone
         own = next(entry for entry in covered.entries if stands_for(entry, commit_id, file))
-    return _compared(engine, file.ref.identity, commit_id, own, earlier)
+    return _compare(engine, file.ref.identity, commit_id, own, earlier)
 
 
-def _compared(
+def _compare(
     engine: ParquetEngine, identity: Sequence[str], commit_id: int, own: IndexEntry, earlier: Sequence[IndexEntry]
 ) -> Iterator[Sequence[Any]]:
     before = [file for entry in earlier for file in entry.files]

@@ -181,12 +181,12 @@ class Log:
             if found is None:
                 raise StorageBackendError(f"{self.objects.url(path)} should hold the schema catalog, and does not")
         else:
-            found = SchemaCatalog() if head.commit_id == 0 else self._registered(head)
+            found = SchemaCatalog() if head.commit_id == 0 else self._read_registry(head)
         if path is not None:  # a registry that no head names may change unseen
             self._catalogs = {path: found}
         return found
 
-    def _registered(self, head: Head) -> SchemaCatalog:
+    def _read_registry(self, head: Head) -> SchemaCatalog:
         """The catalog from the schema registry, for stores whose head does not name one (RFC 0009 §6.5).
 
         The registry is written before the swap. After a crash its latest version is one that never came into force,

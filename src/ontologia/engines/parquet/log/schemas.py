@@ -142,7 +142,7 @@ class KnownTypes:
 
         return cls(names("entity"), names("relation"), now(), other=other or {})
 
-    def adjusted(self, with_: Iterable[TypeRef], without: Iterable[TypeRef] = ()) -> Self:
+    def adjust(self, with_: Iterable[TypeRef], without: Iterable[TypeRef] = ()) -> Self:
         """With these types and without those; itself when that is so already."""
         refs = {*self.refs, *with_} - set(without)
         return self if refs == set(self.refs) else self.of(refs, self.other)

@@ -34,7 +34,7 @@ def swap_head(
         raise lost(outcome.winner or {})
 
 
-def written_meanwhile(objects: Objects) -> ConcurrentWriteError:
+def written_meanwhile_error(objects: Objects) -> ConcurrentWriteError:
     return ConcurrentWriteError(f"{objects.url(paths.HEAD)} was written by somebody else meanwhile: look again")
 
 

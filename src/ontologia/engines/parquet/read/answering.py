@@ -126,10 +126,10 @@ class ParquetReads(DuckEngine):
             return SoughtStatement.of(statement, plan, found=source, key=plan.sought_key)
         if plan.counts_all and isinstance(source, (CountedRows, FileRows)) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
-        statement = _filled_in(statement, relations)
+        statement = _fill_in(statement, relations)
         narrow = which_rows(plan, source)
         if narrow is not None and isinstance(source, FileRows):
-            which = _filled_in(super()._statement(narrow, relations), relations)
+            which = _fill_in(super()._statement(narrow, relations), relations)
             few = FewRows(self.duck, self.lookup, source.scan, which, which.parameters(narrow))
             return FewStatement.of(statement, plan, rows=few, schema=plan.schema)
         in_order = rows_in_order(self.reader, self.duck, source) if plan.takes_all else None
@@ -267,7 +267,7 @@ class ParquetReads(DuckEngine):
         return found
 
 
-def _filled_in(statement: Statement, relations: Mapping[TypeRef, StoredRows]) -> Statement:
+def _fill_in(statement: Statement, relations: Mapping[TypeRef, StoredRows]) -> Statement:
     """A statement with the names that tables have now."""
     sql = statement.sql
     for relation in relations.values():

@@ -39,9 +39,9 @@ def can_number(schema: TypeSchema) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """How the rows of a file that are in force are told from others: they are the first ones, or they have no
-    `superseded_by`, or there are no others."""
+class _Mark:
+    """What marks the rows of a file that are in force: they come first, or their `superseded_by` is null, or all rows
+    are in force."""
 
     first: int | None = None
     by_column: bool = False
@@ -49,7 +49,7 @@ class _Told:
 
 class FileRows(StoredRows):
     """The rows of a type in its files. `places` says where each file can be read, by path; `numbered`, whether rows can
-    be told by their number in it."""
+    be identified by their number in it."""
 
     def __init__(self, ref: TypeRef, scan: Scan, places: Mapping[str, str], *, numbered: bool) -> None:
         self.ref = ref
@@ -58,7 +58,7 @@ class FileRows(StoredRows):
         self.numbered = numbered
         self.has_removals = scan.has_removals
         entries = tuple(
-            tuple((self.places[file.path], self._told(entry, file)) for file in entry.files) for entry in scan.entries
+            tuple((self.places[file.path], self._mark_of(entry, file)) for file in entry.files) for entry in scan.entries
         )
         self.key: Hashable = (ref, scan.upper, len(scan.apart), self.has_removals, entries)
 
@@ -76,7 +76,7 @@ class FileRows(StoredRows):
     def _versions(self, names: list[str], window: Window, *, removals: bool) -> exp.Select:
         tests = self._upper()
         if window.mode == "since":
-            tests.append(exp.GT(this=_column(COMMIT_ID), expression=_bound()))
+            tests.append(exp.GT(this=_column(COMMIT_ID), expression=_bound_parameter()))
         if self.has_removals and removals:
             names = [*names, SUPERSEDED_BY]
         elif self.has_removals:
@@ -90,34 +90,34 @@ class FileRows(StoredRows):
 
     def _apart(self, names: Sequence[str]) -> list[exp.Select]:
         """The rows that need no care, as they were at the end of the window."""
-        alike: dict[_Told, list[DataFile]] = {}
+        alike: dict[_Mark, list[DataFile]] = {}
         for entry in self.scan.apart:
             for file in entry.files:
-                alike.setdefault(self._told(entry, file), []).append(file)
+                alike.setdefault(self._mark_of(entry, file), []).append(file)
         return [
-            self._in_force(names, some, told).where(*self._upper())
-            for told, files in alike.items()
-            for some in ([files] if told.first is None else [[file] for file in files])
+            self._in_force(names, some, mark).where(*self._upper())
+            for mark, files in alike.items()
+            for some in ([files] if mark.first is None else [[file] for file in files])
         ]
 
-    def _told(self, entry: IndexEntry, file: DataFile) -> _Told:
+    def _mark_of(self, entry: IndexEntry, file: DataFile) -> _Mark:
         if not entry.is_settled:
-            return _Told()
+            return _Mark()
         if not entry.is_snapshot or file.rows_in_force is None or self.scan.inside_snapshot:
-            return _Told(by_column=True)
+            return _Mark(by_column=True)
         if file.rows_in_force == file.row_count:
-            return _Told()
+            return _Mark()
         is_few = self.numbered and len(entry.files) <= MOST_NUMBERED
-        return _Told(first=file.rows_in_force) if is_few else _Told(by_column=True)
+        return _Mark(first=file.rows_in_force) if is_few else _Mark(by_column=True)
 
     def _in_force(
-        self, names: Sequence[str], files: Sequence[DataFile], told: _Told, *, numbered: bool = False
+        self, names: Sequence[str], files: Sequence[DataFile], mark: _Mark, *, numbered: bool = False
     ) -> exp.Select:
         """Rows of files without those that were superseded when the file was written."""
-        select = self.select(names, files, numbered=numbered or told.first is not None)
-        if told.first is not None:
-            return select.where(exp.LT(this=_row_number(), expression=exp.Literal.number(told.first)))
-        if not told.by_column:
+        select = self.select(names, files, numbered=numbered or mark.first is not None)
+        if mark.first is not None:
+            return select.where(exp.LT(this=_row_number(), expression=exp.Literal.number(mark.first)))
+        if not mark.by_column:
             return select
         return select.where(is_current(at=self.scan.upper if self.scan.inside_snapshot else None))
 
@@ -163,7 +163,7 @@ class _Part:
     """Files that one SELECT reads: those with rows that were superseded later are read one by one."""
 
     files: tuple[DataFile, ...]
-    told: _Told
+    mark: _Mark
     later: tuple[IndexEntry, ...]
     care: Literal["none", "whole", "beginning", "end"] = "none"
     """Where rows are that were superseded later: nowhere, anywhere, or only up to one row, or from one row on."""
@@ -182,10 +182,10 @@ class LayeredRows(FileRows):
         self.numbered = True
         self.layers = layers
         self.tail = tail
-        self._parts = self._divided()
+        self._parts = self._divide()
         parts = tuple(
             (
-                part.told,
+                part.mark,
                 part.care,
                 tuple(self._places(part.files)),
                 *(tuple(self._places(entry.files)) for entry in part.later),
@@ -216,20 +216,20 @@ class LayeredRows(FileRows):
             return None
         return large + self.tail.rows - sum(gone.rows for gone in self.tail.superseded.values())
 
-    def _divided(self) -> list[_Part]:
+    def _divide(self) -> list[_Part]:
         """Files that are read alike, together."""
         found: list[_Part] = []
-        alike: dict[tuple[_Told, tuple[IndexEntry, ...]], list[DataFile]] = {}
+        alike: dict[tuple[_Mark, tuple[IndexEntry, ...]], list[DataFile]] = {}
         for entry, later in zip(self.layers.large, self.layers.later, strict=True):
             for file in entry.files:
-                told, gone = self._told(entry, file), self.tail.superseded.get(file.path)
+                mark, gone = self._mark_of(entry, file), self.tail.superseded.get(file.path)
                 if gone is not None:
-                    found.append(_Part((file,), told, later, _needs_care(file, gone)))
-                elif told.first is not None:
-                    found.append(_Part((file,), told, later))
+                    found.append(_Part((file,), mark, later, _needs_care(file, gone)))
+                elif mark.first is not None:
+                    found.append(_Part((file,), mark, later))
                 else:
-                    alike.setdefault((told, later), []).append(file)
-        whole = [_Part(tuple(files), told, later) for (told, later), files in alike.items()]
+                    alike.setdefault((mark, later), []).append(file)
+        whole = [_Part(tuple(files), mark, later) for (mark, later), files in alike.items()]
         return [*whole, *found]
 
     def _large(self, names: Sequence[str], part: _Part) -> list[exp.Select]:
@@ -251,7 +251,7 @@ class LayeredRows(FileRows):
 
     def _without_later(self, names: Sequence[str], part: _Part) -> exp.Select:
         """The rows that no later large file has."""
-        select = self._in_force(names, part.files, part.told, numbered=part.care != "none")
+        select = self._in_force(names, part.files, part.mark, numbered=part.care != "none")
         if not part.later:
             return select
         files = [file for entry in part.later for file in entry.files]
@@ -308,5 +308,5 @@ def _row_number() -> exp.Column:
     return exp.column(ROW_NUMBER, table="t", quoted=True)
 
 
-def _bound() -> exp.Placeholder:
+def _bound_parameter() -> exp.Placeholder:
     return exp.Placeholder(this="window")

@@ -98,13 +98,13 @@ class InOrder:
                 if mixed or current != list(range(len(current))):
                     return None
                 rows = parquet.read_row_groups(current, list(names))
-        places = self._superseded(file)
+        places = self._find_superseded(file)
         rows = rows if places is None else _without(rows, places)
         if entry.is_settled and not entry.is_snapshot:  # only now, since places count the removals
             rows = rows.filter(are_current(rows)).drop_columns([SUPERSEDED_BY])
         return rows
 
-    def _superseded(self, file: DataFile) -> npt.NDArray[np.int64] | None:
+    def _find_superseded(self, file: DataFile) -> npt.NDArray[np.int64] | None:
         if not isinstance(self.rows, LayeredRows) or file.path not in self.rows.tail.superseded:
             return None
         table = self.rows.tail.superseded[file.path].table

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ontologia.engines.parquet.read.scan import Scan
-from ontologia.engines.parquet.read.shapes import row_shape, shaped, stored_names, without_removals
-from ontologia.engines.parquet.read.wanted import WantedKeys, touched_groups
+from ontologia.engines.parquet.read.shapes import row_shape, to_shape, stored_names, without_removals
+from ontologia.engines.parquet.read.wanted import WantedKeys, find_groups
 from ontologia.files.arrays import empty_table
 from ontologia.files.data_files import DataFile
 from ontologia.files.footers import Footer, Kept
@@ -52,7 +52,7 @@ class Lookup:
         wanted = WantedKeys.of(schema.ref.identity, keys)
         found = [empty_table(row_shape(schema, removals=scan.has_removals))]
         room = max(SMALL_FILE_BYTES, wanted.keys.nbytes)  # many identities are matched with many rows at once
-        for files in _batches(self._touched(schema, scan, wanted), room):
+        for files in _batches(self._find_files(schema, scan, wanted), room):
             if not wanted.keys.num_rows:
                 break
             if _is_small(files[0]):
@@ -67,9 +67,9 @@ class Lookup:
 
     def files(self, schema: TypeSchema, scan: Scan, keys: pa.Table) -> list[DataFile]:
         """The files that are looked into for these identities, in turn."""
-        return self._touched(schema, scan, WantedKeys.of(schema.ref.identity, keys))
+        return self._find_files(schema, scan, WantedKeys.of(schema.ref.identity, keys))
 
-    def _touched(self, schema: TypeSchema, scan: Scan, wanted: WantedKeys) -> list[DataFile]:
+    def _find_files(self, schema: TypeSchema, scan: Scan, wanted: WantedKeys) -> list[DataFile]:
         """The files that may have a wanted row, newest first. Footers that are not known come side by side."""
         likely = [scan.files[number] for number in wanted.within(scan.spans)]
         sure = {file.path for file in likely if file.keys is not None and _is_small(file)}
@@ -82,7 +82,7 @@ class Lookup:
         touched = {
             file.path
             for file in files
-            if (footer := known[file.path]) and touched_groups(footer, wanted, scan.upper, removals=file.removals > 0)
+            if (footer := known[file.path]) and find_groups(footer, wanted, scan.upper, removals=file.removals > 0)
         }
         return [file for file in reversed(likely) if file.path in sure or file.path in touched]
 
@@ -102,13 +102,13 @@ class Lookup:
     def _whole(self, schema: TypeSchema, file: DataFile, *, removals: bool) -> pa.Table:
         with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
             names = stored_names(schema, parquet.metadata, removals=removals)
-            return shaped(schema, parquet.read(names), removals=removals)
+            return to_shape(schema, parquet.read(names), removals=removals)
 
     def _large(self, schema: TypeSchema, file: DataFile, wanted: WantedKeys, scan: Scan) -> Iterator[pa.Table]:
         """The rows of a large file that are likely wanted, by row group."""
         footer = self._footers.get(file.path) or self._footer(schema, file)
         removals, first = scan.has_removals, schema.ref.identity[0]
-        touched = touched_groups(footer, wanted, scan.upper, removals=file.removals > 0)
+        touched = find_groups(footer, wanted, scan.upper, removals=file.removals > 0)
         missing = []
         for number, likely in touched:
             held = self._held.get((file.path, schema.fingerprint, removals, number))
@@ -134,10 +134,10 @@ class Lookup:
                 if len(places) == 1 and not self._came_before(file.path, number):
                     place = places[0].as_py()
                     row = _row_at(parquet, number, others, place).append_column(first, column.slice(place, 1))
-                    yield shaped(schema, row, removals=removals)
+                    yield to_shape(schema, row, removals=removals)
                 elif len(places):
                     rows = parquet.read_row_group(number, others, use_threads=False).append_column(first, column)
-                    rows = shaped(schema, rows, removals=removals)
+                    rows = to_shape(schema, rows, removals=removals)
                     if len(touched) <= MOST_GROUPS_HELD:
                         self._held.put((file.path, schema.fingerprint, removals, number), rows, rows.nbytes)
                     yield rows.take(places)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ontologia.engines.parquet.read.shapes import row_shape, shaped
+from ontologia.engines.parquet.read.shapes import row_shape, to_shape
 from ontologia.errors import StorageBackendError
 from ontologia.files.arrays import empty_table
 from ontologia.files.data_files import DataFile
@@ -52,14 +52,14 @@ class SmallFiles:
         removals = any(file.removals for file in files)
         name = f"{schema.ref} {schema.fingerprint}{' with removals' if removals else ''}"
         shape = row_shape(schema, removals=removals)
-        packed = (self._unpacked(name, shape, files) if are_all else None) or Packed(0, empty_table(shape))
+        packed = (self._unpack(name, shape, files) if are_all else None) or Packed(0, empty_table(shape))
         others = files[packed.files :]
-        rows = pa.concat_tables([packed.rows, *self._opened(schema, others, removals=removals)]).combine_chunks()
+        rows = pa.concat_tables([packed.rows, *self._read_files(schema, others, removals=removals)]).combine_chunks()
         if are_all and len(others) >= PACKED_AFTER:
             self._pack(name, rows, files)
         return rows
 
-    def _opened(self, schema: TypeSchema, files: Sequence[DataFile], *, removals: bool) -> list[pa.Table]:
+    def _read_files(self, schema: TypeSchema, files: Sequence[DataFile], *, removals: bool) -> list[pa.Table]:
         """Read side by side, one by one."""
         wanted = row_shape(schema, removals=removals).names
 
@@ -72,9 +72,9 @@ class SmallFiles:
         for rows in self._reader.objects.map(read, files):
             alike.setdefault(rows.schema, []).append(rows)
         # Shaped together: of a file of a few rows, that takes as long as reading it.
-        return [shaped(schema, pa.concat_tables(tables), removals=removals) for tables in alike.values()]
+        return [to_shape(schema, pa.concat_tables(tables), removals=removals) for tables in alike.values()]
 
-    def _unpacked(self, name: str, shape: pa.Schema, files: Sequence[DataFile]) -> Packed | None:
+    def _unpack(self, name: str, shape: pa.Schema, files: Sequence[DataFile]) -> Packed | None:
         """What was packed of the first of these files."""
         if len(files) < PACKED_AFTER:
             return None

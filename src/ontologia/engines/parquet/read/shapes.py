@@ -63,7 +63,7 @@ def stored_names(schema: TypeSchema, metadata: pq.FileMetaData, *, removals: boo
     return [name for name in row_shape(schema, removals=removals).names if name in there]
 
 
-def shaped(schema: TypeSchema, rows: pa.Table, *, removals: bool = False) -> pa.Table:
+def to_shape(schema: TypeSchema, rows: pa.Table, *, removals: bool = False) -> pa.Table:
     """Rows of a file in their shape; what the file has no column for is null."""
     shape = row_shape(schema, removals=removals)
     columns = [

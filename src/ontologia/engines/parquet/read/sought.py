@@ -43,13 +43,13 @@ class SoughtRows(StoredRows):
 
     def with_key(self, key: str) -> pa.Table:
         """The row in force that has a key, or none: commit, identity and fields."""
-        return self._lookup.rows(self._schema, self._scan, self._wanted(key))
+        return self._lookup.rows(self._schema, self._scan, self._find_wanted(key))
 
     def files_with(self, key: str) -> list[str]:
         """The paths of the files that are looked into, in turn."""
-        return [file.path for file in self._lookup.files(self._schema, self._scan, self._wanted(key))]
+        return [file.path for file in self._lookup.files(self._schema, self._scan, self._find_wanted(key))]
 
-    def _wanted(self, key: str) -> pa.Table:
+    def _find_wanted(self, key: str) -> pa.Table:
         (identity,) = self.ref.identity
         return pa.table({identity: array_of([key], pa.string())})
 

@@ -119,11 +119,11 @@ class Tails:
         self._lock = threading.Lock()
 
     @contextmanager
-    def loaded(self, layout: TypeLayout, layers: Layers, key: TailKey) -> Iterator[Tail]:
+    def load(self, layout: TypeLayout, layers: Layers, key: TailKey) -> Iterator[Tail]:
         """The rows of these small commits that are in force. They stay while in the block, however many others are
         asked for meanwhile."""
         with self._lock:
-            kept = self._known.get(key) or self._made(layout, layers, key)
+            kept = self._known.get(key) or self._make(layout, layers, key)
             self._known.move_to_end(key)
             kept.users += 1
             assert kept.tail is not None
@@ -146,7 +146,7 @@ class Tails:
             for table in (kept.table, *(_table_of_places(kept, number) for number in range(len(kept.places)))):
                 cursor.execute(f"DROP TABLE IF EXISTS {table}")
 
-    def _made(self, layout: TypeLayout, layers: Layers, key: TailKey) -> _Kept:
+    def _make(self, layout: TypeLayout, layers: Layers, key: TailKey) -> _Kept:
         """Make a tail: grow the longest one that is a beginning of it, in place where nobody reads that."""
         older = max((known for known in self._known if known.begins(key)), key=lambda k: len(k.small), default=None)
         before = None if older is None else self._known[older]

@@ -69,10 +69,10 @@ class TypeFiles:
         if found is None:
             if len(self._windows) >= WINDOWS_KEPT:
                 self._windows.clear()
-            found = self._windows[key] = self._found(window)
+            found = self._windows[key] = self._find(window)
         return found
 
-    def _found(self, window: Window) -> WindowFiles:
+    def _find(self, window: Window) -> WindowFiles:
         files = scan(self.entries, window, self.head)
         in_memory = window.deduplicated and files.upper is None and len(files.entries) > 1
         in_memory = in_memory and can_number(self.layout.schema)

@@ -76,17 +76,17 @@ class WantedKeys:
         # Where several rows have one identity, this finds the first of them.
         found = pc.index_in(identity_key(self.keys, self.identity), value_set=identity_key(slim, self.identity))
         missing = WantedKeys(self.identity, self.keys.filter(pc.is_null(found)))
-        return _taken(rows, slim.column(PLACE).take(found.drop_null())), missing
+        return _take(rows, slim.column(PLACE).take(found.drop_null())), missing
 
 
-def _taken(rows: pa.Table, places: pa.ChunkedArray) -> pa.Table:
+def _take(rows: pa.Table, places: pa.ChunkedArray) -> pa.Table:
     """The rows at some places. To take a few, Arrow would copy the table's chunks into one first."""
     if len(places) > FEW:
         return rows.take(places)
     return pa.concat_tables([rows[:0], *(rows.slice(place, 1) for place in places.to_pylist())])
 
 
-def touched_groups(
+def find_groups(
     footer: Footer, wanted: WantedKeys, upper: int | None, *, removals: bool
 ) -> list[tuple[int, WantedKeys]]:
     """The row groups that may have wanted rows, and those; superseded ones only for a state of the past, and in a file

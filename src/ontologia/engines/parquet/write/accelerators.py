@@ -32,7 +32,7 @@ def bring_up(
     known: SchemaCatalog,
 ) -> None:
     """All of it, up to a new head: indices, what repeats the catalog, and what was purged."""
-    types = _known(engine, head, schemas)
+    types = _read_known(engine, head, schemas)
     advance(engine, types, before, head, manifest, schemas)
     _finish_mirrors(engine, types, head, schemas)
     if schemas.purged != known.purged:
@@ -78,7 +78,7 @@ class Types(NamedTuple):
     refs: Sequence[TypeRef]
 
 
-def _known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> Types | None:
+def _read_known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> Types | None:
     """The types whose indices to advance: None while the list of known types cannot be read (§5).
 
     The list is mended where a writer that stalled or died left it behind the catalog; one that is malformed stays for
@@ -160,12 +160,12 @@ def _correct_registry(engine: ParquetEngine, schemas: SchemaCatalog) -> None:
     sizes = {info.key: info.size for info in engine.objects.list(paths.VERSIONS)}
     right = {paths.versions(ref): registry_body(schemas.of(ref)) for ref in {v.ref for v in schemas.versions}}
     for key, body in right.items():
-        if sizes.get(key) != len(encode(body)) and _registered(engine, key) != body["versions"]:
+        if sizes.get(key) != len(encode(body)) and _read_registered(engine, key) != body["versions"]:
             engine.objects.put(key, encode(body))
     engine.objects.delete_many([key for key in sizes if key not in right])
 
 
-def _registered(engine: ParquetEngine, key: str) -> list[dict[str, Any]] | None:
+def _read_registered(engine: ParquetEngine, key: str) -> list[dict[str, Any]] | None:
     try:
         data = engine.objects.get(key).data
         return parse(

@@ -21,7 +21,7 @@ from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
-from ontologia.engines.transaction import Transaction, dropped_refused, removals_refused
+from ontologia.engines.transaction import Transaction, dropped_type_error, removals_refused
 from ontologia.errors import (
     CommitOutcomeUnknownError,
     HeadMismatchError,
@@ -92,7 +92,7 @@ class ParquetTransaction(Transaction):
 
     def record(self, schema: TypeSchema, schema_version_id: int | None = None) -> int:
         if schema.ref in self._schemas.dropped:
-            raise dropped_refused(schema.ref)
+            raise dropped_type_error(schema.ref)
         paths.check_name(schema.ref)
         known = self.recorded(schema.ref)
         number = version_number(schema, known) if schema_version_id is None else schema_version_id

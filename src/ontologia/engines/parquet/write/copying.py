@@ -22,7 +22,7 @@ from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
 from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import Compacted, Head, IndexEntry, TypeIndex
 from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body
-from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head, written_meanwhile
+from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head, written_meanwhile_error
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.engines.parquet.write.commit import ParquetTransaction
 from ontologia.errors import ConcurrentWriteError
@@ -184,6 +184,6 @@ class ParquetCopy(CopyTarget):
             paths.HEAD,
             replace(head, updated_at=now()),
             etag=None if before is None else before.etag,
-            lost=lambda _: written_meanwhile(objects),
+            lost=lambda _: written_meanwhile_error(objects),
             buried=names_manifest_of(head),
         )
