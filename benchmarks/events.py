@@ -96,7 +96,7 @@ def growth(stack: ExitStack, folder: Path) -> Case:
         session = stack.enter_context(Session(str(folder / f"queue-{count}.db"), "bench"))
         session.events.subscribe(wanted)
         for _ in range(count // 10_000 or 1):
-            events = [StockLow(sku="tea", left=1).stored("bench") for _ in range(min(count, 10_000))]
+            events = [StockLow(sku="tea", left=1).to_record("bench") for _ in range(min(count, 10_000))]
             session.events.enqueue(events)
         return session.events
 

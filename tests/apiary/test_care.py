@@ -25,19 +25,19 @@ def cell(number, size):
 
 def test_more_than_ten_cells_make_a_partition_due():
     small = [cell(number, 10) for number in range(11)]
-    assert POLICY.chosen(small, None, NOW, force=False) == small
-    assert POLICY.chosen(small[:10], None, NOW, force=False) == []
+    assert POLICY.choose(small, None, NOW, force=False) == small
+    assert POLICY.choose(small[:10], None, NOW, force=False) == []
 
 
 def test_small_cells_that_are_an_hour_old_make_a_partition_due():
     small = [cell(number, 10) for number in range(2)]
-    assert POLICY.chosen(small, NOW - timedelta(minutes=61), NOW, force=False) == small
-    assert POLICY.chosen(small, NOW - timedelta(minutes=59), NOW, force=False) == []
+    assert POLICY.choose(small, NOW - timedelta(minutes=61), NOW, force=False) == small
+    assert POLICY.choose(small, NOW - timedelta(minutes=59), NOW, force=False) == []
 
 
 def test_large_cells_stay_as_they_are():
     mixed = [cell(0, 1000), *(cell(number, 10) for number in range(1, 12))]
-    assert POLICY.chosen(mixed, None, NOW, force=False) == mixed[1:]
+    assert POLICY.choose(mixed, None, NOW, force=False) == mixed[1:]
 
 
 def test_small_means_a_quarter_of_the_target():

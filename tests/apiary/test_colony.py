@@ -60,7 +60,7 @@ def test_an_apiary_says_what_it_is(ap, root):
 
 def test_memory_is_measured_and_not_made_up(ap):
     total = psutil.virtual_memory().total
-    measured = Capacity.measured()
+    measured = Capacity.measure()
     assert 0 < measured.memory_bytes <= total
     usage = Gauge(measured).read()
     assert usage.process_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.5)

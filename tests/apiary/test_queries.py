@@ -140,7 +140,7 @@ def test_a_manifest_names_the_cells_of_every_node_and_is_gone_after_the_answer(a
     cells = [cell for task in body["tasks"] for cell in task["cells"]]
     assert sorted(cells) == sorted(str(path.relative_to(root)) for path in root.rglob("cell_*.parquet"))
     assert (
-        QueryManifest.from_json(body).encoded() == json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        QueryManifest.from_json(body).encode() == json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     )
     assert left_behind(asking) == []
 
@@ -165,7 +165,7 @@ def test_a_worker_leaves_its_part_as_an_arrow_file_and_reads_only_its_cells(aski
         north = next(root.rglob("region=north/cell_*.parquet")).relative_to(root)
         task = Task("t", node.node_id, (str(north),), f"SELECT count(*) AS n FROM {NAME}", 2)
         manifest = QueryManifest.new("…", [task], None, node.clock.wall(), coordinator="somebody")
-        node.objects.put(manifest.key, manifest.encoded())
+        node.objects.put(manifest.key, manifest.encode())
         Worker(node).look()
         part = root / manifest.part_of(node.node_id)
         assert pa.ipc.open_file(part).read_all().to_pylist() == [{"n": 2}]
@@ -192,7 +192,7 @@ def test_a_task_that_cannot_be_run_leaves_a_part_that_says_so(asking, root, tmp_
         manifest = QueryManifest.new(
             "…", [Task("t", node.node_id, (), fragment)], None, node.clock.wall(), coordinator="somebody"
         )
-        node.objects.put(manifest.key, manifest.encoded())
+        node.objects.put(manifest.key, manifest.encode())
         Worker(node).look()
         assert says in read_part(node.objects, manifest.part_of(node.node_id))
 
@@ -207,7 +207,7 @@ def test_a_worker_leaves_alone_what_is_not_for_it_and_what_it_cannot_read(asking
             QueryManifest.new("…", [task], None, now, coordinator=node.node_id),
             QueryManifest.new("…", [task], None, now - 3600, coordinator="somebody"),
         ):
-            node.objects.put(manifest.key, manifest.encoded())
+            node.objects.put(manifest.key, manifest.encode())
         node.objects.put("_queries/broken/manifest.json", b"{")
         Worker(node).look()
         assert list(root.rglob("partial_*")) == []
@@ -216,7 +216,7 @@ def test_a_worker_leaves_alone_what_is_not_for_it_and_what_it_cannot_read(asking
 def test_a_query_whose_coordinator_died_is_cleaned_up_after_a_while(asking, root, tmp_path):
     long_ago = datetime.now(UTC).timestamp() - ABANDONED_AFTER_S - 100
     manifest = QueryManifest.new("…", [], None, long_ago, coordinator="somebody")
-    asking.node.objects.put(manifest.key, manifest.encoded())
+    asking.node.objects.put(manifest.key, manifest.encode())
     asking.node.objects.put(manifest.part_of("another"), b"late")
     Worker(asking.node).look()
     assert left_behind(asking) == []
@@ -228,7 +228,7 @@ def test_a_part_that_comes_after_the_end_is_taken_back(asking, root, tmp_path):
         node = other.node
         task = Task("t", node.node_id, (), f"SELECT count(*) FROM {NAME}")
         manifest = QueryManifest.new("…", [task], None, node.clock.wall(), coordinator="somebody")
-        asking.node.objects.put(manifest.key, manifest.encoded())
+        asking.node.objects.put(manifest.key, manifest.encode())
         faulty.call(lambda request: asking.node.objects.delete(manifest.key), operation="put", key="*partial_*")
         Worker(node).look()
     assert left_behind(asking) == []

@@ -26,7 +26,7 @@ WANTED = Subscription("shop.reorder", "stock.low")
 
 def waiting(count: int, begin: float = NOW):
     """Events as they lie in a queue, each younger than the one before."""
-    template = StockLow(sku="tea").stored("shop")
+    template = StockLow(sku="tea").to_record("shop")
     values = template.body()
     for number in range(count):
         id = f"{number:08d}-{uuid.uuid4().hex}"

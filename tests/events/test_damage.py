@@ -26,7 +26,7 @@ def test_a_damaged_object_is_passed_over(bucket, note, seen, body, part, caplog)
         bad, good = StockLow(sku="bad", priority=900), StockLow(sku="good")
         session.commit(event=[bad, good])
         handler_id = note.__on_event__.id
-        key = paths.event(bad.stored("shop")) if part == "event" else paths.claim("shop", bad.id, handler_id)
+        key = paths.event(bad.to_record("shop")) if part == "event" else paths.claim("shop", bad.id, handler_id)
         open_objects(bucket).put(key, body)
         session.run([note], max_iterations=2)
     assert seen == ["good"]

@@ -67,7 +67,7 @@ def test_every_kind_of_value_comes_back():
     event = Everything(
         when=datetime(2026, 3, 29, 1, 30, tzinfo=UTC), day=date(2026, 2, 28), raw=b"\x00\xff", tags=["a"], more={"b": 1}
     )
-    again = Everything.restored(event.stored("shop"))
+    again = Everything.from_record(event.to_record("shop"))
     assert again == event
     assert again.envelope == event.envelope
 

@@ -152,7 +152,7 @@ assert "pandas" not in sys.modules
 
 def test_rows_that_are_sorted_leave_nothing_when_nobody_wants_the_rest():
     duck, rows = Duck("64MB"), pa.table({"n": [2, 1]})
-    sorting = duck.sorted_rows(rows.schema, [rows], ["n"])
+    sorting = duck.sort_rows(rows.schema, [rows], ["n"])
     assert next(sorting).to_pylist() == [{"n": 1}, {"n": 2}]
     sorting.close()
     assert duck.table("SELECT count(*) AS n FROM duckdb_tables()", {}).to_pylist() == [{"n": 0}]

@@ -72,7 +72,7 @@ def test_rows_know_the_versions_they_were_created_and_last_updated_at(graph):
 def test_stage_overwrite_preserves_stable_row_ids(graph):
     put(graph, {PERSON: people(a=1)})
     dataset = graph.datasets.open(table_path(PERSON))
-    transaction = graph.datasets.staged_overwrite(dataset, pa.table({"id": ["x"], "new": [1]}))
+    transaction = graph.datasets.stage_overwrite(dataset, pa.table({"id": ["x"], "new": [1]}))
     assert graph.datasets.commit(dataset, transaction, "op").has_stable_row_ids
 
 

@@ -136,7 +136,7 @@ def test_a_commit_that_lands_on_top_of_a_strangers_is_undone(filled):
     def step(name, about):
         if name == "B" and about == PERSON:
             stranger = filled.datasets.open(pin.path)
-            filled.datasets.commit(stranger, filled.datasets.staged_upsert(stranger, rows("z", 9)), "stalled")
+            filled.datasets.commit(stranger, filled.datasets.stage_upsert(stranger, rows("z", 9)), "stalled")
 
     def rows(name, age):
         import pyarrow as pa

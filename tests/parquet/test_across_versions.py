@@ -8,7 +8,15 @@ import pytest
 
 from ontologia import Entity, Field
 from ontologia.engines.parquet.read.in_order import CarriedInOrder
-from ontologia.testing.conformance.across import STEPS, Airline, AirlinePartner, Moved, MovedPartner, make_migrated, make_renamed
+from ontologia.testing.conformance.across import (
+    STEPS,
+    Airline,
+    AirlinePartner,
+    Moved,
+    MovedPartner,
+    make_migrated,
+    make_renamed,
+)
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import StoreUnderTest
 from support.engine_cases import directory

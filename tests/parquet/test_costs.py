@@ -61,7 +61,7 @@ class Asked:
 
 def asked(shop: Shop, repository: Repository, work: object, monkeypatch: pytest.MonkeyPatch) -> Asked:
     opened = [0]
-    original = FileReader.opened
+    original = FileReader.open
 
     def count_opened(self: FileReader, file: object) -> object:
         opened[0] += 1

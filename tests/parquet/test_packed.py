@@ -42,7 +42,7 @@ def grow(shop: Shop, commits: int) -> None:
 def ask(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> int:
     """Ask for everybody, as a process that starts; how many files of the store it opens for that."""
     opened = []
-    original = FileReader.opened
+    original = FileReader.open
     with monkeypatch.context() as patched, shop.using(auto_compact="never") as repository:
         patched.setattr(FileReader, "open", lambda self, file: opened.append(file) or original(self, file))
         query = shop.session(Customer, repository=repository).query().entities(Customer)

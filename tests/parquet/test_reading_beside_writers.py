@@ -73,7 +73,7 @@ def test_tails_in_use_are_not_evicted_by_other_types(memory: Shop, monkeypatch: 
                 files = engine.files.at(ref, catalog).in_window(LATEST)
                 assert files.layers is not None
                 assert files.tail is not None
-                loaded.append(stack.enter_context(engine.tails.loaded(catalog.layouts[ref], files.layers, files.tail)))
+                loaded.append(stack.enter_context(engine.tails.load(catalog.layouts[ref], files.layers, files.tail)))
             with engine.duck.cursor() as cursor:
                 counted = [cursor.execute(f"SELECT count(*) FROM {tail.table}").fetchone() for tail in loaded]
         assert all(row is not None and row[0] > 0 for row in counted)

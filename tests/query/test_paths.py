@@ -49,7 +49,7 @@ def test_two_versions_of_one_thing_are_two_objects(onto):
         session.ensure(Person(id="a", name="new"))
 
     columns = [[1, 2, 1], ["a", "a", "a"], ["A", "new", "A"]]
-    old, new, again = Hydrator.of(Person).shared(columns)
+    old, new, again = Hydrator.of(Person).hydrate_shared(columns)
 
     assert (old.name, new.name) == ("A", "new")
     assert again is old

@@ -262,18 +262,18 @@ def test_an_upgrader_is_registered_by_its_decorator(path):
 BAD_QUERIES = {
     "negative limit": lambda query: query.limit(-1),
     "negative offset": lambda query: query.offset(-1),
-    "limit that is no number": lambda query: query.limit("1"),
+    "limit that is not a number": lambda query: query.limit("1"),
     "limit that is a truth value": lambda query: query.limit(True),
-    "commit that is no number": lambda query: query.as_of("x"),
+    "commit that is not a number": lambda query: query.as_of("x"),
     "field of another type": lambda query: query.where(Product.price > 1),
     "order by a field of another type": lambda query: query.order_by(Product.price),
     "aggregate of another type": lambda query: query.sum(Product.price),
     "sum of text": lambda query: query.sum(Customer.name),
-    "something that is no filter": lambda query: query.where(True),
+    "something that is not a filter": lambda query: query.where(True),
     "endpoint in an entity query": lambda query: query.where(left(Subscription).tier == "Gold"),
     "group by nothing": lambda query: query.group_by(),
     "no aggregate": lambda query: query.group_by(Customer.tier).agg(),
-    "having that is no condition": lambda query: query.group_by(Customer.tier).having(Customer.age > 3),
+    "having that is not a condition": lambda query: query.group_by(Customer.tier).having(Customer.age > 3),
     "via something that does not touch it": lambda query: query.via(Subscription).via(Subscription).via(Customer),
 }
 

@@ -242,7 +242,7 @@ def test_a_half_done_copy_is_known_for_one_and_gone_on_with(small, tmp_path, kin
 
 
 def survivors(target: str) -> str | None:
-    """The engine version of what can be opened, None for what is no store."""
+    """The engine version of what can be opened, None for what is not a store."""
     try:
         with open_repository(target, make_file=False) as repository:
             return repository.storage_info()["engine_version"] if repository.get_head_commit_id() else None
@@ -319,7 +319,7 @@ def test_a_file_whose_way_to_v2_was_killed_at_any_statement_is_the_old_one_or_th
         was_killed = is_killed(statement, lambda: copy_history(target, in_place=True))  # noqa: B023 — called at once
         assert everything(target) == wanted, statement
         if survivors(target) == "v1":
-            copy_history(target, in_place=True)  # the lock of the dead process is no hindrance
+            copy_history(target, in_place=True)  # the lock of the dead process is not a hindrance
         assert survivors(target) == "v2"
         assert everything(target) == wanted, statement
         if not was_killed:

@@ -105,7 +105,7 @@ def test_the_last_row_of_an_identity_is_kept_by_its_order_and_then_by_its_values
     ("load", "reason"),
     [
         ({"map": {"name": "upper(name)"}}, "is an expression of Spark"),
-        ({"options": {"inferSchema": "true"}}, "options of .* are Spark's"),
+        ({"options": {"inferSchema": "true"}}, "options of .* are for Spark"),
         ({"format": "avro"}, "is of no kind that is read in process"),
     ],
 )
@@ -209,7 +209,7 @@ def test_rows_are_set_aside_in_the_bucket_that_the_address_names(s3, monkeypatch
     ("text", "said"),
     [
         ('id,name\n1,a\n2,"b\n3,c\n', "people.csv: a quote that is opened in line 3 is never closed"),
-        ('id,name\n1,"a\nb"\n2,"a"b\n', "people.csv, line 4: a value goes on behind its closing quote"),
+        ('id,name\n1,"a\nb"\n2,"a"b\n', "people.csv, line 4: a value continues after its closing quote"),
     ],
 )
 def test_quotes_that_parsers_would_guess_at_are_refused_and_nothing_is_removed(uri, tmp_path, text, said):

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: who makes it, who uses it, and what becomes of those that are no good."""
+"""The archive of Spark's classes: who makes it, who uses it, and what becomes of damaged ones."""
 
 from __future__ import annotations
 

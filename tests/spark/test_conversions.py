@@ -73,6 +73,6 @@ def _plain(values: pa.ChunkedArray, column) -> list:
 
 
 def test_a_pair_that_the_table_does_not_have_is_refused_in_words():
-    assert table.describe_refusal("age", "instant", "int") == "age: a timestamp is no int: map it"
+    assert table.describe_refusal("age", "instant", "int") == "age: a timestamp cannot become int: map it"
     with pytest.raises(KeyError):
         table.describe_refusal("age", "nested", "int")

@@ -28,7 +28,7 @@ from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, ranges
 from ontologia.spark.loading import staging
 from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.ranges import how_many_tasks, in_quick_batches, cut_into_ranges
+from ontologia.spark.ranges import cut_into_ranges, how_many_tasks, in_quick_batches
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session

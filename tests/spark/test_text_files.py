@@ -36,7 +36,7 @@ def test_quotes_that_parsers_would_guess_at_are_refused(spark, tmp_path, monkeyp
         with pytest.raises(ValidationError, match=r"a.csv has an odd number of quotes"):
             open_source(spark, file)
     file.write_text('id,name\n1,"a"b\n')
-    with pytest.raises(ValidationError, match="goes on behind its closing quote"):
+    with pytest.raises(ValidationError, match="continues after its closing quote"):
         open_source(spark, file)
     with monkeypatch.context() as patch:
         patch.setattr(text_files, "FEW_BYTES", -1)

@@ -72,7 +72,7 @@ def due(
         partitions.setdefault(partition_of(cell.partition_values, snapshot.partition_by), []).append(cell)
     ages = _ages(node, name, snapshot, partitions.values(), policy) if not force else {}
     chosen = (
-        policy.chosen(cells, min((ages[cell.id] for cell in cells if cell.id in ages), default=None), now, force=force)
+        policy.choose(cells, min((ages[cell.id] for cell in cells if cell.id in ages), default=None), now, force=force)
         for cells in partitions.values()
     )
     return [cells for cells in chosen if cells]

@@ -81,7 +81,7 @@ def _comparison(name: str, operator: str, value: Any, schema: FrameSchema) -> Ex
         return null if word in ("=", "==", "is") else exp.not_(null)
     if word not in _OPERATORS or value is None:
         raise ValidationError(
-            f"({name!r}, {operator!r}, {value!r:.40}) is no condition: operators are =, !=, <, <=, >, >=, in, not in"
+            f"({name!r}, {operator!r}, {value!r:.40}) is not a condition: operators are =, !=, <, <=, >, >=, in, not in"
         )
     kind = getattr(exp, _OPERATORS[word])
     return kind(this=column, expression=literal(value))  # type: ignore[no-any-return]
@@ -122,12 +122,12 @@ def _of_text(text: str, schema: FrameSchema) -> Expr:
     try:
         found = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot.errors.SqlglotError as problem:
-        raise ValidationError(f"{text!r} is no condition: {_first_line(problem)}") from problem
+        raise ValidationError(f"{text!r} is not a condition: {_first_line(problem)}") from problem
     tree = found[0] if len(found) == 1 else None
     forbidden = (exp.Query, exp.Table, exp.Command, exp.DDL, exp.DML, exp.Window, exp.AggFunc, exp.Placeholder)
     if tree is None or not isinstance(tree, exp.Condition | exp.Paren) or tree.find(*forbidden) is not None:
         raise ValidationError(
-            f"{text!r} is no condition on the columns of a frame, as in \"temp > 40 AND region = 'n'\""
+            f"{text!r} is not a condition on the columns of a frame, as in \"temp > 40 AND region = 'n'\""
         )
     return declared_columns(tree, schema)
 

@@ -12,7 +12,7 @@ from ontologia.apiary.entries import AddCells, Cell, CreateFrame, Entry
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import CellDifference, VersionChange
-from ontologia.apiary.state import FrameSnapshot, partition_of, changed_cells
+from ontologia.apiary.state import FrameSnapshot, changed_cells, partition_of
 from ontologia.errors import ValidationError
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def _arrow(data: Any, schema: FrameSchema) -> Any:
     if isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(row, dict) for row in data):
         return _from_rows(data, schema) if data else schema.arrow.empty_table()
     raise FrameSchemaError(
-        f"a {kind.__module__}.{kind.__qualname__} is no rows: hand over a pyarrow Table or RecordBatchReader, a "
+        f"a {kind.__module__}.{kind.__qualname__} does not hold rows: pass a pyarrow Table or RecordBatchReader, a "
         "pandas, polars or Spark DataFrame, or a list of dicts"
     )
 
@@ -79,7 +79,7 @@ def column_of(values: Sequence[Any], name: str, field: FrameField | None) -> pa.
         if field is not None and pa.types.is_integer(field.arrow):
             for value in values:
                 if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-                    raise pa.ArrowInvalid(f"{value!r} is no whole number")
+                    raise pa.ArrowInvalid(f"{value!r} is not a whole number")
         return pa.array(values, type=field.arrow if field else None)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as problem:
         raise FrameSchemaError(f"column {name!r} is {wanted}, and a value does not fit: {problem}") from problem
@@ -91,7 +91,7 @@ def from_ipc(data: Any) -> pa.Table:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             return reader.read_all()
     except (pa.ArrowInvalid, OSError) as problem:
-        raise FrameSchemaError(f"these bytes are no Arrow IPC stream: {problem}") from problem
+        raise FrameSchemaError(f"these bytes are not an Arrow IPC stream: {problem}") from problem
 
 
 def to_ipc(table: pa.Table) -> bytes:

@@ -211,7 +211,7 @@ class Ledger:
         conditional_put(self.folder, self._key(0), entry.to_json(), etag=None, encode=encode, clock=self.clock)
 
     def create_if_missing(self, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
-        """Write version 0 for somebody who was stopped before. A ledger that cannot be read is no missing one."""
+        """Write version 0 for somebody who was stopped before. A ledger that cannot be read is not a missing one."""
         try:
             self.known()
         except NoLedgerError:

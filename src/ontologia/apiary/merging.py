@@ -161,7 +161,9 @@ def _merge_rows(work: Rewrite, cells: Sequence[Cell], matches: Matches, new: pa.
             start += part.num_rows
 
 
-def _replace_rows(rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
+def _replace_rows(
+    rows: pa.Table, places: np.ndarray[Any, Any], new: pa.Table, numbers: np.ndarray[Any, Any]
+) -> pa.Table:
     """Rows with those at some places taken from the new ones, as far as these have columns."""
     mask = np.zeros(rows.num_rows, bool)
     mask[places] = True

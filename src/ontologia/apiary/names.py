@@ -51,7 +51,7 @@ def check_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or CHECKPOINTS in name:
         shown = repr(name) if len(repr(name)) <= 60 else f"{repr(name)[:57]}…"
         raise ValidationError(
-            f"{shown} is no name for a {kind}: use 1 to 100 of the letters a–z, A–Z, digits, _ and -, "
+            f"{shown} is not a name for a {kind}: use 1 to 100 of the letters a–z, A–Z, digits, _ and -, "
             f"with a letter or digit first, and without {CHECKPOINTS!r}"
         )
     return name

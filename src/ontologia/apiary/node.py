@@ -42,7 +42,7 @@ class Node:
         self.objects = objects or location.open_objects()
         self.node_id = str(uuid.uuid4())
         self.clock = clock
-        self.capacity = capacity or Capacity.measured()
+        self.capacity = capacity or Capacity.measure()
         self.gauge = Gauge(self.capacity)
         self.bees = Bees(
             self.capacity.cores, self.capacity.memory_per_bee, self.node_id, timeout_s=task_timeout_s, clock=clock

@@ -116,7 +116,7 @@ def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> I
         with sources(node, name, schema, [cell]) as source:
             yield cast_to_frame(rows(node, source.sql), schema, schema.names)
         return
-    with explain_failures(), node.reader.opened(_file(name, cell)) as file, ThreadPoolExecutor(1) as ahead:
+    with explain_failures(), node.reader.open(_file(name, cell)) as file, ThreadPoolExecutor(1) as ahead:
         try:
             with pq.ParquetFile(file, page_checksum_verification=True) as stored:
                 groups = range(stored.num_row_groups)
@@ -192,7 +192,7 @@ def _alike(
 
 
 def _stored_columns(node: Node, file: DataFile) -> tuple[tuple[str, str], ...]:
-    with node.reader.opened(file) as source:
+    with node.reader.open(file) as source:
         return tuple((field.name, str(field.type)) for field in pq.read_schema(source))
 
 

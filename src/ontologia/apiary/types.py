@@ -146,7 +146,7 @@ def _declared_field(name: str, said: Any) -> FrameField:
     if isinstance(said, pa.DataType):
         return FrameField(name, type_name(said), nullable)
     if not isinstance(said, str):
-        raise FrameSchemaError(f"column {name!r}: {said!r} is no type; types are {', '.join(TYPE_NAMES)}")
+        raise FrameSchemaError(f"column {name!r}: {said!r} is not a type; types are {', '.join(TYPE_NAMES)}")
     return FrameField(name, type_name(arrow_type(said, column=name)), nullable)
 
 

@@ -97,5 +97,5 @@ def seconds(age: float | str) -> float:
     if isinstance(age, str):
         return parse_age(age)
     if isinstance(age, bool) or not isinstance(age, (int, float)) or age < 0:
-        raise ValidationError(f"{age!r} is no age: {HOW}, or as seconds")
+        raise ValidationError(f"{age!r} is not an age: {HOW}, or as seconds")
     return float(age)

@@ -89,7 +89,9 @@ def _show_report(run: Run, report: ForgetReport) -> None:
     def draw(face: Face) -> None:
         _draw_found(face, report.found)
         told = "" if report.commit_id is None else f", as commit {report.commit_id} says"
-        face.line(f"history begins at commit {report.base}: {count_noun(report.rows, 'version')} given up{told}", "good")
+        face.line(
+            f"history begins at commit {report.base}: {count_noun(report.rows, 'version')} given up{told}", "good"
+        )
         if report.space_waits_for is not None:
             face.line(report.space_waits_for)
 

@@ -48,7 +48,7 @@ def _graph(run: Run, *, writes: bool = False) -> Graph:
 
     settings = run.settings
     if settings.target.backend == "sqlite":
-        raise UsageError(f"{settings.where} is no graph: name one with --storage-uri file:///folder or s3://…")
+        raise UsageError(f"{settings.where} is not a graph: name one with --storage-uri file:///folder or s3://…")
     if writes:
         run.echo_target()
     mode = OpenMode.READ_WRITE if writes else OpenMode.READ_ONLY
@@ -137,8 +137,8 @@ def delete(
     wanted = lost[0][-8:] if lost else None  # of the newest of them: another commit makes another token
     if lost and not dry_run and token != wanted:
         raise DropRefusedError(
-            f"{count_noun(len(lost), 'commit')} of {name} would be lost, no other branch has them: merge it first, or see "
-            f"them with --dry-run, which prints the token that deletes it"
+            f"{count_noun(len(lost), 'commit')} of {name} would be lost, no other branch has them: merge it first, or "
+            f"see them with --dry-run, which prints the token that deletes it"
         )
     if not dry_run:
         delete_branch(_graph(run, writes=True), name)

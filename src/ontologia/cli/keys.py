@@ -31,7 +31,7 @@ def parts_of(schema: TypeSchema, text: str) -> str | list[Any]:
         try:
             parts = json.loads(text)
         except (ValueError, RecursionError):
-            raise UsageError(f"{text}: this is no JSON list") from None
+            raise UsageError(f"{text}: this is not a JSON list") from None
     names = ["left_key", "right_key", *([schema.instance_key] if schema.instance_key else [])]
     if len(parts) != len(names):
         raise UsageError(f"{text}: a {schema.ref.name} is named by {'/'.join(names)}, or by a JSON list of these")

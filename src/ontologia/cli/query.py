@@ -272,7 +272,7 @@ class _Question:
             versions = self._store.engine.schema_versions(ref)
             if versions:
                 return versions[-1].schema
-        return self._catalog.named(ref.name, ref.kind).schema
+        return self._catalog.find_type(ref.name, ref.kind).schema
 
     def plan(
         self,

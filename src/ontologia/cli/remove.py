@@ -29,7 +29,7 @@ def remove(
     meta: CommitMeta = None,
     branch: OnBranch = None,
 ) -> None:
-    """Take rows out of the state; history keeps them. A preview, unless --apply. Missing keys are no error."""
+    """Take rows out of the state; history keeps them. A preview, unless --apply. Missing keys are ignored."""
     from ontologia.engines.transaction import removals_refused
     from ontologia.model.keys import parse_identity
     from ontologia.runtime.commit import commit_state
@@ -39,7 +39,7 @@ def remove(
     notes = metadata(meta)
     with run.store(branch=branch) as store, run.output.progress("removing"):
         catalog = store.engine.catalog()
-        schema = catalog.named(type_name, kind).schema
+        schema = catalog.find_type(type_name, kind).schema
         if not store.engine.capabilities.removals:
             raise removals_refused(str(schema.ref))
         if cascade and schema.ref.kind == "relation":

@@ -130,7 +130,8 @@ def _upgrade_rows(asked: _Question, ref: TypeRef, version: Version, journey: Jou
         asked.keys if keyed else None,
     )
     arrived = [
-        upgrade_rows(journey, rows.slice(start, ROWS_AT_ONCE)) for start in range(0, max(rows.num_rows, 1), ROWS_AT_ONCE)
+        upgrade_rows(journey, rows.slice(start, ROWS_AT_ONCE))
+        for start in range(0, max(rows.num_rows, 1), ROWS_AT_ONCE)
     ]
     commits = rows.column(COMMIT_ID)
     found = pa.concat_tables(arrived).append_column(COMMIT_ID, commits)

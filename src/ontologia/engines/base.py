@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 from ontologia.config import new_runtime_id
 from ontologia.engines.capabilities import Capabilities
 from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
-from ontologia.engines.diagnostics import report_dropped_types, plan_diagnostics
+from ontologia.engines.diagnostics import plan_diagnostics, report_dropped_types
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc

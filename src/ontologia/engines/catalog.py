@@ -161,5 +161,5 @@ def user_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(key, str) or not isinstance(value, str):
             raise ValidationError(f"commit metadata is text to text, and {key!r}: {value!r} is not")
         if not is_unicode(key) or not is_unicode(value):
-            raise ValidationError(f"commit metadata {key!r}: {value!r} is no Unicode text")
+            raise ValidationError(f"commit metadata {key!r}: {value!r} is not Unicode text")
     return dict(metadata or {})

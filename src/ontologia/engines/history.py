@@ -1,7 +1,7 @@
 """The whole past of a store, commit by commit, as one engine gives it and another takes it.
 
 A `History` is read in the order of commits and never held: rows come as streams, one per schema version, which
-`past_commits` brings together. A `CopyTarget` takes commits as they were made, and is no store before it is finished.
+`past_commits` brings together. A `CopyTarget` takes commits as they were made, and is a store once it is finished.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ontologia.files.data_files import DataFile
 
 COPYING = "copying-"
-"""Before the engine version, in the stamp of a place that is no store yet."""
+"""Before the engine version, in the stamp of a place that is not a store yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,23 +95,23 @@ def _initialize_sqlite(asked: _Initialization) -> InitReport:
     stamp = stored_sqlite_stamp(path)
     if stamp is None:
         if asked.dry_run:
-            return asked.planned([path])
+            return asked.report_plan([path])
         open_repository(path, config=asked.config, engine_version=asked.version).close()
-        return asked.done([path])
+        return asked.report_done([path])
     if stamp.written_by_03:
         raise kept_for_03_error(path)
     if not asked.force:
         raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
     if asked.dry_run:
         with open_engine(path) as engine:
-            return asked.planned([path], _reset_token(path, engine.commits(limit=1)))
+            return asked.report_plan([path], _reset_token(path, engine.commits(limit=1)))
     from ontologia.engines.sqlite import control
 
     def check(found: sqlite3.Connection) -> None:
         asked.check_token(_reset_token(path, control.list_commits(found, 1, None)))
 
     sqlite_classes()[asked.version].reset(path, asked.config, check)
-    return asked.done([path])
+    return asked.report_done([path])
 
 
 def _reset_token(path: str, newest: Sequence[Commit]) -> str:
@@ -152,11 +152,11 @@ def _initialize_objects(asked: _Initialization) -> InitReport:
         check_outside(objects)
         if asked.dry_run:
             setup.check_free(objects)
-            return asked.planned(setup.plan_objects(asked.version))
-        return asked.done(setup.initialize(objects, asked.version))
+            return asked.report_plan(setup.plan_objects(asked.version))
+        return asked.report_done(setup.initialize(objects, asked.version))
     check_alone(objects)
     expected = setup.reset_token(objects)
     if asked.dry_run:
-        return asked.planned(setup.plan_objects(asked.version), expected)
+        return asked.report_plan(setup.plan_objects(asked.version), expected)
     asked.check_token(expected)
-    return asked.done(setup.reset(objects, asked.version, write_lease(objects, asked.config)))
+    return asked.report_done(setup.reset(objects, asked.version, write_lease(objects, asked.config)))

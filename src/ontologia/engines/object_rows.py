@@ -76,4 +76,4 @@ def _array(declaration: Declaration, name: str, values: Sequence[Any], kind: pa.
     except UnicodeEncodeError:
         wrong = next(value for value in values if isinstance(value, str) and not is_unicode(value))
         shown = repr(wrong[:100])
-        raise ValidationError(f"{declaration.ref}.{name}: {shown} has a lone surrogate, which is no text") from None
+        raise ValidationError(f"{declaration.ref}.{name}: {shown} has a lone surrogate, which is not text") from None

@@ -281,7 +281,7 @@ class Repository:
 
     def field(self, kind: Kind, type_name: str, path: str) -> FieldExpr[Any]:
         """A stored field as an expression: `repo.field("entity", "Customer", "address.city") == "Rome"`."""
-        return field_at(self.engine.catalog().named(type_name, kind).schema, path)
+        return field_at(self.engine.catalog().find_type(type_name, kind).schema, path)
 
     def query_entities(self, entity_type: str, **question: Any) -> list[dict[str, Any]]:
         """Rows as dicts. `question` takes `where`, `window`, `order`, `limit`, `offset`."""
@@ -339,7 +339,7 @@ class Repository:
         limit: int | None = None,
         offset: int | None = None,
     ) -> Plan:
-        schema = self.engine.catalog().named(type_name, kind).schema
+        schema = self.engine.catalog().find_type(type_name, kind).schema
         return Plan.of(schema, window, tuple(where), order=tuple(order), limit=limit, offset=offset)
 
     def _latest(self, ref: TypeRef, identity: tuple[str, ...]) -> dict[str, Any] | None:

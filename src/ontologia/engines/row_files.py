@@ -76,7 +76,7 @@ def span_of(rows: pa.Table, key: str, before: KeySpan | None) -> KeySpan | None:
     if not rows.num_rows:
         return before
     keys = rows.column(key)
-    return KeySpan(keys[0].as_py(), keys[-1].as_py()).joined(before)
+    return KeySpan(keys[0].as_py(), keys[-1].as_py()).join(before)
 
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:

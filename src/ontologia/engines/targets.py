@@ -58,12 +58,12 @@ def _parse_uri(uri: str) -> StorageTarget:
             raise ValidationError(f"{uri!r}: write sqlite:///relative/path.db or sqlite:////absolute/path.db")
         return _sqlite(unquote(rest[3:]))
     if scheme in OBJECT_SCHEMES and "://" in uri:
-        from ontologia.objects import checked_uri
+        from ontologia.objects import check_uri
 
-        checked_uri(uri)
+        check_uri(uri)
         return StorageTarget("s3", uri.rstrip("/"))
     raise ValidationError(
-        f"{uri!r} is no storage URI: write sqlite:///path.db, s3://bucket/prefix, gs://bucket/prefix or file:///folder"
+        f"{uri!r} is not a storage URI: write sqlite:///path.db, s3://bucket/prefix, gs://bucket/prefix or file:///folder"
     )
 
 

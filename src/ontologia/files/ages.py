@@ -20,7 +20,7 @@ def parse_age(text: str) -> float:
     """
     found = _AGE.fullmatch(text.strip())
     if found is None:
-        raise ValidationError(f"{text!r} is no age: {HOW}")
+        raise ValidationError(f"{text!r} is not an age: {HOW}")
     seconds = float(found[1]) * _SECONDS[found[2]]
     if seconds > OLDEST_S:
         raise ValidationError(f"{text!r}: nothing is that old; {HOW}")

@@ -16,7 +16,7 @@ BYTES = "latin-1"
 
 
 def check_quotes(name: str, content: bytes, separator: str = ",", quote: str = '"') -> None:
-    """Refuse a file in which a quote is never closed, as in one that was cut off, or in which a value goes on behind
+    """Refuse a file in which a quote is never closed, as in one that was cut off, or in which a value continues after
     its closing quote. A quote inside a value that has none around it is a sign like any other."""
     if quote.encode() in content:
         _check(name, io.StringIO(content.decode(BYTES), newline=""), separator, quote)
@@ -44,7 +44,7 @@ def _check(name: str, lines: Iterable[str], separator: str, quote: str) -> None:
         if "unexpected end" in str(problem):
             raise ValidationError(f"{name}: a quote that is opened in line {line} is never closed") from None
         raise ValidationError(
-            f"{name}, line {line}: a value goes on behind its closing quote; a quote inside quotes is written twice"
+            f"{name}, line {line}: a value continues after its closing quote; a quote inside quotes is written twice"
         ) from None
     finally:
         csv.field_size_limit(longest)

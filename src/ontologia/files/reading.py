@@ -23,7 +23,7 @@ from ontologia.files.footers import Footer
 from ontologia.files.hashes import hash_of_object
 from ontologia.files.key_ranges import KeyRange
 from ontologia.files.quoting import exact_path
-from ontologia.objects import FileCache, Location, ObjectNotFound, Objects, damaged
+from ontologia.objects import FileCache, Location, ObjectNotFound, Objects, damage_error
 
 WHOLE_FILE_BYTES = 64 << 20
 """Files up to this size are fetched whole, once, into the cache; larger ones are read by range."""
@@ -88,7 +88,7 @@ class FileReader:
                 large, self.objects.map(lambda file: hash_of_object(self.objects, file.path), large), strict=True
             ):
                 if found != file.content_sha256:
-                    raise damaged(self.objects, file.path)
+                    raise damage_error(self.objects, file.path)
 
     @contextmanager
     def _errors_naming(self, places: Mapping[str, str]) -> Iterator[None]:
@@ -156,7 +156,7 @@ def rows_between(
     With `where_null`, only those that have no value in that column: row groups without such rows are not read.
     """
     columns = {*names} if where_null is None else {*names, where_null}
-    with reader.opened(file) as source, pq.ParquetFile(source, page_checksum_verification=True) as parquet:
+    with reader.open(file) as source, pq.ParquetFile(source, page_checksum_verification=True) as parquet:
         for group in Footer.of(parquet.metadata, *({key} if where_null is None else {key, where_null})).groups:
             within = group.ranges[key]
             none_left = where_null is not None and group.ranges[where_null].null_count == 0

@@ -46,16 +46,16 @@ def parse_key(name: str, scalar: str, value: Any) -> str:
         try:
             found = READERS[scalar](value)
         except ValueError:
-            raise ValidationError(f"{value!r} is no key of {name}, whose keys are of the type {scalar}") from None
+            raise ValidationError(f"{value!r} is not a key of {name}, whose keys are of the type {scalar}") from None
     is_meant = isinstance(found, TYPES[scalar]) and not isinstance(found, bool)
     if not is_meant or (scalar == "date" and isinstance(found, datetime)):
-        raise ValidationError(f"{value!r} is no key of {name}, whose keys are of the type {scalar}")
+        raise ValidationError(f"{value!r} is not a key of {name}, whose keys are of the type {scalar}")
     try:
         text = key_text(found)
     except OverflowError:
         raise ValidationError(f"{value!r}: this instant is outside the years 1 to 9999 in UTC") from None
     if not is_unicode(text):
-        raise ValidationError(f"{value!r} is no Unicode text: it has half of a surrogate pair")
+        raise ValidationError(f"{value!r} is not Unicode text: it has half of a surrogate pair")
     return text
 
 
@@ -64,12 +64,12 @@ def _key_scalar(entity: TypeSchema) -> str:
 
 
 def _end(name: str, scalar: str | None, value: Any) -> str:
-    """The key of an end. Text that is no key of the entity there may be stored all the same, and dangle."""
+    """The key of an end. Text that is not a key of the entity there may be stored all the same, and dangle."""
     if isinstance(value, str):
         try:
             return parse_key(name, scalar or "str", value)
         except ValidationError:
             return parse_key(name, "str", value)
     if isinstance(value, bool) or not isinstance(value, (int, date)):
-        raise ValidationError(f"{value!r} is no key of what {name} joins")
+        raise ValidationError(f"{value!r} is not a key of what {name} joins")
     return parse_key(name, scalar or ("datetime" if isinstance(value, datetime) else type(value).__name__), value)

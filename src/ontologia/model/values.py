@@ -53,7 +53,7 @@ def encode_json(value: Any) -> str:
     """Canonical JSON: sorted keys, instants and dates in ISO form, bytes in hex, NaN and infinities as strings."""
     try:
         return _encoder.encode(value)
-    except (TypeError, ValueError):  # a key that is no string, or a float that JSON cannot say
+    except (TypeError, ValueError):  # a key that is not a string, or a float that JSON cannot say
         return _encoder.encode(plain(value))
 
 

@@ -202,7 +202,7 @@ class Lease:
             if held is None or self._unsafe is not None:
                 raise LeaseExpiredError(self._unsafe or f"the lease on {self.key} is not held")
             steady = self.clock.steady()
-            record = held.prolonged(self.clock.wall(), self.ttl_s)
+            record = held.prolong(self.clock.wall(), self.ttl_s)
             budget = max(self._steady_expiry - self.ttl_s / 3 - steady, 0.0)
             try:
                 outcome = self._write(record, self._etag, budget)
@@ -268,7 +268,7 @@ class Lease:
             etag, self._etag = self._etag, None
             if held is None or etag is None:
                 return False
-            record = held.ended(self.clock.wall())
+            record = held.end(self.clock.wall())
             try:
                 outcome = self._write(record, etag, self.ttl_s / 3)
             except OntologiaError as error:

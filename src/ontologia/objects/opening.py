@@ -78,7 +78,7 @@ def check_uri(uri: str) -> SplitResult:
     try:
         parts = urlsplit(uri)
     except ValueError as problem:
-        raise ValidationError(f"{uri!r} is no URI: {problem}") from None
+        raise ValidationError(f"{uri!r} is not a URI: {problem}") from None
     if parts.scheme in ("", "local"):
         parts = SplitResult("", "", uri.removeprefix("local://"), "", "")
     if parts.fragment or (parts.query and parts.scheme != "s3"):

@@ -115,7 +115,7 @@ def find_unmerged(graph: Graph, name: str) -> list[str]:
     """The commits that no other branch has, not by a merge either, newest first: what deleting this one loses."""
     graph.check_branch(name)
     names = graph.branches()
-    pool, heads = graph.commit_log.known(names), {}
+    pool, heads = graph.commit_log.read_pooled(names), {}
     for branch in names:
         manifest = graph.publisher.manifest(branch)
         if manifest.head is not None:

@@ -106,7 +106,7 @@ def _list_versions(graph: Graph, path: str, branch: str | None) -> dict[int, dat
 
 
 def _bases(graph: Graph, manifests: Mapping[str, GraphManifest]) -> list[tuple[str, int]]:
-    pool = graph.commit_log.known(list(manifests))
+    pool = graph.commit_log.read_pooled(list(manifests))
     heads = {name: graph.commit_log.head_of(manifest, pool) for name, manifest in manifests.items()}
     found = []
     for left, right in combinations(heads.values(), 2):

@@ -102,7 +102,7 @@ class Datasets:
     def stage_upsert(self, dataset: LanceDataset, rows: pa.Table, on: str = "id") -> Any:
         """Replace rows by key and add the others. An index on the key would only slow it down."""
         if dataset.count_rows() == 0:
-            return self.staged_append(dataset, rows)
+            return self.stage_append(dataset, rows)
         with translate_errors("stage", dataset.uri):
             builder = dataset.merge_insert(on).when_matched_update_all().when_not_matched_insert_all()
             transaction, _ = builder.conflict_retries(0).use_index(False).execute_uncommitted(rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import LockContentionError, RecoveryPendingError
-from ontologia.omnigraph.datasets import require_version, operation_of, translate_errors
+from ontologia.omnigraph.datasets import operation_of, require_version, translate_errors
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Table
 from ontologia.omnigraph.names import MAIN, new_ulid, stored_branch
 from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, GraphWrite, TableWork, new_record, pin_of
@@ -130,7 +130,9 @@ def _applying(steps: Sequence[Step]) -> Any:
         for version in range(before + 1, dataset.version + 1):
             kind, _ = operation_of(dataset, version)
             if kind not in CONTENT_PRESERVING:
-                require_version(dataset, before)  # another writer's commit came in between: refuse what it would publish
+                require_version(
+                    dataset, before
+                )  # another writer's commit came in between: refuse what it would publish
         return dataset
 
     return apply

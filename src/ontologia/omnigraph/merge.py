@@ -116,7 +116,7 @@ def _describe_count(conflicts: Sequence[Conflict]) -> str:
 
 
 def _base(graph: Graph, source: GraphManifest, target: GraphManifest) -> tuple[CommitRecord, str, str]:
-    pool = graph.commit_log.known(graph.branches())
+    pool = graph.commit_log.read_pooled(graph.branches())
     for manifest in (source, target):
         if manifest.head is not None:
             pool[manifest.head.graph_commit_id] = manifest.head
@@ -233,7 +233,7 @@ def _decide(sides: Sides, key: str, both: set[str], strategy: Strategy) -> tuple
 
 
 def _same(left: Row | None, right: Row | None) -> bool:
-    """By the text of the values: null is no empty text, and not-a-number is equal to itself."""
+    """By the text of the values: null is not an empty text, and not-a-number is equal to itself."""
     if left is None or right is None:
         return left is right
     return sorted(map(repr, left.items())) == sorted(map(repr, right.items()))

@@ -30,7 +30,7 @@ def stamp_of(dataset: LanceDataset) -> int:
 
 
 def check_stamp(dataset: LanceDataset) -> int:
-    """Refuse what a newer release wrote, also for reading: an unknown shape is no missing stamp."""
+    """Refuse what a newer release wrote, also for reading: an unknown shape is not a missing stamp."""
     found = stamp_of(dataset)
     if found > INTERNAL_SCHEMA_VERSION:
         raise EngineVersionError(

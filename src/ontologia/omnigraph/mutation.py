@@ -124,7 +124,7 @@ def _check_unique(snapshot: StoredSnapshot, change: TableChange, manifest: Graph
     if not columns or change.rows is None:
         return
     found = clashes(snapshot, change.key, columns, change.rows, change.deleted, replace_all=change.replace_all)
-    problems.add([clash.said(change.key) for clash in found])
+    problems.add([clash.describe(change.key) for clash in found])
 
 
 def _check_endpoints(
@@ -210,7 +210,7 @@ def _work(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange) -> 
     if rows is not None:
         steps += _writing(datasets, snapshot, change, rows)
     if gone:
-        steps.append(lambda dataset: datasets.staged_delete(dataset, gone))
+        steps.append(lambda dataset: datasets.stage_delete(dataset, gone))
     if not steps and change.schema is None:
         return None
     return TableWork(change.key, _in_turn(steps), len(steps), change.schema)
@@ -222,13 +222,13 @@ def _writing(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange, 
     if files is not None:
         return [lambda dataset: commit_of_files(datasets, dataset, files, replace_all=change.replace_all)]
     if change.replace_all:
-        return [lambda dataset: datasets.staged_overwrite(dataset, rows)]
+        return [lambda dataset: datasets.stage_overwrite(dataset, rows)]
     pin = snapshot.manifest.pins.get(change.key)
     if change.all_new or pin is None or not pin.rows:
-        return [lambda dataset: datasets.staged_append(dataset, _align(rows, dataset))]
+        return [lambda dataset: datasets.stage_append(dataset, _align(rows, dataset))]
 
     def upsert(start: int) -> Any:
-        return lambda dataset: datasets.staged_upsert(dataset, _align(rows.slice(start, UPSERT_ROWS), dataset))
+        return lambda dataset: datasets.stage_upsert(dataset, _align(rows.slice(start, UPSERT_ROWS), dataset))
 
     return [upsert(start) for start in range(0, rows.num_rows, UPSERT_ROWS)]
 

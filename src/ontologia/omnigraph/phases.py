@@ -240,7 +240,7 @@ def _commit_table(graph: Graph, start: _Start, operation_id: str, plan: GraphWri
     if start.base:
         for _ in range(start.laid_out):
             assert work.schema is not None
-            dataset = commit(dataset, datasets.staged_overwrite(dataset, work.schema.empty_table()))
+            dataset = commit(dataset, datasets.stage_overwrite(dataset, work.schema.empty_table()))
     dataset = work.apply(dataset, commit)
     notes = datasets.metadata(dataset, start.path, start.branch) | dict(plan.pin_notes.get(work.key, {}))
     return pin_of(work.key, start.path, start.branch, dataset, notes)

@@ -85,7 +85,7 @@ def resolve(graph: Graph, reference: str | int | None, branch: str = MAIN) -> Gr
             if found is not None:
                 return graph.manifest(found.branch, found.manifest_version)
     known = ", ".join([*graph.branches(), *tags])
-    raise ValidationError(f"{reference!r} is no commit, branch or tag of this graph; branches and tags are {known}")
+    raise ValidationError(f"{reference!r} is not a commit, branch or tag of this graph; branches and tags are {known}")
 
 
 def tags_of(graph: Graph) -> Mapping[str, tuple[str, int]]:

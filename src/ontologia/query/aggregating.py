@@ -84,7 +84,7 @@ class AggregatingQuery(Query[T]):
     def _aggregate_plan(self, aggregates: tuple[tuple[str, Aggregate], ...], **changes: Any) -> Plan:
         if self._plan.limit is not None or self._plan.offset is not None:
             raise ValueError("limit and offset do not combine with aggregation")
-        return self._plan.changed(aggregates=aggregates, order=(), **changes)
+        return self._plan.change(aggregates=aggregates, order=(), **changes)
 
 
 class GroupedQuery:

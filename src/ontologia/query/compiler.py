@@ -101,7 +101,7 @@ class _Compilation:
         if filters:
             select = select.where(*filters)
         if not self.plan.aggregates:
-            select = self.paged(select, order, len(outputs))
+            select = self.page(select, order, len(outputs))
         if self.plan.across is not None:
             for alias in self.sources.refs:
                 leave_out_unused(select, alias)

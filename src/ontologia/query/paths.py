@@ -37,7 +37,7 @@ class PathQuery(Query[Path]):
         self._steps = steps
 
     def _with(self, **changes: Any) -> Self:
-        return type(self)(self._source, self._declaration, self._plan.changed(**changes), self._steps)
+        return type(self)(self._source, self._declaration, self._plan.change(**changes), self._steps)
 
     def _declarations(self) -> list[Declaration]:
         return [self._declaration, *(declaration for step in self._steps for declaration in step)]
@@ -53,7 +53,7 @@ class PathQuery(Query[Path]):
             raise ValueError(f"{step.ref.name} does not touch {here.ref.name}: it joins {joined}")
         forward = here.ref == ends[0].ref and not (reverse and here.ref == ends[1].ref)
         there = ends[1] if forward else ends[0]
-        plan = self._plan.changed(
+        plan = self._plan.change(
             hops=(*self._plan.hops, Hop(step.ref, there.ref, forward)),
             schemas={**self._plan.schemas, step.ref: step.schema, there.ref: there.schema},
             across=None if self._plan.across is None else self._plan.across.knowing(step, there),
@@ -75,21 +75,21 @@ class PathQuery(Query[Path]):
 
     def without_relations(self) -> EndQuery:
         """Only the entities reached, each once."""
-        return EndQuery(self._source, self._declaration, self._plan.changed(ends_only=True), self._steps)
+        return EndQuery(self._source, self._declaration, self._plan.change(ends_only=True), self._steps)
 
     def collect(self) -> Result[Path]:
         return make_at_once(self._paths, self._source.fetch(self._plan))
 
     def _paths(self, fetched: Fetched) -> Result[Path]:
         start: Hydrator[Any] = Hydrator.of(self._declaration.cls)
-        sources = start.shared(fetched.columns)
+        sources = start.hydrate_shared(fetched.columns)
         position = start.end
         relations: list[list[Any]] = []
         entities: list[list[Any]] = []
         for step, there in self._steps:
             for declaration, found in ((step, relations), (there, entities)):
                 hydrator = Hydrator.of(declaration.cls, position)
-                found.append(hydrator.shared(fetched.columns))
+                found.append(hydrator.hydrate_shared(fetched.columns))
                 position = hydrator.end
         before = sources
         for hop, over, to in zip(self._plan.hops, relations, entities, strict=True):
@@ -102,13 +102,15 @@ class PathQuery(Query[Path]):
         return Result(paths, fetched.diagnostics)
 
     def as_stored(self) -> list[StoredTable]:
-        raise ValueError("a path is no table: ask for the relation or the entities as they are stored")
+        raise ValueError("a path is not a table: ask for the relation or the entities as they are stored")
 
     def to_arrow(self) -> pa.Table:
-        raise ValueError("a path is no table: use without_relations() for the entities reached, or collect() for paths")
+        raise ValueError(
+            "a path is not a table: use without_relations() for the entities reached, or collect() for paths"
+        )
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        raise ValueError("a path is no table: use without_relations() for the entities reached")
+        raise ValueError("a path is not a table: use without_relations() for the entities reached")
 
     def count(self) -> int:
         raise ValueError("aggregation on a traversal is not supported: collect() it, or query the relation")

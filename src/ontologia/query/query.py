@@ -82,7 +82,7 @@ class Query(Generic[T]):
         self._plan = plan or Plan.of(declaration.schema)
 
     def _with(self, **changes: Any) -> Self:
-        return type(self)(self._source, self._declaration, self._plan.changed(**changes))
+        return type(self)(self._source, self._declaration, self._plan.change(**changes))
 
     @property
     def plan(self) -> Plan:
@@ -230,7 +230,7 @@ class Query(Generic[T]):
     def _own_endpoint(self, operand: FieldExpr[Any]) -> None:
         ends = self._declaration.endpoints
         if ends is None or ends[operand.side == "right"].__declaration__.ref != operand.owner:
-            raise ValueError(f"{operand} is no endpoint of {self._declaration.ref.name}")
+            raise ValueError(f"{operand} is not an endpoint of {self._declaration.ref.name}")
 
 
 def declaration_of(cls: Any, kind: str) -> Declaration:

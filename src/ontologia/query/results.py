@@ -230,7 +230,7 @@ def attach_endpoints(
     for side, cls in zip(("left", "right"), declaration.endpoints, strict=True):
         place = Relation.__dict__[f"__{side}__"].__set__
         keys = {relation.__dict__[f"{side}_key"] for relation in relations}
-        versions, diagnostics = _versions(source, cls, keys, plan.changed(window=reading))
+        versions, diagnostics = _versions(source, cls, keys, plan.change(window=reading))
         # What was given up is said of the relations; in the first state that is left, so are the ends.
         base = next((item["base_commit_id"] for item in diagnostics if item["reason"] == HISTORY_FORGOTTEN), 0)
         said += [item for item in diagnostics if item not in said and item["reason"] != HISTORY_FORGOTTEN]

@@ -26,7 +26,9 @@ class StageProgress:
 
 
 @contextmanager
-def watch_stages(spark: SparkSession, report: Callable[[StageProgress], None], every_s: float = EVERY_S) -> Iterator[None]:
+def watch_stages(
+    spark: SparkSession, report: Callable[[StageProgress], None], every_s: float = EVERY_S
+) -> Iterator[None]:
     """Report the running stage from time to time while the block runs. A Connect session has nothing to ask."""
     context = getattr(spark, "_jsc", None)
     if context is None:

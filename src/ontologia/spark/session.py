@@ -37,6 +37,7 @@ DEFAULTS = {
 LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 BRIEF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
 """For work that is over before anyone could watch it."""
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 QUICK, ONE_COLLECTOR = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
 """What the JVM of brief work does without: to compile for speed, and to collect garbage on all cores."""
 GIVEN_TO_JAVA = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
@@ -76,26 +77,29 @@ def spark_session(
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 2))
         settings |= BRIEF if brief else {}
     java, is_brief = _usable_java(), brief and chosen.startswith("local")
-
-    def start() -> SparkSession:
-        given = settings | {"spark.driver.extraJavaOptions": _java_options(java, is_brief)} | dict(config or {})
-        if java == _find_bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
-            _start_gateway(java, given)
-        builder = SparkSession.builder.appName(app_name).master(chosen)
-        for name, value in given.items():
-            builder = builder.config(name, value)
-        return builder.getOrCreate()
-
+    settings |= {JAVA_OPTIONS: _java_options(java, brief=is_brief)} | dict(config or {})
     try:
-        return start()
+        return _start(app_name, chosen, java, settings)
     except (PySparkRuntimeError, StorageBackendError):
-        if "SharedArchiveFile" not in (_java_options(java, is_brief) if is_brief else ""):
+        if "-XX:SharedArchiveFile" not in settings[JAVA_OPTIONS]:
             raise
         drop_archive(java)  # which is damaged, as far as we can tell
-        return start()
+        settings |= {JAVA_OPTIONS: _java_options(java, brief=is_brief)}
+        return _start(app_name, chosen, java, settings)
 
 
-def _java_options(java: str, brief: bool) -> str:
+def _start(app_name: str, master: str, java: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if java == _find_bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        _start_gateway(java, settings)
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _java_options(java: str, *, brief: bool) -> str:
     """How the driver's JVM is started. Java refuses two collectors or archives, and the user may have chosen one."""
     chosen = " ".join(os.environ.get(name, "") for name in GIVEN_TO_JAVA)
     options = [LOGGING]
@@ -169,7 +173,7 @@ def _start_gateway(java: str, settings: Mapping[str, str]) -> None:
         "JAVA_HOME": str(Path(java).parents[1]),
         "SPARK_HOME": os.environ.get("SPARK_HOME", str(home)),  # where Python workers find PySpark
     }
-    options = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))  # too late to be set by Spark itself
+    options = shlex.split(settings.get(JAVA_OPTIONS, ""))  # too late to be set by Spark itself
     command = [java, f"-Xmx{memory}", *opens, *options, "-cp", f"{home}/jars/*", "org.apache.spark.deploy.SparkSubmit"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary import Frame
 from ontologia.errors import ValidationError
-from ontologia.runtime.loading.named_sources import check_source, suffix_of
+from ontologia.runtime.loading.named_sources import check_source
+from ontologia.runtime.loading.sources import suffix_of
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.text_files import read_csv, read_json
 

@@ -25,12 +25,12 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 from ontologia.errors import ValidationError
 from ontologia.files.csv_quotes import check_quotes
 from ontologia.runtime.loading.named_sources import FEW_BYTES
-from ontologia.runtime.loading.sources import ENDINGS
+from ontologia.runtime.loading.sources import ENDINGS, suffix_of
 from ontologia.spark.types import quote_name
 
 # A first line of names, quotes doubled inside quotes, and no line that is silently dropped.
 CSV = {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "true"}
-CSV |= {"unescapedQuoteHandling": "RAISE_ERROR"}  # a value that goes on behind its closing quote
+CSV |= {"unescapedQuoteHandling": "RAISE_ERROR"}  # a value that continues after its closing quote
 BYTES = "ISO-8859-1"
 """An encoding in which every byte is a sign, so that bytes can be had back from text."""
 SAY_SO = "say its encoding, as in options={'encoding': 'ISO-8859-1'}"
@@ -102,7 +102,7 @@ def _check_closed(looks: Sequence[Look]) -> None:
         if look.has_odd_quotes:
             raise ValidationError(
                 f"{look.name} has an odd number of quotes, so one is never closed, as in a file that was cut off: "
-                "mend it, or say which sign quotes, as in options={'quote': ''}"
+                "mend it, or say which character quotes, as in options={'quote': ''}"
             )
 
 
@@ -115,7 +115,7 @@ def _check_columns(files: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def read_json(spark: SparkSession, place: str, options: Mapping[str, str], as_text: Collection[str] = ()) -> DataFrame:
-    """JSON files. A line that is no JSON stops a load; by Spark's default it would be a row of nothing.
+    """JSON files. A line that is not JSON stops a load; by Spark's default it would be a row of nothing.
 
     Nested values of the columns `as_text` come as the JSON they are. Spark would give all of them the fields that any
     has.
@@ -144,7 +144,7 @@ def _check_one_each(file: Path) -> None:
     for number, line in enumerate(file.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         try:
             json.loads(line or b"0")
-        except ValueError as problem:  # what is no JSON at all is Spark's to refuse
+        except ValueError as problem:  # what is not JSON at all is Spark's to refuse
             if "Extra data" in str(problem):
                 raise ValidationError(f"{file.name}, line {number}: has more than one value") from None
 
@@ -194,7 +194,7 @@ def _few_here(lines: DataFrame) -> dict[str, Path] | None:
         return None
     files = {path: Path(unquote(urlsplit(path).path)) for path in sorted(lines.inputFiles())}
     for path, file in files.items():
-        if not path.startswith("file:") or file.suffix.lstrip(".").lower() not in ENDINGS or not file.is_file():
+        if not path.startswith("file:") or suffix_of(file) not in ENDINGS or not file.is_file():
             return None
     return files if sum(file.stat().st_size for file in files.values()) <= FEW_BYTES else None
 
@@ -252,7 +252,7 @@ def _paths(looks: Sequence[Look]) -> list[str]:
 
 
 def _decode(frame: DataFrame, as_bytes: bool) -> DataFrame:
-    """Text that was read as bytes, as what it is: rows with bytes that are no text are found where they are mapped."""
+    """Text that was read as bytes, as what it is: rows with bytes that are not text are found where they are mapped."""
     if not as_bytes:
         return frame
     columns: list[Any] = []

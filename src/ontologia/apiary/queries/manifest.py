@@ -151,7 +151,7 @@ _KEYS = ("query_id", "original_sql", "tasks", "merge_sql", "timeout_secs", "crea
 @contextmanager
 def announce(objects: Objects, manifest: QueryManifest) -> Iterator[None]:
     """The manifest is there while in the block; after it, nothing of the query is."""
-    objects.put(manifest.key, manifest.encoded())
+    objects.put(manifest.key, manifest.encode())
     try:
         yield
     finally:
@@ -191,7 +191,8 @@ def read_part(objects: Objects, key: str) -> pa.Table | str:
         table = pa.ipc.open_file(pa.py_buffer(objects.get(key).data)).read_all()
     except pa.ArrowException as problem:
         raise CorruptFrameError(
-            f"{objects.url(key)} is no Arrow file: {problem}", context={"operation": "read", "url": objects.url(key)}
+            f"{objects.url(key)} is not an Arrow file: {problem}",
+            context={"operation": "read", "url": objects.url(key)},
         ) from problem
     failure = (table.schema.metadata or {}).get(_ERROR)
     return table if failure is None else failure.decode(errors="replace")

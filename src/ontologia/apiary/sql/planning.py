@@ -34,7 +34,7 @@ class Reference:
     view: str
     name: FrameName
     snapshot: FrameSnapshot
-    prune_cells: Pruned
+    pruned: Pruned
     where: Expr | None = None
 
     @property
@@ -126,9 +126,11 @@ def _resolve(node: Node, state: RegistryState, table: Any, hive: str | None, box
     if len(parts) > 3:
         raise ValidationError(f"{given!r} has {len(parts)} parts: a frame is named hive.box.frame")
     if len(parts) < 3 and hive is None:
-        raise UnknownNameError(f"{given!r} is no frame yet: name it hive.box.frame, or say USE HIVE and USE BOX before")
+        raise UnknownNameError(
+            f"{given!r} is not a frame yet: name it hive.box.frame, or say USE HIVE and USE BOX before"
+        )
     if len(parts) == 1 and box is None:
-        raise UnknownNameError(f"{given!r} is no frame yet: name it hive.box.frame, or say USE BOX before")
+        raise UnknownNameError(f"{given!r} is not a frame yet: name it hive.box.frame, or say USE BOX before")
     defaults = [hive or "", box or ""][: 3 - len(parts)]
     name = FrameName(*defaults, *parts)
     if state.has(name):

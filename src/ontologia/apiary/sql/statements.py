@@ -90,7 +90,7 @@ def _tree(text: str) -> Expr:
     try:
         found = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
-        raise ValidationError(f"this is no SQL: {str(problem).partition(chr(10))[0]}") from problem
+        raise ValidationError(f"this is not SQL: {str(problem).partition(chr(10))[0]}") from problem
     if len(found) != 1:
         raise UnsupportedStatementError(f"one statement at a time, not {len(found)}")
     tree = found[0]

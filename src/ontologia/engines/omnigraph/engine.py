@@ -179,7 +179,7 @@ class GraphEngine(DuckEngine):
         """A filter for the rows that a search finds among those that pass the plan's own filters."""
         among = None
         if plan.where:
-            passing = self.table(plan.changed(search=None, limit=None, offset=None, stored=True), None, catalog)
+            passing = self.table(plan.change(search=None, limit=None, offset=None, stored=True), None, catalog)
             among = type.ids_of(passing)
         assert plan.search is not None
         ranked = rank_ids(rows.newest(plan.window), type, plan.search, among)

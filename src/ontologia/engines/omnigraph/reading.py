@@ -124,7 +124,9 @@ class TypeRows:
             if window.mode != "since" or pin.published_at > EMPTY + (window.commit or 0):
                 written = f"{UPDATED} > {before}"
                 if found is not None:
-                    yield _mark_removed(self._rows(pin, columns, written if where is None else f"({where}) AND {written}"))
+                    yield _mark_removed(
+                        self._rows(pin, columns, written if where is None else f"({where}) AND {written}")
+                    )
                     yield from self._removals(earlier, found, pin, columns)
                 elif gone is not None:
                     gone.append(pin.published_at - EMPTY)

@@ -141,7 +141,7 @@ class Bucket(Source):
                 return body
         except ValueError:
             pass
-        raise StorageBackendError(f"{self.objects.url(key)} is malformed: it is no JSON object")
+        raise StorageBackendError(f"{self.objects.url(key)} is malformed: it is not a JSON object")
 
     def _chain(self) -> list[Manifest03]:
         """The manifests from the head back. Those not seen before are fetched side by side, not one after another."""

@@ -56,7 +56,7 @@ class History03(History):
         found = tables(self._source.where, version.schema, stored)
         complete = (self._complete(version, table) for table in found)
         order = (COMMIT_ID, *version.ref.identity)
-        yield from self._duck.sorted_rows(arrow_schema(version.schema), complete, order)
+        yield from self._duck.sort_rows(arrow_schema(version.schema), complete, order)
 
     def _read_version(self, version: StoredVersion, activation: int | None) -> SchemaVersion:
         """A version. A class is taken at its word where 0.3 forgot what a type looks like inside."""

@@ -77,9 +77,9 @@ def _document(where: str, schema: TypeSchema, row: StoredRow) -> dict[str, Any]:
     try:
         found = json.loads(row.document)
     except ValueError as problem:
-        raise _bad_row(where, schema, row, f"its fields_json is no JSON ({problem})") from None
+        raise _bad_row(where, schema, row, f"its fields_json is not JSON ({problem})") from None
     if not isinstance(found, dict):
-        raise _bad_row(where, schema, row, "its fields_json is no JSON object")
+        raise _bad_row(where, schema, row, "its fields_json is not a JSON object")
     return found
 
 

@@ -22,7 +22,7 @@ _KNOWN = {*SCALARS, "NoneType", "Any"}
 
 
 def type_schema(body: Mapping[str, Any]) -> TypeSchema:
-    """A stored schema. The instance key, which 0.3 lists among the fields, is no field of ours."""
+    """A stored schema. The instance key, which 0.3 lists among the fields, is not a field of ours."""
     instance_key = body.get("instance_key_field")
     fields = tuple(
         FieldSchema(name, _spec_of(about), bool(about.get("primary_key")), bool(about.get("index")))

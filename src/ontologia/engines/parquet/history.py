@@ -115,7 +115,7 @@ class ParquetHistory(History):
     def _rows_in_file(self, file: DataFile, version: SchemaVersion) -> Iterator[pa.Table]:
         wanted = _schema(version)
         with (
-            self._engine.reader.opened(file) as source,
+            self._engine.reader.open(file) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
             if SUPERSEDED_BY in parquet.schema_arrow.names:
@@ -145,7 +145,7 @@ class FileShare(PastShare):
 
     def _rows_of(self, reader: FileReader, file: DataFile, is_mixed: bool) -> Iterator[pa.Table]:
         wanted = _schema(self.version).append(pa.field(SUPERSEDED_BY, pa.int64()))
-        with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+        with reader.open(file) as source, pq.ParquetFile(source) as parquet:
             stored = set(parquet.schema_arrow.names)
         names = [name for name in (*wanted.names, SCHEMA_VERSION_ID) if name in stored]
         if not {*wanted.names} - {SUPERSEDED_BY} <= stored:

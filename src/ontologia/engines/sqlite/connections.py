@@ -255,11 +255,11 @@ class Use:
     def __enter__(self) -> Connection:
         self._held.lock.acquire()
         try:
-            return self._connections.opened(self._held)
+            return self._connections.open(self._held)
         except BaseException as problem:
             self._held.lock.release()
             if isinstance(problem, sqlite3.Error):
-                raise self._connections.explained(problem) from problem
+                raise self._connections.explain(problem) from problem
             raise
 
     def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
@@ -267,7 +267,7 @@ class Use:
             self._connections.replace(self._held)
         self._held.lock.release()
         if isinstance(problem, sqlite3.Error):
-            raise self._connections.explained(problem) from problem
+            raise self._connections.explain(problem) from problem
 
 
 class ReadTransaction:

@@ -22,7 +22,7 @@ from ontologia.engines.changes import change_entry
 from ontologia.engines.features import FORGOTTEN, KNOWN_IN_FILES
 from ontologia.engines.locks import WRITE_LOCK
 from ontologia.engines.sqlite import control
-from ontologia.engines.sqlite.asked_keys import FEW_KEYS, name_keys, fill_asked_keys
+from ontologia.engines.sqlite.asked_keys import FEW_KEYS, fill_asked_keys, name_keys
 from ontologia.engines.sqlite.columnar import PLAIN, decode, select_arrow, select_rows
 from ontologia.engines.sqlite.connections import Connection, Connections, Use
 from ontologia.engines.sqlite.control import BASE
@@ -123,7 +123,7 @@ class SqliteEngine(Engine):
 
     @contextmanager
     def change(self) -> Iterator[Connection]:
-        """A write transaction that is no commit of the log: done when the block ends, undone when it fails."""
+        """A write transaction that is not a commit of the log: done when the block ends, undone when it fails."""
         with self.connections.use() as connection:
             _check_free(connection)
             connection.own()
@@ -222,7 +222,11 @@ class SqliteEngine(Engine):
                     f"opened, with {self.engine_version}: open it again"
                 )
             stamped.check(self.path, KNOWN_IN_FILES)
-        base = int(control.read_note(connection, BASE) or 0) if stamped is not None and FORGOTTEN in stamped.features else 0
+        base = (
+            int(control.read_note(connection, BASE) or 0)
+            if stamped is not None and FORGOTTEN in stamped.features
+            else 0
+        )
         head, dropped = control.head(connection), control.read_dropped(connection)
         catalog = Catalog(head, self.layouts(connection), dropped, version, base=base)
         connection.catalog = catalog

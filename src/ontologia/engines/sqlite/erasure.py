@@ -28,7 +28,7 @@ from ontologia.engines.erasure import (
 )
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.control import COPY
-from ontologia.engines.sqlite.transaction import clear_spools
+from ontologia.engines.sqlite.transaction import clear_abandoned_spools
 from ontologia.errors import ErasureIncompleteError
 from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, instant_text
@@ -124,7 +124,7 @@ def clean(engine: SqliteEngine) -> None:
             connection.execute("VACUUM")
             _empty_log(connection, engine.path)
             connection.execute("BEGIN IMMEDIATE")
-            clear_spools(engine)
+            clear_abandoned_spools(engine)
             control.note(connection, ERASURE, None)
             connection.execute("COMMIT")
             _empty_log(connection, engine.path)

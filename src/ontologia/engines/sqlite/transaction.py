@@ -88,7 +88,7 @@ class SqliteTransaction(Transaction):
         if self._engine.path == MEMORY:
             raise ValidationError("a store in memory cannot be loaded by others: use a file")
         if self._spool is None:
-            clear_spools(self._engine)
+            clear_abandoned_spools(self._engine)
             self._spool = f"{SPOOL}{uuid.uuid4().hex}/"
             (self._engine.staging_folder / self._spool).mkdir(parents=True)
         folder = f"{self._spool}{layout.ref.kind}-{quote(layout.ref.name, safe='')}/"
@@ -126,6 +126,6 @@ class SqliteTransaction(Transaction):
         return commit_id
 
 
-def clear_spools(engine: SqliteEngine) -> None:
+def clear_abandoned_spools(engine: SqliteEngine) -> None:
     """Remove what killed writers staged. The caller holds the write lock, so nobody else is staging."""
     shutil.rmtree(engine.staging_folder / SPOOL, ignore_errors=True)

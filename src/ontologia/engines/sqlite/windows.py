@@ -94,9 +94,7 @@ def select_window(versions: Versions, identity: Sequence[str], window: Window, *
     return select.group_by(*(_column(name, "t") for name in identity))
 
 
-def _select(
-    versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expr | None = None
-) -> exp.Select:
+def _select(versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expr | None = None) -> exp.Select:
     keys = [_column(name, "t") for name in identity]
     named = [exp.alias_(node, name, quoted=True) for name, node in versions.fields.items()]
     select = exp.select(*keys, commit or _column(COMMIT_ID, "t"), *named).from_(_table(versions.table, "t"))

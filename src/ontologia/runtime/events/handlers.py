@@ -78,7 +78,7 @@ def collect_handlers(functions: Iterable[Callable[..., Any]]) -> dict[str, Handl
     for function in functions:
         handler = getattr(function, "__on_event__", None)
         if not isinstance(handler, Handler):
-            raise HandlerError(f"{function!r} is no handler: decorate it with @on_event(SomeEvent)")
+            raise HandlerError(f"{function!r} is not a handler: decorate it with @on_event(SomeEvent)")
         if handler.id in found:
             raise HandlerError(
                 f"two handlers are called {handler.id}, and the store would take them for one: rename one of them"
@@ -130,7 +130,7 @@ class HandlerContext:
 
     def emitted(self) -> Sequence[StoredEvent]:
         """What is to be sent."""
-        return [event.stored(self._store.namespace) for event in self._emitted]
+        return [event.to_record(self._store.namespace) for event in self._emitted]
 
     def __repr__(self) -> str:
         return f"HandlerContext({self.event!r}, lease_until={self.lease_until.isoformat()})"

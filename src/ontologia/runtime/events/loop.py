@@ -192,9 +192,9 @@ class EventLoop:
                 self._tell_lost(held)
 
     def _call(self, handler: Handler, held: Held) -> HandlerContext:
-        event = handler.event_class.restored(held.event)
+        event = handler.event_class.from_record(held.event)
         context = HandlerContext(self._session, self._store, held, event)
-        with self._session.guarded(lambda: self._store.guard(held)):
+        with self._session.guard(lambda: self._store.guard(held)):
             handler.function(context)
         return context
 

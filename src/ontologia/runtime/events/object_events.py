@@ -76,7 +76,7 @@ class ObjectEvents(EventStore):
 
     def claims(self, event_id: str) -> list[Claim]:
         if "/" in event_id or not event_id:
-            raise ValidationError(f"{event_id!r} is no id of an event")
+            raise ValidationError(f"{event_id!r} is not the id of an event")
         return self._all(f"claims/{self.namespace}/{event_id}/", Claim.read, lambda item: item.handler_id)
 
     def chain(self, root_event_id: str) -> list[StoredEvent]:
@@ -129,7 +129,7 @@ class ObjectEvents(EventStore):
         except ValueError as problem:
             raise StorageBackendError(f"{self.objects.url(key)}: this is not JSON ({problem})") from problem
         if not isinstance(body, dict):
-            raise StorageBackendError(f"{self.objects.url(key)}: this is no JSON object")
+            raise StorageBackendError(f"{self.objects.url(key)}: this is not a JSON object")
         return body, blob.etag
 
     def _put_empty(self, keys: Iterable[str]) -> None:

@@ -274,7 +274,7 @@ class ObjectEventStore(ObjectEvents):
         key = paths.claim(self.namespace, event.id, item.handler_id)
         outcome = self._conditional(key, claim.body(), None)
         if isinstance(outcome, Committed):
-            return self.held(item, event, claim, outcome.etag, is_shared=candidate.is_shared)
+            return self.hold(item, event, claim, outcome.etag, is_shared=candidate.is_shared)
         return self._take_over(candidate, event, outcome, session_id)
 
     def _take_over(
@@ -302,7 +302,7 @@ class ObjectEventStore(ObjectEvents):
         if claim.finished:
             self._finish(event, claim, is_shared=is_shared)
             return None
-        return self.held(item, event, claim, etag, is_shared=is_shared)
+        return self.hold(item, event, claim, etag, is_shared=is_shared)
 
     def _wait(self, event_id: str, handler_id: str, seconds: float) -> None:
         if len(self._not_before) > REMEMBERED:
@@ -314,7 +314,7 @@ class ObjectEventStore(ObjectEvents):
 
     def renew(self, held: Sequence[Held]) -> list[Held]:
         def one(item: Held) -> Held | None:
-            again = self.prolonged(item)
+            again = self.prolong(item)
             etag = self._put_claim(item, again.claim)
             return None if etag is None else replace(again, version=etag)
 
@@ -322,14 +322,14 @@ class ObjectEventStore(ObjectEvents):
 
     def acknowledge(self, held: Held, emitted: Sequence[StoredEvent]) -> bool:
         bodies = tuple(event.body() for event in emitted)
-        return self._settle(held, held.claim.acknowledged(self.clock.wall(), bodies))
+        return self._settle(held, held.claim.acknowledge(self.clock.wall(), bodies))
 
     def fail(self, held: Held, error: str) -> Claim | None:
-        claim = held.claim.failed(error, self.clock.wall(), self.policy)
+        claim = held.claim.fail(error, self.clock.wall(), self.policy)
         return claim if self._settle(held, claim) else None
 
     def release(self, held: Sequence[Held]) -> None:
-        self.objects.map(lambda item: self._settle(item, item.claim.given_back(self.clock.wall())), held)
+        self.objects.map(lambda item: self._settle(item, item.claim.give_back(self.clock.wall())), held)
 
     def is_ours(self, held: Held) -> bool:
         found = self._read(paths.claim(self.namespace, held.event.id, held.claim.handler_id))

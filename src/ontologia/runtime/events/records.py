@@ -126,12 +126,12 @@ class Claim:
     def left_behind(self, now: float, policy: RetryPolicy) -> Self:
         """Its holder died or hung: that is a failed attempt as well, or an event that kills would do so for ever."""
         reason = f"session {self.session_id} did not finish before its lease ran out at {self.lease_until}"
-        return self.failed(reason, now, policy)
+        return self.fail(reason, now, policy)
 
     def reset(self, now: float) -> Self:
         """Ready to be handled again from the first attempt on."""
         cleared = replace(self, ack_at=None, dead_lettered_at=None, attempts=0, last_error=None, emitted=())
-        return cleared.given_back(now)
+        return cleared.give_back(now)
 
     @classmethod
     def read(cls, body: Any, where: str) -> Self:
@@ -255,13 +255,13 @@ def _body(record: Any) -> dict[str, Any]:
 def _members(cls: Any, body: Any, where: str, optional: tuple[str, ...] = ()) -> dict[str, Any]:
     """The members of a record, by name; texts, numbers and objects are what they should be."""
     if not isinstance(body, dict):
-        raise StorageBackendError(f"{where}: this is no {cls.__name__}, but {str(body)[:100]!r}")
+        raise StorageBackendError(f"{where}: this is not a {cls.__name__}, but {str(body)[:100]!r}")
     found = {}
     for item in fields(cls):
         if item.name not in body:
             if item.name in optional:
                 continue
-            raise StorageBackendError(f"{where}: {item.name} is missing, so this is no {cls.__name__}")
+            raise StorageBackendError(f"{where}: {item.name} is missing, so this is not a {cls.__name__}")
         value = body[item.name]
         kind = str(item.type)
         wrong = (

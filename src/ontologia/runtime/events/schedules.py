@@ -57,7 +57,7 @@ class Schedule:
                 found = times.get_next(datetime)
         except (CroniterError, ValueError, AttributeError, TypeError) as problem:
             raise ValidationError(
-                f"Schedule: {self.cron!r} is no cron text that names a time ({problem}); "
+                f"Schedule: {self.cron!r} does not name a time ({problem}); "
                 "write one such as '0 3 * * *' for 3 o'clock every day"
             ) from None
         return found.astimezone(UTC)
@@ -86,7 +86,7 @@ class Schedule:
 
     def at(self, moment: datetime, namespace: str) -> StoredEvent:
         """The event of one time, the same whoever makes it."""
-        template = self.event.stored(namespace)
+        template = self.event.to_record(namespace)
         id = derive_id(namespace, self.name, instant_text(moment))
         return StoredEvent(
             id, namespace, template.type, template.payload, instant_text(moment), template.priority, id, 0

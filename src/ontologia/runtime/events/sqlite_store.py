@@ -183,21 +183,21 @@ class SqliteEventStore(EventStore):
         if claim.dead_lettered_at is not None:
             _bury(connection, event, claim)
             return None
-        return self.held(item, event, claim)
+        return self.hold(item, event, claim)
 
     def renew(self, held: Sequence[Held]) -> list[Held]:
         with self._writing() as connection:
-            return [new for old in held if self._replace(connection, old, (new := self.prolonged(old)).claim)]
+            return [new for old in held if self._replace(connection, old, (new := self.prolong(old)).claim)]
 
     def acknowledge(self, held: Held, emitted: Sequence[StoredEvent]) -> bool:
         with self._writing() as connection:
-            done = self._replace(connection, held, held.claim.acknowledged(self.clock.wall()))
+            done = self._replace(connection, held, held.claim.acknowledge(self.clock.wall()))
             if done:
                 _insert_events(connection, emitted)
         return done
 
     def fail(self, held: Held, error: str) -> Claim | None:
-        claim = held.claim.failed(error, self.clock.wall(), self.policy)
+        claim = held.claim.fail(error, self.clock.wall(), self.policy)
         with self._writing() as connection:
             if not self._replace(connection, held, claim):
                 return None
@@ -209,7 +209,7 @@ class SqliteEventStore(EventStore):
         if held:
             with self._writing() as connection:
                 for item in held:
-                    self._replace(connection, item, item.claim.given_back(self.clock.wall()))
+                    self._replace(connection, item, item.claim.give_back(self.clock.wall()))
 
     def is_ours(self, held: Held) -> bool:
         with self._connections.use() as connection:

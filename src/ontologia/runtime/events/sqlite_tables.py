@@ -116,8 +116,8 @@ LETTER_COLUMNS = (
 
 
 def event_of(row: Sequence[Any]) -> StoredEvent:
-    """The event of a row. A payload that is no JSON object is kept as text, which no event class takes: a handler fails
-    for this event, and goes on with the others."""
+    """The event of a row. A payload that is not a JSON object is kept as text, which no event class takes: a handler
+    fails for this event, and goes on with the others."""
     id, namespace, type, payload, *rest = row
     try:
         found = json.loads(payload)

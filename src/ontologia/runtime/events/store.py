@@ -234,8 +234,8 @@ class EventStore(ABC):
             found = found.left_behind(now, self.policy)
             if found.finished:
                 return found
-        return found.taken_over(session_id, now, self.lease_s)
+        return found.take_over(session_id, now, self.lease_s)
 
     def prolong(self, held: Held) -> Held:
-        claim = held.claim.prolonged(self.clock.wall(), self.lease_s)
+        claim = held.claim.prolong(self.clock.wall(), self.lease_s)
         return replace(held, claim=claim, steady_until=self.clock.steady() + self.lease_s)

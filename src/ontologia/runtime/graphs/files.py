@@ -36,7 +36,7 @@ def read_lines(path: Path, types: Types) -> Iterator[Declared]:
 
 def _object(content: Any, types: Types) -> Declared:
     if not isinstance(content, dict) or not isinstance(content.get("data", {}), dict):
-        raise ValueError("it is no object with data; a node has type and data, an edge has edge, from, to and data")
+        raise ValueError("it is not an object with data; a node has type and data, an edge has edge, from, to and data")
     data = dict(content.get("data", {}))
     if "type" in content:
         declaration = _declaration(types, ("entity", content["type"]))

@@ -16,7 +16,7 @@ from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import Declaration, Declared, TypeRef
 from ontologia.omnigraph.graph import Graph
-from ontologia.omnigraph.lookups import last_places, find_repeated
+from ontologia.omnigraph.lookups import find_repeated, last_places
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite

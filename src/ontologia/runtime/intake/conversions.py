@@ -141,7 +141,7 @@ def rule_of(scalar: str, kind: str) -> Rule | None:
 
 def describe_refusal(name: str, kind: str, scalar: str) -> str:
     """What is said of a row whose value is of a kind that the field does not take."""
-    return f"{name}: {KINDS[kind]} is no {scalar}: map it"
+    return f"{name}: {KINDS[kind]} cannot become {scalar}: map it"
 
 
 class Converted(NamedTuple):

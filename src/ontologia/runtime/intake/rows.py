@@ -22,7 +22,7 @@ from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import value_adapter
 from ontologia.model.values import field_text
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column
-from ontologia.runtime.intake.conversions import convert, kind_of, describe_refusal, rule_of, spell
+from ontologia.runtime.intake.conversions import convert, describe_refusal, kind_of, rule_of, spell
 
 ORDER = "__order"
 """The column that says which row of an identity is the last."""
@@ -94,7 +94,7 @@ class Intake:
         if not found.reasons:
             return table, []
         kept = pa.array([row not in found.reasons for row in range(table.num_rows)])
-        return table.filter(kept), found.rejected(found.given if source is None else source)
+        return table.filter(kept), found.reject(found.given if source is None else source)
 
 
 def fit_columns(

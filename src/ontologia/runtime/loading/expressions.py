@@ -18,22 +18,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 _TEXT = re.compile(r"'([^'\\]*)'")
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-WORDS = frozenset(
-    [
-        "true",
-        "false",
-        "user",
-        "current_catalog",
-        "current_database",
-        "current_date",
-        "current_time",
-        "current_timestamp",
-        "current_user",
-        "localtimestamp",
-        "session_user",
-    ]
-)
-"""What Spark takes for a value although it looks like the name of a column."""
+VALUES = {"true", "false", "user", "current_catalog", "current_database", "current_date", "current_time"}
+VALUES |= {"current_timestamp", "current_user", "localtimestamp", "session_user"}
+"""Words that Spark takes for a value where no column has such a name."""
 _TRIMMED = re.compile(r"trim\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 
 
@@ -61,17 +48,17 @@ def evaluate(table: pa.Table, expression: Any) -> pa.ChunkedArray:
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column by its name, which ignores case as long as one column has it."""
-    if table.column_names.count(name) == 1:
-        return table.column(name)
-    alike = [column for column in table.column_names if column.lower() == name.lower()]
-    if alike and len(alike) > 1:
+    """A column by its exact name, or by the only one that differs in case."""
+    names = table.column_names
+    found = [place for place, column in enumerate(names) if column == name]
+    found = found or [place for place, column in enumerate(names) if column.lower() == name.lower()]
+    if len(found) == 1:
+        return table.column(found[0])
+    if found:
         raise OnlySpark(f"several columns of the source are called {name!r}")
-    if not alike and name.lower() in WORDS:
+    if name.lower() in VALUES:
         raise OnlySpark(f"{name!r} is an expression of Spark")
-    if not alike:
-        raise ValidationError(f"the source has no column {name}; it has {', '.join(table.column_names)}")
-    return table.column(alike[0])
+    raise ValidationError(f"the source has no column {name}; it has {', '.join(names)}")
 
 
 def _repeat(table: pa.Table, value: pa.Scalar) -> pa.ChunkedArray:

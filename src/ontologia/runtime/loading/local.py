@@ -155,7 +155,9 @@ class LocalPipeline:
                 engine.tidy("load")
         rejected = any(load.rejected for load in loads) and not dry_run
         seconds = time.monotonic() - started
-        return PipelineReport(commit_id, name_reports(reports), seconds, dry_run, "", quarantine.uri if rejected else None)
+        return PipelineReport(
+            commit_id, name_reports(reports), seconds, dry_run, "", quarantine.uri if rejected else None
+        )
 
     def _publish(
         self,

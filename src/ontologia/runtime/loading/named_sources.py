@@ -8,10 +8,8 @@ from pathlib import Path
 
 from ontologia.apiary.names import FrameName
 from ontologia.errors import UnreadableFileError, ValidationError
-from ontologia.runtime.loading.sources import OnlySpark, files_of
+from ontologia.runtime.loading.sources import ENDINGS, OnlySpark, files_of, suffix_of
 
-FORMATS = ("csv", "json", "parquet", "orc", "jdbc")
-_ALIASES = {"jsonl": "json", "ndjson": "json", "tsv": "csv"}
 FEW_BYTES = 8 << 20
 """Up to this, files are looked at sooner by one process than by jobs of Spark."""
 
@@ -20,9 +18,8 @@ def format_of(source: str, format: str | None = None) -> str:
     """What a source is, as said or by its suffix. A local file that is not there is refused before Spark starts."""
     if source.startswith("jdbc:"):
         return "jdbc"
-    said = (format or suffix_of(source)).lower()
-    kind = _ALIASES.get(said, said)
-    if kind not in FORMATS[:-1]:
+    kind = ENDINGS.get((format or suffix_of(source)).lower())
+    if kind is None:
         raise ValidationError(f"{source}: say what it is with format: csv, json, parquet or orc")
     if "://" not in source and not glob.glob(source) and not Path(source).exists():
         raise UnreadableFileError(f"{source}: there is no such file")
@@ -46,7 +43,3 @@ def are_few_bytes(sources: Iterable[str]) -> bool:
         return sum(file.stat().st_size for source in sources for file in files_of(source)) <= FEW_BYTES
     except OnlySpark:  # a folder, or another machine's
         return False
-
-
-def suffix_of(source: str) -> str:
-    return Path(source).suffix.lstrip(".").lower()

@@ -16,7 +16,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import orc
 
 from ontologia.errors import UnreadableFileError, ValidationError
-from ontologia.files.csv_quotes import check_quotes
+from ontologia.files.csv_quotes import check_quotes_of
 
 ENDINGS = {"tsv": "csv", "jsonl": "json", "ndjson": "json"} | {kind: kind for kind in ("csv", "json", "parquet", "orc")}
 PACKED = {".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".deflate"}
@@ -29,10 +29,15 @@ class OnlySpark(Exception):
     """A load that cannot be done in process, and why."""
 
 
+def suffix_of(source: str | Path) -> str:
+    """What a file calls itself: `csv` of `people.CSV`."""
+    return Path(source).suffix.removeprefix(".").lower()
+
+
 def files_of(source: str) -> list[Path]:
     """The files that a source names: one, or those of a pattern."""
     if "://" in source or source.startswith("jdbc:"):
-        raise OnlySpark(f"{source} is no file of this machine")
+        raise OnlySpark(f"{source} is not a file of this machine")
     found = [Path(source)] if os.path.exists(source) else sorted(map(Path, glob.glob(source)))
     if not found:
         raise UnreadableFileError(f"{source}: there is no such file")
@@ -47,7 +52,7 @@ def read_source(source: Any, format: str | None = None, options: Mapping[str, st
         return _frame(source)
     place = os.fspath(source)
     files = files_of(place)
-    ending = (format or files[0].suffix.lstrip(".")).lower()
+    ending = (format or suffix_of(files[0])).lower()
     kind = ENDINGS.get(ending)
     if kind is None or any(file.suffix.lower() in PACKED for file in files):
         raise OnlySpark(f"{place} is of no kind that is read in process")
@@ -55,10 +60,10 @@ def read_source(source: Any, format: str | None = None, options: Mapping[str, st
         raise OnlySpark(f"{place} is large")
     given = {name.lower(): value for name, value in (options or {}).items()}
     if given.keys() - OPTIONS.get(kind, set()) or given.get("header", "true").lower() != "true":
-        raise OnlySpark(f"options of {place} are Spark's")
+        raise OnlySpark(f"options of {place} are for Spark")
     separator = given.get("sep", given.get("delimiter", "\t" if ending == "tsv" else ","))
     if len(separator) != 1:
-        raise OnlySpark(f"{separator!r} is no single sign")
+        raise OnlySpark(f"{separator!r} is not a single character")
     read = {"csv": lambda file: _csv(file, separator), "json": _json, "parquet": _parquet, "orc": _orc}[kind]
     return _join([(file, read(file)) for file in files])
 
@@ -89,7 +94,7 @@ def _csv(file: Path, separator: str) -> pa.Table:
     if twice is not None:
         raise ValidationError(f"{file.name} has the column {twice!r} more than once: rename one")
     named = [name or f"_c{place}" for place, name in enumerate(names)]
-    check_quotes(file.name, file.read_bytes(), separator)
+    check_quotes_of(file, separator)
     try:
         found = arrow_csv.read_csv(
             file,
@@ -144,7 +149,7 @@ def _json(file: Path) -> pa.Table:
             if line.strip():
                 row = json.loads(line)
                 if not isinstance(row, dict):
-                    raise ValidationError(f"{file.name}, line {number}: is no object")
+                    raise ValidationError(f"{file.name}, line {number}: not a JSON object")
                 rows.append(row)
     except UnicodeDecodeError:
         raise ValidationError(f"{file.name} has bytes that are not UTF-8") from None
@@ -165,7 +170,7 @@ def _column(file: Path, name: str, values: list[Any]) -> pa.Array:
     try:
         return pa.array(values) if kinds else pa.nulls(len(values))
     except UnicodeEncodeError:
-        raise ValidationError(f"{file.name}: {name} has a lone surrogate, which is no text") from None
+        raise ValidationError(f"{file.name}: {name} has a lone surrogate, which is not text") from None
 
 
 def _parquet(file: Path) -> pa.Table:

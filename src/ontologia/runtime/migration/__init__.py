@@ -1,6 +1,6 @@
 """Schema migrations: what they would do, and doing it (RFC 0009 §6)."""
 
-from ontologia.runtime.migration.carrying import carry_over, open_target, rewrite_rows, upgrade_rows
+from ontologia.runtime.migration.carrying import carry_over, open_target, rewrite_rows, upgrade_step
 from ontologia.runtime.migration.effects import FieldEffect
 from ontologia.runtime.migration.planning import Step, is_automatic, plan_step
 from ontologia.runtime.migration.results import MigrationCheck, MigrationPreview, MigrationResult, RowCounts
@@ -22,5 +22,5 @@ __all__ = [
     "plan_step",
     "preview",
     "rewrite_rows",
-    "upgraded_rows",
+    "upgrade_step",
 ]

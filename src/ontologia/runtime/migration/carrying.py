@@ -44,14 +44,14 @@ def carry_over(
     rows, failures = 0, Failures(step.ref)
     for version, table in stored:
         for start in range(0, table.num_rows, ROWS_AT_ONCE):
-            upgraded = upgrade_rows(step, version, table.slice(start, ROWS_AT_ONCE), upgraders, failures)
+            upgraded = upgrade_step(step, version, table.slice(start, ROWS_AT_ONCE), upgraders, failures)
             transaction.append(layout, upgraded)
             rows += upgraded.num_rows
     failures.raise_any()
     return rows
 
 
-def upgrade_rows(
+def upgrade_step(
     step: Step, version: int, table: pa.Table, upgraders: Upgraders, failures: Failures | None = None
 ) -> pa.Table:
     """Stored rows of one version, carried over and validated. Those that fail are left to `failures`, or raised."""

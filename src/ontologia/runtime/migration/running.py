@@ -13,7 +13,7 @@ from ontologia.errors import DiscardError, MigrationTokenError, MissingUpgraderE
 from ontologia.model import Declaration, TypeRef
 from ontologia.model.upgraders import Upgraders
 from ontologia.query.plan import LATEST
-from ontologia.runtime.migration.carrying import rewrite_rows, upgrade_rows
+from ontologia.runtime.migration.carrying import rewrite_rows, upgrade_step
 from ontologia.runtime.migration.planning import Step, describe, plan_steps
 from ontologia.runtime.migration.results import MigrationCheck, MigrationPreview, MigrationResult, by_type
 from ontologia.runtime.pages import pages
@@ -38,7 +38,7 @@ def check(engine: Engine, declarations: Sequence[Declaration], upgraders: Upgrad
         rows[step.new_ref] = 0
         for page in pages(engine, step.layout.schema, LATEST, catalog.head):
             rows[step.new_ref] += page.num_rows
-            upgrade_rows(step, step.layout.schema_version_id, page, upgraders, failed)
+            upgrade_step(step, step.layout.schema_version_id, page, upgraders, failed)
         failures += failed.messages()
     return MigrationCheck(by_type(rows), failures)
 
@@ -115,5 +115,5 @@ def _ways(step: Step) -> dict[str, Any]:
     found: dict[str, Any] = {"renamed_fields": dict(step.difference.renamed)}
     if ends:
         found["renamed_ends"] = ends
-    filled = step.filled()
+    filled = step.defaults_of_new_fields()
     return {**found, "filled": filled} if filled else found

@@ -109,7 +109,7 @@ class FileHistory(History):
             yield first
             yield from found
 
-        yield from self._duck.sorted_rows(first.schema, every(), (COMMIT_ID, *version.ref.identity))
+        yield from self._duck.sort_rows(first.schema, every(), (COMMIT_ID, *version.ref.identity))
 
 
 class ExportHistory(FileHistory):

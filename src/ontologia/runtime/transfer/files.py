@@ -243,7 +243,7 @@ def _jsonl(split: Split) -> Iterator[Record]:
             if not isinstance(record, dict):
                 raise ValidationError(f"{split.place(number)}: a record is a JSON object. Nothing was imported")
             if b"\\u" in line and not is_unicode(json.dumps(record, ensure_ascii=False)):
-                raise ValidationError(f"{split.place(number)}: half a surrogate pair is no text. Nothing was imported")
+                raise ValidationError(f"{split.place(number)}: half a surrogate pair is not text. Nothing was imported")
             yield number, done, record
 
 

@@ -105,7 +105,7 @@ def import_data(
     catalog = engine.catalog()
     catalog.check(store.schemas)
     worker = _InProcess(engine, rules, progress) if work is None else work(rules)
-    with worker.staged(files_of(source), Readers(store, catalog, source)) as staged:
+    with worker.stage(files_of(source), Readers(store, catalog, source)) as staged:
         if dry_run:
             return _preview(engine, rules, worker, staged)
         done = engine.transact(lambda transaction: _apply(transaction, rules, worker, staged, metadata))

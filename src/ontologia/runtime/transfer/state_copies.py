@@ -33,7 +33,7 @@ def copy_state(
     """
     origin, place = os.fspath(source), os.fspath(target)
     if not is_export(origin):
-        raise ValidationError(f"{origin} is no export: the state of a store goes by onto export and onto import")
+        raise ValidationError(f"{origin} is not an export: the state of a store goes by onto export and onto import")
     if is_exported_history(origin):
         raise ValidationError(f"{origin} has a history, and this would leave one commit of it: use copy_history")
     if not _is_empty_store(place, config):

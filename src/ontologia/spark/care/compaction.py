@@ -14,7 +14,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.runtime.store import Store
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import BATCH_ROWS, in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.ranges import BATCH_ROWS, cut_into_ranges, in_quick_batches, map_in_arrow
 from ontologia.spark.reading.rows import native_paths, read_files
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 

@@ -19,7 +19,7 @@ from ontologia.runtime.migration import MigrationPreview, MigrationResult, Step
 from ontologia.runtime.store import Store
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
 from ontologia.spark.reading.rows import read_stored_rows
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -105,7 +105,7 @@ def _upgrade_part(task: UpgradeTask, batches: Iterator[pa.RecordBatch]) -> Itera
     with task.staging.writer() as parts:
         try:
             for table in gather(batches):
-                parts.add(migration.upgraded_rows(task.step, version, table, task.upgraders))
+                parts.add(migration.upgrade_step(task.step, version, table, task.upgraders))
             yield WROTE.batch(part_messages(parts.finish()))
         except MigrationError as problem:
             yield WROTE.batch([{"error": str(problem)}])

@@ -14,7 +14,7 @@ from ontologia.apiary.conditions import condition, render
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
-from ontologia.apiary.scan import rows, sources, cast_to_frame
+from ontologia.apiary.scan import cast_to_frame, rows, sources
 from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.writing import CellWriter
 from ontologia.files.quoting import quote_names

@@ -82,7 +82,9 @@ def map_identity(source: DataFrame, declaration: Declaration, expressions: Mappi
     if missing:
         raise ValidationError(f"nothing says {', '.join(missing)} of the {declaration.ref} to remove: map it")
     try:
-        chosen = [_expression(expressions[name]) if name in expressions else sql.col(quote_name(name)) for name in names]
+        chosen = [
+            _expression(expressions[name]) if name in expressions else sql.col(quote_name(name)) for name in names
+        ]
         picked = source.select(*(column.alias(f"__{place}") for place, column in enumerate(chosen)))
         given = {name: SourceValue(sql.col(f.name), f.dataType) for name, f in zip(names, picked.schema, strict=True)}
         values: dict[str, SparkColumn] = {}
@@ -210,7 +212,7 @@ def _settle_key(key: Column, check: Check, value: SparkColumn) -> tuple[SparkCol
 
 
 def _key_text(name: str, given: SourceValue) -> SparkColumn:
-    """A key as the text it is stored under, as `key_text` has it; none where it is no text that can be read."""
+    """A key as the text it is stored under, as `key_text` has it; none where it is not text that can be read."""
     found = kind_of(given.kind)
     if found not in ("text", "int", "date", "instant", "local"):
         raise _no_key(name, given)

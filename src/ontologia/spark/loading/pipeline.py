@@ -7,6 +7,7 @@ that fails or is killed leaves nothing visible, and what it staged is vacuumed.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -38,13 +39,15 @@ from ontologia.runtime.intake.syncing import check_removals, check_sync
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark
 from ontologia.spark.failures import explain_failures, stoppable
-from ontologia.spark.loading.mapping import map_rows, map_identity
-from ontologia.spark.loading.removals import Removal, lacking
-from ontologia.spark.loading.removals import find_named as named_keys
+from ontologia.spark.loading.mapping import map_identity, map_rows
+from ontologia.spark.loading.removals import Removal, find_named, lacking
 from ontologia.spark.loading.staging import StageTask, patient, stage_rows
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import open_source
 from ontologia.spark.workers import parts_of
+
+_NAME = re.compile(r"`((?:[^`]|``)+)`|[^\W\d]\w*")
+"""A name in an expression of Spark, quoted or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +234,23 @@ class Pipeline:
 
 def _find_structured(terms: LoadTerms, order_by: Any) -> set[str]:
     """The columns that fill structured fields as they are, and nothing else."""
-    fields = [column.name for column in terms.declaration.schema.columns if column.scalar is None]
-    filling = {name: terms.expressions.get(name, name) for name in fields}
-    columns = {by.strip("`") for by in filling.values() if isinstance(by, str)}
-    others = [str(by) for name, by in terms.expressions.items() if name not in filling] + [str(order_by)]
-    return {name for name in columns if not any(name in other for other in others)}
+    structured = {column.name for column in terms.declaration.schema.columns if column.scalar is None}
+    whole, others = set(), _names_in(order_by)
+    for filled, by in ({name: name for name in structured} | dict(terms.expressions)).items():
+        if filled in structured and isinstance(by, str) and (name := _NAME.fullmatch(by)):
+            whole.add(_unquote(name))
+        else:
+            others |= _names_in(by)
+    return {name for name in whole if name.lower() not in others}
+
+
+def _names_in(expression: Any) -> set[str]:
+    """What may be the name of a column in an expression of Spark, in lower case."""
+    return {_unquote(name).lower() for name in _NAME.finditer(str(expression))}
+
+
+def _unquote(name: re.Match[str]) -> str:
+    return name[0] if name[1] is None else name[1].replace("``", "`")
 
 
 @dataclass(slots=True)
@@ -253,7 +268,7 @@ class _Run:
             _, report = self._stage(catalog, loads, self._task(catalog, layout, loads, None))
             reports[ref] = replace(report, removed=self._lacking(catalog, loads, report).num_rows)
         for removal in self.pipeline._removals:
-            keys = named_keys(self.pipeline.session, self.engine, catalog, removal)
+            keys = find_named(self.pipeline.session, self.engine, catalog, removal)
             reports[removal.declaration.ref] = TypeReport(removed=keys.num_rows)
         return reports
 
@@ -272,7 +287,7 @@ class _Run:
             transaction.adopt(layout, parts)
             reports[ref] = replace(report, removed=removed)
         for removal in self.pipeline._removals:
-            keys = named_keys(self.pipeline.session, self.engine, catalog, removal)
+            keys = find_named(self.pipeline.session, self.engine, catalog, removal)
             layout = transaction.layout_for(removal.declaration.schema)
             reports[layout.ref] = TypeReport(removed=self._take_away(transaction, layout, keys))
         if not any(report.inserted or report.updated or report.removed for report in reports.values()):
@@ -280,7 +295,7 @@ class _Run:
         return reports, transaction.publish({**metadata, **self._record(reports, started)})
 
     def _lacking(self, catalog: Catalog, loads: Sequence[_Load], report: TypeReport) -> pa.Table:
-        """The identities that a sync removes; none of a load that is no sync, and of a type that is new."""
+        """The identities that a sync removes; none of a load that is not a sync, and of a type that is new."""
         schema, terms = loads[0].declaration.schema, loads[0].terms
         if terms.mode != "sync" or schema.ref not in catalog.layouts:
             return pa.table({name: pa.array([], pa.string()) for name in schema.ref.identity})

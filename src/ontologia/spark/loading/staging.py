@@ -42,7 +42,7 @@ from ontologia.runtime.intake.comparing import (
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.loading.mapping import REASON, SOURCE
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
 PATIENCE_MS = 60_000

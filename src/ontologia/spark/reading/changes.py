@@ -45,7 +45,7 @@ def change_rows(
     catalog = engine.catalog_at(upto)
     check_remembered(catalog, schema, after)
     plan = Plan.of(schema, Window("since", after), where, stored=True, unordered=True)
-    rows = up_to(engine.table(plan.changed(across=across), catalog=catalog), upto)
+    rows = up_to(engine.table(plan.change(across=across), catalog=catalog), upto)
     identity = schema.ref.identity
     rows = rows.sort_by([(COMMIT_ID, "ascending"), *((name, "ascending") for name in identity)])
     operations = _operations(engine, catalog, schema, rows, after, across)

@@ -31,7 +31,7 @@ def from_text(text: str, schema: TypeSchema) -> tuple[Predicate, ...]:
 
 
 def check_filter(where: Any, ref: TypeRef) -> None:
-    """Refuse what is no filter on the fields of this type: another may have a field of the same name."""
+    """Refuse what is not a filter on the fields of this type: another may have a field of the same name."""
     if not isinstance(where, Predicate):
         raise TypeError(f"where takes a filter, such as Customer.age > 30, not {where!r}: filter the DataFrame by text")
     for condition in where.conditions():

@@ -95,7 +95,9 @@ class SparkSource:
         for ref, schema in plan.schemas.items():
             view = f"ontologia_{uuid.uuid4().hex}"
             where = plan.where if len(plan.schemas) == 1 and not plan.hops else ()  # else its rows have other uses
-            rows = read_stored_rows(self.spark, self.engine, catalog, schema, plan.window, where=where, across=plan.across)
+            rows = read_stored_rows(
+                self.spark, self.engine, catalog, schema, plan.window, where=where, across=plan.across
+            )
             views[view] = rows
             relations[ref] = ViewRows(ref, view, versions=not plan.window.deduplicated)
         if keys is not None:

@@ -131,7 +131,7 @@ class OntologiaReader(DataSourceReader):
         if not window.deduplicated:
             only += (COMMIT_ID, REMOVED)
         plan = Plan.of(schema, window, self.wanted.where, stored=True, only=only, unordered=True)
-        return plan.changed(across=self.wanted.across)
+        return plan.change(across=self.wanted.across)
 
 
 def to_batches(wanted: ReadPlan, table: pa.Table, nullable: Mapping[str, bool]) -> Iterator[pa.RecordBatch]:

@@ -195,7 +195,7 @@ def resolve(engine: Engine, type_: type[Any] | str, kind: str | None) -> tuple[T
     if isinstance(declaration, Declaration):
         catalog.check({declaration.ref: declaration.schema})
         return declaration.ref, declaration.schema
-    layout = catalog.named(str(type_), kind)
+    layout = catalog.find_type(str(type_), kind)
     return layout.ref, layout.schema
 
 

@@ -24,7 +24,7 @@ from ontologia.runtime.transfer import ExportReport, TypeExport
 from ontologia.runtime.transfer.exporting import ExportJob, Format, new_file, stem_of
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
 from ontologia.spark.reading.rows import check_reach, read_stored_rows
 from ontologia.spark.workers import Message
 

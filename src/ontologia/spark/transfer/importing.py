@@ -32,7 +32,7 @@ from ontologia.runtime.transfer.importing import Refuse
 from ontologia.runtime.transfer.records import RecordReader
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import in_quick_batches, map_in_arrow, cut_into_ranges
+from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.transfer.import_tasks import (
     COUNTS,

@@ -21,7 +21,7 @@ class Person(Entity):
 
 
 class City(Entity):
-    """A node of another type, with a key that is no text."""
+    """A node of another type, with a key that is not text."""
 
     founded: Field[date] = Field(primary_key=True)
     name: Field[str]

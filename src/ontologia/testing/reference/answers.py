@@ -74,7 +74,7 @@ def keep_ends(plan: Plan, joined: list[Joined]) -> list[Joined]:
     paths: dict[Any, list[Joined]] = {}
     for path in joined:
         paths.setdefault((path[-1].identity, path[-1].commit_id), []).append(path)
-    ends = sort_paths(plan.changed(order=()), [(path[-1],) for path, *_ in paths.values()])
+    ends = sort_paths(plan.change(order=()), [(path[-1],) for path, *_ in paths.values()])
     for order in reversed(plan.order):
         place = -1 if order.operand.owner == plan.hops[-1].entity else 0
         for part in reversed(range(1 if order.operand.scalar is not None else 2)):

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from ontologia.engines.erasure import Eraser, FoundIdentities, Trace, Wanted, copy_comes_first
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.retention import put_record
-from ontologia.engines.parquet.care.traces import delete_unnamed, has_identity, places_with, find_unnamed
+from ontologia.engines.parquet.care.traces import delete_unnamed, find_unnamed, has_identity, places_with
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, Compacted, Head, IndexEntry
 from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head
@@ -114,7 +114,7 @@ def _find_meant(engine: ParquetEngine, file: DataFile, wanted: Wanted) -> Iterat
     if file.keys is not None and not _may_have(file.keys, wanted):
         return
     names = [*wanted.ref.identity, COMMIT_ID]
-    with engine.reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+    with engine.reader.open(file) as source, pq.ParquetFile(source) as parquet:
         for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=names, use_threads=False):
             rows = pa.Table.from_batches([batch]).select(names)
             meant = rows.filter(wanted.mask(rows))
@@ -161,7 +161,7 @@ def _rewrite(engine: ParquetEngine, file: DataFile, path: str, wanted: Wanted) -
     span: KeySpan | None = None
     key = wanted.ref.identity[0]
     try:
-        with engine.reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+        with engine.reader.open(file) as source, pq.ParquetFile(source) as parquet:
             settled = SUPERSEDED_BY in parquet.schema_arrow.names
             with parquet_writer(pa.PythonFile(spool, mode="w"), parquet.schema_arrow) as writer:
                 for number in range(parquet.num_row_groups):
@@ -175,7 +175,7 @@ def _rewrite(engine: ParquetEngine, file: DataFile, path: str, wanted: Wanted) -
                         in_force += rows.column(SUPERSEDED_BY).null_count
                         removals += pc.sum(are_removals(rows)).as_py() or 0
                     bounds = pc.min_max(rows.column(key)).as_py()
-                    span = KeySpan(bounds["min"], bounds["max"]).joined(span)
+                    span = KeySpan(bounds["min"], bounds["max"]).join(span)
         if not count:
             return None
         digest = spool.complete()

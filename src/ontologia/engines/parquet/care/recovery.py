@@ -45,7 +45,7 @@ def plan_recovery(objects: Objects, manifest_path: str | None = None) -> HeadRec
     proven = _proven(log, manifests) | ({named} if named is not None else set())
     path = _choose(objects, chains, proven) if manifest_path is None else manifest_path
     if path not in chains:
-        raise ValidationError(f"{path} is no manifest with a whole chain; there are {', '.join(sorted(chains))}")
+        raise ValidationError(f"{path} is not a manifest with a whole chain; there are {', '.join(sorted(chains))}")
     schemas = next((step for step in chains[path] if manifests[step].schemas is not None), None)
     token = hashlib.sha256(f"recover {objects.uri} {path} ".encode() + raw).hexdigest()[:32]
     record = _record(log, [manifests[step] for step in chains[path]])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ontologia.engines.care import VacuumItem, VacuumReport
 from ontologia.engines.features import COMPACTED
 from ontologia.engines.parquet import paths
-from ontologia.engines.parquet.care.forgetting import forgotten_at, find_given_up_files
+from ontologia.engines.parquet.care.forgetting import find_given_up_files, forgotten_at
 from ontologia.engines.parquet.care.retention import find_covered_files, write_record
 from ontologia.engines.parquet.log.records import Head
 from ontologia.engines.parquet.log.swapping import swap_head

@@ -106,7 +106,7 @@ class ParquetReads(DuckEngine):
                 yield FileRows(layout.ref, files, places, numbered=can_number(layout.schema))
             return
         large = [file for entry in split.large for file in entry.files]
-        with self.tails.loaded(layout, split, found.tail) as tail, self.reader.places(large) as places:
+        with self.tails.load(layout, split, found.tail) as tail, self.reader.places(large) as places:
             yield LayeredRows(layout.ref, files, places, split, tail)
 
     def scan(self, ref: TypeRef, window: Window, catalog: Catalog) -> Scan:

@@ -37,7 +37,7 @@ def which_rows(plan: Plan, rows: StoredRows) -> Plan | None:
     asked = (plan.aggregates, plan.hops, plan.search, plan.only, plan.keyed, plan.unordered, plan.across)
     if any(item not in (None, (), False) for item in asked) or not _are_compared(rows):
         return None
-    return plan.changed(stored=True, only=plan.source.identity)
+    return plan.change(stored=True, only=plan.source.identity)
 
 
 def _are_compared(rows: StoredRows) -> bool:

@@ -58,7 +58,8 @@ class FileRows(StoredRows):
         self.numbered = numbered
         self.has_removals = scan.has_removals
         entries = tuple(
-            tuple((self.places[file.path], self._mark_of(entry, file)) for file in entry.files) for entry in scan.entries
+            tuple((self.places[file.path], self._mark_of(entry, file)) for file in entry.files)
+            for entry in scan.entries
         )
         self.key: Hashable = (ref, scan.upper, len(scan.apart), self.has_removals, entries)
 

@@ -84,7 +84,7 @@ class InOrder:
     def _piece(self, entry: IndexEntry, file: DataFile, names: Sequence[str]) -> pa.Table | None:
         """The rows in force of one file, in the order it has them; None where it lacks a column."""
         with (
-            self.reader.opened(file) as source,
+            self.reader.open(file) as source,
             pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as parquet,
         ):
             if not {*names} <= {*parquet.schema_arrow.names}:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ontologia.engines.parquet.read.scan import Scan
-from ontologia.engines.parquet.read.shapes import row_shape, to_shape, stored_names, without_removals
+from ontologia.engines.parquet.read.shapes import row_shape, stored_names, to_shape, without_removals
 from ontologia.engines.parquet.read.wanted import WantedKeys, find_groups
 from ontologia.files.arrays import empty_table
 from ontologia.files.data_files import DataFile
@@ -87,7 +87,7 @@ class Lookup:
         return [file for file in reversed(likely) if file.path in sure or file.path in touched]
 
     def _footer(self, schema: TypeSchema, file: DataFile) -> Footer:
-        with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+        with self._reader.open(file) as source, pq.ParquetFile(source) as parquet:
             return Footer.of(parquet.metadata, schema.ref.identity[0], SUPERSEDED_BY)
 
     def _small(self, schema: TypeSchema, files: Sequence[DataFile], *, removals: bool) -> list[pa.Table]:
@@ -100,7 +100,7 @@ class Lookup:
         return [rows for rows in known.values() if rows is not None]
 
     def _whole(self, schema: TypeSchema, file: DataFile, *, removals: bool) -> pa.Table:
-        with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+        with self._reader.open(file) as source, pq.ParquetFile(source) as parquet:
             names = stored_names(schema, parquet.metadata, removals=removals)
             return to_shape(schema, parquet.read(names), removals=removals)
 
@@ -120,7 +120,7 @@ class Lookup:
             return
         others = [name for name in stored_names(schema, footer.metadata, removals=removals) if name != first]
         with (
-            self._reader.opened(file) as source,
+            self._reader.open(file) as source,
             pq.ParquetFile(
                 source,
                 metadata=footer.metadata,

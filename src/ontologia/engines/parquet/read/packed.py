@@ -64,7 +64,7 @@ class SmallFiles:
         wanted = row_shape(schema, removals=removals).names
 
         def read(file: DataFile) -> pa.Table:
-            with self._reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+            with self._reader.open(file) as source, pq.ParquetFile(source) as parquet:
                 there = set(parquet.metadata.schema.names)
                 return parquet.read([name for name in wanted if name in there], use_threads=False)
 

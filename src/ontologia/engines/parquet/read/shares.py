@@ -64,14 +64,14 @@ def cuts_of_files(reader: FileReader, files: Sequence[DataFile], key: str) -> li
 
 
 def _some_keys(reader: FileReader, file: DataFile, key: str) -> list[str]:
-    with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+    with reader.open(file) as source, pq.ParquetFile(source) as parquet:
         keys = parquet.read([key]).column(0)
     return [keys[place].as_py() for place in range(0, len(keys), len(keys) // SAMPLED_KEYS + 1)]
 
 
 def _starts(reader: FileReader, file: DataFile, key: str) -> list[tuple[str, float]]:
     """The first key and the number of rows of each row group."""
-    with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+    with reader.open(file) as source, pq.ParquetFile(source) as parquet:
         groups = Footer.of(parquet.metadata, key).groups
     return [(low.decode(), float(group.rows)) for group in groups if (low := group.ranges[key].low) is not None]
 

@@ -37,7 +37,7 @@ def find(reader: FileReader, file: DataFile, wanted: WantedKeys, *, in_force: bo
 
 
 def _find(reader: FileReader, file: DataFile, wanted: WantedKeys, *, in_force: bool) -> Iterator[Found]:
-    with reader.opened(file) as source, pq.ParquetFile(source) as parquet:
+    with reader.open(file) as source, pq.ParquetFile(source) as parquet:
         start = 0
         for group in Footer.of(parquet.metadata, wanted.identity[0], SUPERSEDED_BY).groups:
             found = _within(parquet, group, wanted, in_force=in_force)

@@ -97,7 +97,7 @@ def _read_known(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> Ty
 
 def mend_known_types(engine: ParquetEngine, known: KnownTypes, schemas: SchemaCatalog) -> KnownTypes:
     """The list of known types as the catalog has it, written where it was not so."""
-    right = known.adjusted(schemas.current, schemas.dropped)
+    right = known.adjust(schemas.current, schemas.dropped)
     if right is not known:
         engine.objects.put(paths.TYPES, encode(right.body()))
     return right

@@ -262,7 +262,7 @@ class ParquetTransaction(Transaction):
         found = {paths.versions(ref): encode(registry_body(self._schemas.of(ref))) for ref in changed}
         if not set(self._schemas.current) <= set(self._known.current):
             known = self._engine.log.known_types(missing=KnownTypes())
-            found[paths.TYPES] = encode(known.adjusted(self._schemas.current).body())
+            found[paths.TYPES] = encode(known.adjust(self._schemas.current).body())
         return found
 
     def _unmark_registry(self, writes: Mapping[str, object]) -> None:
