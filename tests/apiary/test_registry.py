@@ -71,7 +71,7 @@ def test_a_name_that_could_be_a_path_is_refused(ap, root, frame, name):
         lambda: ap.create_box("analytics", name),
         lambda: ap.create_frame("analytics", "sensors", name, {"a": "int64"}),
     ):
-        with pytest.raises(ValidationError, match="is no name for a"):
+        with pytest.raises(ValidationError, match="is not a name for a"):
             create()
     assert sorted(root.rglob("*.json")) == before
 

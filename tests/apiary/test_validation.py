@@ -163,12 +163,12 @@ def test_rows_may_come_in_anything_that_has_columns(frame, given):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (7, "is no rows"),
-        (b"not arrow", "no Arrow IPC stream"),
+        (7, "does not hold rows"),
+        (b"not arrow", "not an Arrow IPC stream"),
         ([{"region": "n", "id": "seven"}], "'id' is int64"),
         ([{"region": "n", "id": 1.5}], "1.5 is not a whole number"),
         ([{"region": "n", "id": True}], "True is not a whole number"),
-        (pd.Series([1]), "is no rows"),
+        (pd.Series([1]), "does not hold rows"),
     ],
 )
 def test_what_is_no_rows_is_refused(frame, given, says):
@@ -223,8 +223,8 @@ def test_every_type_can_be_filtered_by_its_value(ap, typed):
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda ap, frame: frame.write(5), "is no rows"),
-        (lambda ap, frame: frame.write("x"), "is no rows"),
+        (lambda ap, frame: frame.write(5), "does not hold rows"),
+        (lambda ap, frame: frame.write("x"), "does not hold rows"),
         (lambda ap, frame: frame.write(readings(), timeout="soon"), "timeout is a number of seconds"),
         (lambda ap, frame: frame.write(readings(), timeout=-1), "timeout is a number of seconds"),
         (lambda ap, frame: frame.write(readings(), backpressure="none"), "backpressure is one of"),

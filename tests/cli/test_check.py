@@ -174,7 +174,7 @@ def test_between_two_attempts_at_the_last_commit_the_operator_chooses(onto, stor
     onto("recover", *flags).failed(1, "several attempts at commit 2", "--manifest")
     plan = onto("recover", *flags, "--manifest", str(made.relative_to(folder)), "--json").json
     assert plan["manifest_path"] == str(made.relative_to(folder))
-    onto("recover", *flags, "--manifest", "commits/9-x/manifest.json").failed(1, "no manifest with a whole chain")
+    onto("recover", *flags, "--manifest", "commits/9-x/manifest.json").failed(1, "not a manifest with a whole chain")
 
 
 def test_a_chain_that_is_broken_at_its_end_is_recovered_up_to_there(onto, store):

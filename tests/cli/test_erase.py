@@ -26,4 +26,4 @@ def test_a_relation_is_named_as_it_is_for_remove(onto, filled):
     by_slashes = onto("erase", "Subscription", "c1/10/b", *words).valid("erase")
     assert by_slashes["rows"] > 0
     assert onto("erase", "Subscription", '["c1", "10", "b"]', *words).valid("erase") == by_slashes
-    onto("erase", "Subscription", "[c1", *words).failed(2, "no JSON list")
+    onto("erase", "Subscription", "[c1", *words).failed(2, "not a JSON list")

@@ -121,7 +121,7 @@ def test_status_shows_nodes_and_measured_memory(capsys, root):
         (["show", "analytics.sensors.x"], 1, "frames in analytics.sensors: temperature"),
         (["create", "a.b.c"], 2, "--column NAME:TYPE"),
         (["create", "a.b.c", "--column", "x"], 2, "NAME:TYPE"),
-        (["vacuum", NAME, "--older-than", "soon"], 1, "is no age"),
+        (["vacuum", NAME, "--older-than", "soon"], 1, "is not an age"),
     ],
 )
 def test_a_mistake_is_one_line_and_an_exit_code(capsys, root, arguments, code, says):
@@ -154,8 +154,8 @@ def test_a_place_without_an_apiary_is_said(capsys, tmp_path):
     ("arguments", "says"),
     [
         (["../x"], "name a hive, a box"),
-        (["a/b"], "is no name for a hive"),
-        (["h.x=y"], "is no name for a box"),
+        (["a/b"], "is not a name for a hive"),
+        (["h.x=y"], "is not a name for a box"),
         (["h.b.f", "--column", "a:nonsense"], "there is no type 'nonsense'"),
         (["h.b.f", "--column", "a:int64", "--column", "a:string"], "names a column twice"),
         (["h.b.f", "--column", "a:int64", "--partition-by", "b"], "there is no column 'b'"),

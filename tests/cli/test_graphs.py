@@ -56,7 +56,7 @@ def test_a_graph_is_made_and_looked_at(onto):
 def test_a_branch_is_made_changed_compared_merged_and_deleted(onto, filled):
     assert onto("branch", "create", "review", "--dry-run") == {"branch": "review", "from": "main", "made": False}
     assert [it["name"] for it in onto("branch", "list")["branches"]] == ["main"]
-    assert "no commit, branch or tag" in onto("branch", "create", "review", "--from", "x", "--dry-run", code=1)
+    assert "not a commit, branch or tag" in onto("branch", "create", "review", "--from", "x", "--dry-run", code=1)
     onto("branch", "create", "review")
     put(filled, {PERSON: people(a=5, c=3)}, {PERSON: ["b"]}, branch="review")
     assert onto("diff", "main", "review")["stats"] == {
@@ -104,10 +104,10 @@ def test_recoveries_are_shown_and_reading_them_recovers_nothing(onto, filled):
     ("arguments", "code", "said"),
     [
         (["log", "--branch", "nope"], 1, "no branch 'nope'"),
-        (["snapshot", "nope"], 1, "no commit, branch or tag"),
+        (["snapshot", "nope"], 1, "not a commit, branch or tag"),
         (["branch", "delete", "main"], 1, "main cannot be deleted"),
         (["branch", "create", "a b"], 1, "cannot name a branch"),
-        (["cleanup", "--older-than", "soon"], 1, "is no age: write it as 30m, 12h, 7d or 2w"),
+        (["cleanup", "--older-than", "soon"], 1, "is not an age: write it as 30m, 12h, 7d or 2w"),
         (["repair", "--force"], 2, "--confirm"),
     ],
 )
@@ -174,4 +174,4 @@ def test_questions_are_asked_of_a_branch_and_rows_imported_into_one(onto, capsys
 
 def test_other_stores_are_no_graphs(capsys, tmp_path):
     assert main(["log", "--db", str(tmp_path / "x.db")]) == 2
-    assert "is no graph" in capsys.readouterr().err
+    assert "is not a graph" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_a_relation_is_named_by_its_ends_and_instance_key(onto, shop):
     rows = onto(*SUBSCRIPTIONS, *shop.flags, "--json").json["rows"]
     assert [(row["left_key"], row["instance_key"]) for row in rows] == [("c1", "b")]
     onto("remove", "Subscription", "c1/1", *shop.flags).failed(2, "left_key/right_key/seat")
-    onto("remove", "Subscription", "[1", *shop.flags).failed(2, "no JSON list")
+    onto("remove", "Subscription", "[1", *shop.flags).failed(2, "not a JSON list")
     onto("remove", "Subscription", "c1/10/b", "--cascade", *shop.flags).failed(2, "--cascade is for entities")
 
 

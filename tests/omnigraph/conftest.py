@@ -38,7 +38,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def root(request, tmp_path):
-    """The URI of a place where there is no graph yet."""
+    """The URI of a place where there is not a graph yet."""
     return f"file://{tmp_path}/graph" if request.param == "file" else request.getfixturevalue("s3_prefix")
 
 

@@ -392,7 +392,7 @@ def test_a_key_that_is_spelled_otherwise_is_found_and_what_is_no_key_is_refused(
         for spelled in ("2020-01-01", "2020-01-01T00:00:00Z", datetime(2020, 1, 1)):
             assert onto.erase(Visit, spelled, reason="article 17").rows == 1
         for wrong in (["2020-01-01"], date(2020, 1, 1), "yesterday", None, "\ud800"):
-            with pytest.raises(ValidationError, match="is no key of Visit"):
+            with pytest.raises(ValidationError, match="is not a key of Visit"):
                 onto.erase(Visit, wrong, reason="article 17")
 
 

@@ -82,7 +82,7 @@ def is_killed(statement: int, work: Callable[[], Any]) -> bool:
 
 def _arm(statement: int) -> None:
     seen = itertools.count(1)
-    configured = Connections._configured
+    configured = Connections._configure
 
     def watch(text: str) -> None:
         if not text.lstrip().upper().startswith(("SELECT", "--")) and next(seen) == statement:
@@ -93,4 +93,4 @@ def _arm(statement: int) -> None:
         connection.set_trace_callback(watch)
         return connection
 
-    Connections._configured = armed  # type: ignore[method-assign]
+    Connections._configure = armed  # type: ignore[method-assign]

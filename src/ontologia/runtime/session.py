@@ -153,7 +153,7 @@ class Session(Store):
         """
         if self._guard is not None:
             self._guard()
-        events = [one.stored(self.namespace) for one in _events(event)]
+        events = [one.to_record(self.namespace) for one in _events(event)]
         metadata = self.instance_metadata | self._metadata | user_metadata(meta)
         pending = bool(self._wanted or self._removed)
         if events and pending:
