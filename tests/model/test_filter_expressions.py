@@ -1,11 +1,20 @@
 """Filters as they are built: what is refused, before any storage is asked."""
 
 from datetime import date, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
 from ontologia import Entity, Field, Relation, left, right
+
+
+class Line(TypedDict):
+    sku: str
+
+
+class Place(TypedDict, total=False):
+    city: str
+    lines: list[Line]
 
 
 class Person(Entity):
@@ -16,6 +25,9 @@ class Person(Entity):
     seen: Field[datetime | None] = None
     data: Field[dict[str, Any]] = Field(default_factory=dict)
     tags: Field[list[str]] = Field(default_factory=list)
+    place: Field[Place | None] = None
+    places: Field[dict[str, Place]] = Field(default_factory=dict)
+    either: Field[Place | str] = ""
 
 
 class Knows(Relation[Person, Person]):
@@ -53,6 +65,28 @@ def test_items_and_paths_lead_to_the_same_place():
 
 def test_a_path_segment_may_be_any_identifier():
     assert str(Person.data["größe"]) == "Person.data.größe"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Person.place["citty"], r"Person\.place\.citty: Place has no 'citty'; it has city, lines"),
+        (lambda: Person.place.path("citty.name"), "Place has no 'citty'"),
+        (lambda: Person.places["home"]["citty"], "Place has no 'citty'"),
+        (lambda: Person.place["lines"].any_path("skuu"), "Line has no 'skuu'; it has sku"),
+        (lambda: left(Knows).place["citty"], "Place has no 'citty'"),
+    ],
+)
+def test_a_step_that_a_typed_dict_does_not_declare_is_a_value_error(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_a_step_that_is_declared_or_may_be_there_is_taken():
+    assert str(Person.place["city"]) == "Person.place.city"
+    assert str(Person.places["home"]["city"]) == "Person.places.home.city"
+    assert str(Person.place["lines"].any_path("sku")) == "Person.place.lines.any_path('sku')"
+    assert str(Person.either["anything"]) == "Person.either.anything"
 
 
 def test_there_is_no_path_into_a_scalar():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar
 
 from ontologia.errors import ValidationError
 from ontologia.model.columns import Column
@@ -166,13 +166,13 @@ class FieldExpr(Generic[T]):
             raise ValueError(f"{self}: any_path is not available on an endpoint")
         segments = tuple(dotted.split(".")) if dotted else ()
         self._check_structured(segments)
-        return replace(self, item_path=segments)
+        return replace(self, item_path=segments)._check_declared()
 
     def _inside(self, segments: tuple[str, ...]) -> FieldExpr[Any]:
         self._check_structured(segments)
         if self.item_path is not None:
-            return replace(self, item_path=(*self.item_path, *segments))
-        return replace(self, steps=(*self.steps, *segments))
+            return replace(self, item_path=(*self.item_path, *segments))._check_declared()
+        return replace(self, steps=(*self.steps, *segments))._check_declared()
 
     def _check_structured(self, segments: tuple[str, ...]) -> None:
         for segment in segments:
@@ -180,6 +180,15 @@ class FieldExpr(Generic[T]):
                 raise ValueError(f"{self}: {segment!r} is not an identifier, so it cannot be a path segment")
         if self.column is None or self.column.storage == "scalar":
             raise ValueError(f"{self} holds a single value: there is no path into it")
+
+    def _check_declared(self) -> Self:
+        """Refuse a step into a `TypedDict` that does not declare it: no value has it, and most likely it is a typo."""
+        steps = self._all_steps
+        for place, step in enumerate(steps):
+            inside = None if self.column is None else spec_at(self.column.spec, steps[:place])
+            if inside is not None and inside["kind"] == "typed_dict" and step not in (ITEM, *inside["fields"]):
+                raise ValueError(f"{self}: {inside['name']} has no {step!r}; it has {', '.join(inside['fields'])}")
+        return self
 
     # --- checks ---
 
@@ -215,8 +224,12 @@ class FieldExpr(Generic[T]):
         """What is declared of this place; None where several things may be there, or anything."""
         if self.column is None:
             return None
-        items = () if self.item_path is None else (ITEM, *self.item_path)
-        return spec_at(self.column.spec, (*self.steps, *items))
+        return spec_at(self.column.spec, self._all_steps)
+
+    @property
+    def _all_steps(self) -> tuple[str, ...]:
+        """The way from the field to this place; `ITEM` is any item of a list."""
+        return self.steps if self.item_path is None else (*self.steps, ITEM, *self.item_path)
 
     @property
     def counted_as(self) -> str:

@@ -81,16 +81,16 @@ class Hydrator(Generic[T]):
                 names.append(declaration.instance_key)
                 positions.append(start + 3)
             start += 3
-        self.decoders: dict[int, Callable[[Any], Any]] = {}
-        self.defaults: dict[int, Callable[[], Any]] = {}
+        self._decoders: list[tuple[int, Callable[[Any], Any]]] = []
+        self._defaults: list[tuple[int, Callable[[], Any]]] = []
         for number, column in enumerate(declaration.schema.columns, start + 1):
+            if column.scalar is None:
+                self._decoders.append((len(names), declaration.json_decoder(column.name)))
+            if not declaration.options[column.name].required and not accepts_none(column.spec):
+                self._defaults.append((len(names), partial(declaration.default_of, column.name)))
             names.append(column.name)
             positions.append(number)
-            if column.scalar is None:
-                self.decoders[number] = declaration.json_decoder(column.name)
-            if not declaration.options[column.name].required and not accepts_none(column.spec):
-                self.defaults[number] = partial(declaration.default_of, column.name)
-        self.positions = positions
+        self._positions = positions
         self._made = _maker(cls, names)
         self.identity = (
             (self.commit, self.commit + 1, self.commit + 2, self.commit + 3)
@@ -139,15 +139,11 @@ class Hydrator(Generic[T]):
         return found
 
     def _objects(self, columns: Sequence[Sequence[Any]]) -> list[T]:
-        values = [
-            [None if value is None else decode(value) for value in columns[position]]
-            if (decode := self.decoders.get(position)) is not None
-            else columns[position]
-            for position in self.positions
-        ]
-        for place, position in enumerate(self.positions):
-            default = self.defaults.get(position)
-            if default is not None and None in values[place]:  # a row of Ontologia 0.3 that does not have the field
+        values = [columns[position] for position in self._positions]
+        for place, decode in self._decoders:
+            values[place] = [None if value is None else decode(value) for value in values[place]]
+        for place, default in self._defaults:
+            if None in values[place]:  # a row of Ontologia 0.3 that does not have the field
                 values[place] = [default() if value is None else value for value in values[place]]
         return self._made(columns[self.commit], *values)
 

@@ -96,7 +96,7 @@ class Connections:
         self.layout = layout
         self.in_memory = path == ":memory:"
         self._lock_timeout_ms = lock_timeout_ms
-        self._local = threading.local()
+        self.forget_threads()
         self._shared = _Held() if self.in_memory else None
         self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._closed = False
@@ -150,7 +150,7 @@ class Connections:
 
     def _of_this_thread(self) -> _Held:
         held: _Held | None = getattr(self._local, "held", None)
-        if held is None or held.process != os.getpid():
+        if held is None:
             held = self._local.held = _Held()
             self._held.add(held)
         return held
@@ -212,6 +212,10 @@ class Connections:
         for held in _members(self._held):
             if held.process == os.getpid():
                 held.close()
+
+    def forget_threads(self) -> None:
+        """Let every thread open a connection anew, as after a fork."""
+        self._local = threading.local()
 
     def explain(self, problem: sqlite3.Error) -> Exception:
         """An error of SQLite in our words."""
@@ -348,5 +352,10 @@ def _before_fork() -> None:
             connections.let_go()
 
 
+def _after_fork_in_child() -> None:
+    for connections in _members(_everywhere):
+        connections.forget_threads()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

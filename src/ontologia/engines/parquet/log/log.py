@@ -81,12 +81,12 @@ class Log:
                 raise StorageBackendError(
                     f"{self.objects.url(paths.HEAD)} is missing, though there is a store around it: it was never "
                     "finished, or it is damaged. Its commits are still there: `onto recover --storage-uri "
-                    f"{self.objects.uri}` shows the head it would make from them",
+                    f"{self.objects.address}` shows the head it would make from them",
                     context={"url": self.objects.url(paths.HEAD), "operation": "open"},
                 ) from None
             raise UninitializedStorageError(
                 f"there is no ontology at {self.objects.uri}: create one with `onto init --storage-uri "
-                f"{self.objects.uri}`, or correct the URI",
+                f"{self.objects.address}`, or correct the URI",
                 context={"url": self.objects.url(paths.HEAD), "operation": "open"},
             ) from None
         head = parse(blob.data, self.objects.url(self.head_path), Head.read)
