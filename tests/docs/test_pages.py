@@ -71,3 +71,20 @@ def test_every_type_of_the_architecture_is_declared_where_it_says():
         sources = "".join(file.read_text() for path in PATHS.findall(places) for file in files_at(path))
         missing += [name for name in re.findall(r"`(\w+)`", types) if f"\nclass {name}" not in sources]
     assert missing == []
+
+
+def test_every_rule_that_a_comment_cites_is_told():
+    """`RFC 0004 §2.3, §4.1` cites two sections of one document."""
+    page = (ROOT / "docs" / "design" / "0000-rules-by-section.md").read_text()
+    told = {
+        (part[:4], section) for part in page.split("\n## RFC ")[1:] for section in re.findall(r"§(\d+(?:\.\d+)?)", part)
+    }
+    cited = {
+        (number, section)
+        for file in SOURCES.rglob("*.py")
+        for number, sections in re.findall(r"RFC (\d{4})((?:[\s,–]|and|§[\d.]+)+)", file.read_text())
+        for section in re.findall(r"§(\d+(?:\.\d+)?)", sections)
+    }
+    chapters = {(number, section.partition(".")[0]) for number, section in told}
+    assert len(cited) > 30
+    assert cited - told - chapters == set()
