@@ -174,6 +174,23 @@ def test_emitted_events_follow_in_a_chain(bench, seen):
     assert [event.type for event in session.events.chain(first.id)] == ["stock.low", "order.placed"]
 
 
+def test_an_emitted_event_is_what_it_was_when_it_was_emitted(bench, seen):
+    @on_event(StockLow)
+    def reorder(ctx):
+        order = OrderPlaced(sku="tea")
+        ctx.emit(order)
+        order.sku = "changed"
+
+    @on_event(OrderPlaced)
+    def confirm(ctx):
+        seen.append(ctx.event.sku)
+
+    session = bench.session()
+    send(session, StockLow(sku="tea"))
+    bench.run(session, [reorder, confirm], 2)
+    assert seen == ["tea"]
+
+
 def test_a_circle_of_handlers_ends_at_the_limit(bench):
     @on_event(StockLow)
     def again(ctx):

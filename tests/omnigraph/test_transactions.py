@@ -1,9 +1,11 @@
 """Transactions on a typed graph: what one commit holds, reads inside it, and what is refused."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
-from ontologia import Ontology
+from ontologia import Entity, Field, Ontology
 from ontologia.errors import (
     GraphValidationError,
     HeadMismatchError,
@@ -38,6 +40,29 @@ def test_a_transaction_reads_its_own_writes_and_others_do_not(graph):
         assert tx.get(Knows, ("b", "c")).since == 2021
         assert names(graph) == ["a", "b", "c"]
     assert names(graph) == ["b", "c", "z"]
+
+
+def test_a_transaction_takes_objects_as_they_are_when_they_are_written(root):
+    class Note(Entity, name="Note"):
+        id: Field[str] = Field(primary_key=True)
+        text: Field[str] = ""
+        tags: Field[list[str]] = Field(default_factory=list)
+        data: Field[dict[str, Any]] = Field(default_factory=dict)
+
+    graph = Omnigraph.init(root, types=[Note])
+    with graph.transaction() as tx:
+        note = Note(id="1", text="first", tags=["a"], data={"n": [1]})
+        tx.upsert(note)
+        for one in (note, tx.get(Note, "1")):
+            one.text = "later"
+            one.tags.append("b")
+            one.data["n"].append(2)
+        note.id = "2"
+        assert tx.get(Note, "1") == Note(id="1", text="first", tags=["a"], data={"n": [1]})
+        note.tags.append(5)
+        with pytest.raises(ValidationError, match=r"Note.tags.2: Input should be a valid string, and it is 5"):
+            tx.upsert(note)
+    assert graph.query().entities(Note).collect() == [Note(id="1", text="first", tags=["a"], data={"n": [1]})]
 
 
 def test_a_transaction_left_with_an_exception_writes_nothing(graph):

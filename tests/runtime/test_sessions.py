@@ -1,6 +1,7 @@
 """Sessions: what is ensured, what is committed, and what is not."""
 
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -80,6 +81,23 @@ def test_a_list_that_was_changed_in_place_is_checked_again_and_taken_as_it_is_th
     customer.tags.append("later")
     session.commit()
     assert [found.tags for found in onto.query().entities(Customer).collect()] == [["a", "b"]]
+
+
+def test_what_is_nested_in_anything_is_taken_as_it_is_when_it_is_ensured(tmp_path):
+    class Note(Entity, name="Note"):
+        id: Field[str] = Field(primary_key=True)
+        data: Field[dict[str, Any]]
+        thing: Field[Any]
+
+    note = Note(id="1", data={"a": {"b": [1]}}, thing=[{"c": [1]}])
+    with Ontology(str(tmp_path / "notes.db"), entity_types=[Note]) as notes:
+        session = notes.session()
+        session.ensure(note)
+        note.data["a"]["b"].append(2)
+        note.thing[0]["c"].append(2)
+        session.commit()
+        found = notes.query().entities(Note).first()
+    assert (found.data, found.thing) == ({"a": {"b": [1]}}, [{"c": [1]}])
 
 
 @pytest.mark.parametrize("thing", ["text", b"bytes", 5, None, {"id": "1"}, Customer])

@@ -114,6 +114,25 @@ def parse_texts(texts: Iterable[str | None]) -> list[Any]:
     return [None if text is None else json.loads(text) for text in texts]
 
 
+def copy_nested(value: Any) -> Any:
+    """A value whose lists and dicts are its own, all the way down. One that is too deep stays as it is: no store takes
+    it."""
+    try:
+        return _copy(value)
+    except RecursionError:
+        return value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item) for item in value]
+    if type(value) is tuple:
+        return tuple(_copy(item) for item in value)
+    return value
+
+
 def abridge(value: Any) -> str:
     """A value for a message: of a list or a dict, which may be large or deep, the beginning."""
     return reprlib.repr(value) if isinstance(value, (dict, list, tuple, set)) else repr(value)

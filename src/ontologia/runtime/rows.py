@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ontologia.engines.object_rows import identity_of, table_of, transpose
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration, Declared, TypeRef, key_text
+from ontologia.model.columns import Column
 from ontologia.model.keys import parse_identity
-from ontologia.model.values import abridge
+from ontologia.model.typespec import ambiguous
+from ontologia.model.values import abridge, copy_nested
 from ontologia.runtime.removals import Removals
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T", bound=Declared)
 
 
 def identity_from_key(declaration: Declaration, key: Any) -> tuple[str, ...]:
@@ -38,11 +42,9 @@ class WantedRows:
             for name, column in zip(declaration.schema.names, self._columns, strict=True)
             if declaration.schema.by_name[name].scalar is not None
         ]
-        # Lists and dicts can be changed in place, unseen by their object: they are checked again here, and copied.
         self._structured = [
-            (name, declaration.value_adapter(name).validator.validate_python, column.append)
-            for name, column in zip(declaration.schema.names, self._columns, strict=True)
-            if declaration.schema.by_name[name].scalar is None
+            (name, check, self._columns[declaration.schema.names.index(name)].append)
+            for name, check in structured_checks(declaration)
         ]
         self._count = 0
 
@@ -56,24 +58,11 @@ class WantedRows:
         except ValueError:
             for column in self._columns:
                 del column[self._count :]
-            raise self._refusal(values) from None
+            raise _refusal(self.declaration, values) from None
         for name, append in self._appends:
             append(values[name])
         self._places[identity] = self._count
         self._count += 1
-
-    def _refusal(self, values: Mapping[str, Any]) -> ValidationError:
-        """Which value is wrong, and how."""
-        from pydantic import ValidationError as Problems
-
-        for name, check, _ in self._structured:
-            try:
-                check(values[name])
-            except Problems as found:
-                first = found.errors(include_url=False)[0]
-                where = ".".join(map(str, (self.declaration.ref, name, *first["loc"])))
-                return ValidationError(f"{where}: {first['msg']}, and it is {abridge(first['input'])}")
-        raise AssertionError("a value was refused, and is taken now")
 
     def forget(self, identity: tuple[str, ...]) -> None:
         """Take back what was said of an identity."""
@@ -94,6 +83,51 @@ class WantedRows:
         if self._primary_key is not None:
             return table_of(self.declaration, [identities], columns)
         return table_of(self.declaration, transpose(identities, len(self.declaration.ref.identity)), columns)
+
+
+def structured_checks(declaration: Declaration) -> list[tuple[str, Callable[[Any], Any]]]:
+    """For each structured field, a function from its value to one that is valid and nobody else's.
+
+    Lists and dicts can be changed in place, unseen by their object, before it is handed over and after.
+    """
+    return [
+        (column.name, _check_and_copy(declaration, column))
+        for column in declaration.schema.columns
+        if column.scalar is None
+    ]
+
+
+def _check_and_copy(declaration: Declaration, column: Column) -> Callable[[Any], Any]:
+    """Pydantic copies what it looks into, and hands on what may be anything."""
+    check: Callable[[Any], Any] = declaration.value_adapter(column.name).validator.validate_python
+    return (lambda value: copy_nested(check(value))) if ambiguous(column.spec) else check
+
+
+def snapshot_of(obj: T, checks: Sequence[tuple[str, Callable[[Any], Any]]]) -> T:
+    """An object with the values that one has now, whatever becomes of it; `checks` are those of its class."""
+    values = dict(obj.__dict__)
+    try:
+        for name, check in checks:
+            values[name] = check(values[name])
+    except ValueError:
+        raise _refusal(obj.__declaration__, values) from None
+    copy = object.__new__(type(obj))
+    copy.__dict__ = values
+    return copy
+
+
+def _refusal(declaration: Declaration, values: Mapping[str, Any]) -> ValidationError:
+    """Which value is wrong, and how."""
+    from pydantic import ValidationError as Problems
+
+    for name, check in structured_checks(declaration):
+        try:
+            check(values[name])
+        except Problems as found:
+            first = found.errors(include_url=False)[0]
+            where = ".".join(map(str, (declaration.ref, name, *first["loc"])))
+            return ValidationError(f"{where}: {first['msg']}, and it is {abridge(first['input'])}")
+    raise AssertionError("a value was refused, and is taken now")
 
 
 class RemovedRows:

@@ -95,7 +95,7 @@ class HandlerContext:
         self.session = session
         self._store = store
         self._held = held
-        self._emitted: list[Event] = []
+        self._emitted: list[StoredEvent] = []
 
     @property
     def lease_until(self) -> datetime:
@@ -122,7 +122,7 @@ class HandlerContext:
                 f"{parent.root_event_id}, and max_event_chain_depth is {limit}: do handlers cause each other's events?"
             )
         event.descend_from(parent)
-        self._emitted.append(event)
+        self._emitted.append(event.to_record(self._store.namespace))
 
     def commit(self) -> int | None:
         """Write what was ensured, as one commit, if the event is still ours. Returns its id, or None."""
@@ -130,7 +130,7 @@ class HandlerContext:
 
     def emitted(self) -> Sequence[StoredEvent]:
         """What is to be sent."""
-        return [event.to_record(self._store.namespace) for event in self._emitted]
+        return self._emitted
 
     def __repr__(self) -> str:
         return f"HandlerContext({self.event!r}, lease_until={self.lease_until.isoformat()})"

@@ -22,7 +22,7 @@ from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.query.builder import QueryRoot
-from ontologia.runtime.rows import identity_from_key
+from ontologia.runtime.rows import identity_from_key, snapshot_of, structured_checks
 
 T = TypeVar("T", bound=Declared)
 
@@ -37,15 +37,21 @@ class PendingRows:
         self.tables: list[pa.Table] = []  #: in bulk, as an engine is handed rows
         self.deleted: dict[str, None] = {}
         self.new: set[str] = set()
+        self._checks = structured_checks(declaration)
 
     def write(self, obj: Declared, *, new: bool) -> None:
-        name = id_of(obj)
+        taken, name = snapshot_of(obj, self._checks), id_of(obj)
         if new and (name in self.objects or name in self.new):
             raise GraphValidationError("the transaction was refused", [f"{self.type.key} {name!r} is inserted twice"])
         if new and name not in self.deleted:
             self.new.add(name)
         self.deleted.pop(name, None)
-        self.objects[name] = obj
+        self.objects[name] = taken
+
+    def get(self, name: str) -> Declared | None:
+        """The object that is to be written under an id, as a copy: changing it declares nothing."""
+        found = self.objects.get(name)
+        return None if found is None else snapshot_of(found, self._checks)
 
     def delete(self, name: str) -> None:
         self.objects.pop(name, None)
@@ -155,8 +161,8 @@ class GraphTransaction:
         """One object by key, as this transaction has it."""
         pending = self._of(cls)
         name = id_from_key(pending.declaration, key)
-        if name in pending.objects:
-            return pending.objects[name]  # type: ignore[return-value]
+        if (written := pending.get(name)) is not None:
+            return written  # type: ignore[return-value]
         if name in pending.deleted:
             return None
         root = self.query()
