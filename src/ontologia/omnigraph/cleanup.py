@@ -25,7 +25,7 @@ from ontologia.omnigraph.snapshots import tags_of
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
 
-Place = tuple[str, str | None]  #: a dataset and a lineage of it
+Lineage = tuple[str, str | None]  #: a dataset and a lineage of it
 
 
 @dataclass
@@ -68,9 +68,9 @@ def _clean(graph: Graph, keep: int, cutoff: datetime, report: CleanupReport) -> 
         _versions(graph, path, branch, versions, cutoff, report)
 
 
-def _find_needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Place, set[int]]:
+def _find_needed(graph: Graph, keep: int, cutoff: datetime) -> Mapping[Lineage, set[int]]:
     """Every version that must stay, of every dataset and lineage."""
-    needed: dict[Place, set[int]] = defaultdict(set)
+    needed: dict[Lineage, set[int]] = defaultdict(set)
     manifests = {name: graph.publisher.manifest(name) for name in graph.branches()}
     states: dict[str, set[int]] = {name: _recent(graph, name, keep, cutoff) for name in manifests}
     for name, fork in graph.datasets.branches(MANIFEST).items():
@@ -116,7 +116,7 @@ def _bases(graph: Graph, manifests: Mapping[str, GraphManifest]) -> list[tuple[s
     return found
 
 
-def _add_pinned(manifest: GraphManifest, versions: set[int], needed: dict[Place, set[int]]) -> None:
+def _add_pinned(manifest: GraphManifest, versions: set[int], needed: dict[Lineage, set[int]]) -> None:
     """What these states of a branch read, by the manifest version that published each pin."""
     for pins in manifest.history.values():
         for version in versions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,7 +65,7 @@ def optimize_plan(graph: Graph, branch: str = MAIN) -> dict[str, list[str]]:
     return {key: [step.__doc__ or "" for step in steps] for key, steps in planned.items()}
 
 
-def _plan(graph: Graph, manifest: GraphManifest, *, compacting: bool) -> dict[str, list[Step]]:
+def _plan(graph: Graph, manifest: GraphManifest, *, compacting: bool) -> dict[str, list[Upkeep]]:
     found = {}
     for key in _own_tables(manifest):
         dataset = StoredSnapshot(graph, manifest).dataset(key)
@@ -106,11 +106,12 @@ def _own_tables(manifest: GraphManifest) -> list[str]:
     return [key for key, pin in sorted(manifest.pins.items()) if pin.branch == own]
 
 
-Step = Any
+Upkeep = Callable[["LanceDataset"], None]
+"""Something that is done to a dataset; its docstring says what, in a report."""
 
 
-def _steps(dataset: LanceDataset, table: Table, *, compacting: bool) -> list[Step]:
-    steps: list[Step] = []
+def _steps(dataset: LanceDataset, table: Table, *, compacting: bool) -> list[Upkeep]:
+    steps: list[Upkeep] = []
     if compacting and _needs_compaction(dataset):
         steps.append(_compact)
     for state in index_states(dataset, table):
@@ -121,7 +122,7 @@ def _steps(dataset: LanceDataset, table: Table, *, compacting: bool) -> list[Ste
     return steps
 
 
-def _applying(steps: Sequence[Step]) -> Any:
+def _applying(steps: Sequence[Upkeep]) -> Any:
     def apply(dataset: LanceDataset, commit: Commit) -> LanceDataset:
         before = dataset.version
         for step in steps:
@@ -130,9 +131,8 @@ def _applying(steps: Sequence[Step]) -> Any:
         for version in range(before + 1, dataset.version + 1):
             kind, _ = operation_of(dataset, version)
             if kind not in CONTENT_PRESERVING:
-                require_version(
-                    dataset, before
-                )  # another writer's commit came in between: refuse what it would publish
+                # Another writer's commit came in between: refuse what it would publish.
+                require_version(dataset, before)
         return dataset
 
     return apply
@@ -155,7 +155,7 @@ def _cover(dataset: LanceDataset) -> None:
         dataset.optimize.optimize_indices()
 
 
-def _build(state: IndexState) -> Step:
+def _build(state: IndexState) -> Upkeep:
     def build(dataset: LanceDataset) -> None:
         if state.kind == "vector":
             dataset.create_index(state.column, "IVF_FLAT", metric="L2", num_partitions=1, replace=True)

@@ -29,14 +29,14 @@ ORDER = "__order"
 BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python takes for white space: a key of nothing else is blank."""
 
-Kind = Callable[[pa.DataType], bool]
+KindTest = Callable[[pa.DataType], bool]
 
 
 def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-TAKES: dict[str, tuple[Kind, ...]] = {
+TAKES: dict[str, tuple[KindTest, ...]] = {
     "str": (is_text,),
     "int": (pa.types.is_signed_integer,),
     "float": (pa.types.is_float64, pa.types.is_float32, pa.types.is_signed_integer),
@@ -46,7 +46,7 @@ TAKES: dict[str, tuple[Kind, ...]] = {
     "bytes": (pa.types.is_binary, pa.types.is_large_binary),
 }
 """Which columns fill a field as they are. Anything else is for the caller to cast: that is where values change."""
-KEYS: tuple[Kind, ...] = (is_text, pa.types.is_signed_integer, pa.types.is_timestamp, pa.types.is_date32)
+KEYS: tuple[KindTest, ...] = (is_text, pa.types.is_signed_integer, pa.types.is_timestamp, pa.types.is_date32)
 
 
 class RejectedRow(NamedTuple):
