@@ -123,7 +123,7 @@ def test_parquet_parts_have_the_columns_and_rows_of_the_embedded_file(spark, sou
 
 @pytest.mark.parametrize("options", [{}, {"history_since": 0}], ids=["latest", "history"])
 def test_commits_made_meanwhile_stay_out(spark, source, options, tmp_path, monkeypatch):
-    uri, plain = copied(source, tmp_path / "copy"), exporting.stored_rows
+    uri, plain = copied(source, tmp_path / "copy"), exporting.read_stored_rows
 
     def and_then(*given, **more):
         commit(uri, Customer(id="c1", name="too late", age=1), Customer(id="too late", name="n", age=1))
