@@ -79,11 +79,13 @@ class CarriedRows(StoredRows):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         sources = [self.projection.of(column) for column in columns]
         needed = {source.before.physical: source.before for source in sources if source.before is not None}
-        stored = self.stored.rows(window, list(needed.values()), probe=probe, removals=removals).subquery("v")
+        stored = self.stored.rows(window, list(needed.values()), probe=probe, removals=removals).subquery(
+            "v", copy=False
+        )
         plain = [exp.column(name, table="v", quoted=True) for name in (*self.ref.identity, COMMIT_ID)]
         fields = [exp.alias_(self._value(source), self.name_of(source.column), quoted=True) for source in sources]
         marks = [exp.column(SUPERSEDED_BY, table="v", quoted=True)] if removals and self.has_removals else []
-        return exp.select(*plain, *fields, *marks).from_(stored)
+        return exp.select(*plain, *fields, *marks, copy=False).from_(stored, copy=False)
 
     def _value(self, source: ColumnSource) -> exp.Expression:
         dialect = self.projection.dialect
@@ -129,7 +131,9 @@ class RowsTogether(StoredRows):
         if self.document is not None:  # there may be more beside it, and not in all parts
             names = [*self.ref.identity, COMMIT_ID, *map(self.name_of, columns), self.document]
             chosen = [exp.column(name, table="p", quoted=True) for name in names]
-            parts = [exp.select(*chosen).from_(part.subquery("p")) for part in parts]
+            parts = [
+                exp.select(*chosen, copy=False).from_(part.subquery("p", copy=False), copy=False) for part in parts
+            ]
         return parts[0] if len(parts) == 1 else exp.union(*parts, distinct=False)
 
     def fill_in(self, sql: str) -> str:
@@ -185,7 +189,9 @@ class HeldRows(StoredRows):
             )
         table = exp.Table(this=exp.to_identifier(self.table, quoted=True), alias=exp.TableAlias(this="h"))
         if not self.has_removals:
-            return exp.select(*chosen).from_(table)
+            return exp.select(*chosen, copy=False).from_(table, copy=False)
         if removals:
-            return exp.select(*chosen, exp.column(SUPERSEDED_BY, table="h", quoted=True)).from_(table)
-        return exp.select(*chosen).from_(table).where(exp.not_(is_removal("h")))
+            return exp.select(*chosen, exp.column(SUPERSEDED_BY, table="h", quoted=True), copy=False).from_(
+                table, copy=False
+            )
+        return exp.select(*chosen, copy=False).from_(table, copy=False).where(exp.not_(is_removal("h")), copy=False)

@@ -99,7 +99,7 @@ class _Compilation:
             select, outputs = self.projection(order)
         select = self.sources.select_from(select)
         if filters:
-            select = select.where(*filters)
+            select = select.where(*filters, copy=False)
         if not self.plan.aggregates:
             select = self.page(select, order, len(outputs))
         if self.plan.across is not None:
@@ -128,7 +128,7 @@ class _Compilation:
             outputs.append(ResultColumn(REMOVED, "bool", nullable=False))
         if self.plan.ends_only:
             return self.each_end_once(selected, order), tuple(outputs)
-        return exp.select(*selected), tuple(outputs)
+        return exp.select(*selected, copy=False), tuple(outputs)
 
     def each_end_once(self, selected: list[exp.Expr], order: Sequence[exp.Ordered]) -> exp.Select:
         """The entities reached, with what they are sorted by: of where they were reached from, the greatest value."""
@@ -138,15 +138,17 @@ class _Compilation:
             value = exp.Max(this=key.this) if of_source else key.this
             keys.append((exp.alias_(value, f"k{number}", quoted=True), of_source))
         groups = [item.this for item in selected] + [key.this for key, of_source in keys if not of_source]
-        select = exp.select(*selected, *(key for key, _ in keys))
-        return select.group_by(*(group.copy() for group in groups))
+        select = exp.select(*selected, *(key for key, _ in keys), copy=False)
+        return select.group_by(*(group.copy() for group in groups), copy=False)
 
     def page(self, select: exp.Select, order: list[exp.Ordered], width: int) -> exp.Select:
         """The rows in order, and the page of them that was asked for."""
         if self.plan.ends_only:
-            ends = select.subquery("d")
-            select = exp.select(*(exp.column(f"c{number}", table="d", quoted=True) for number in range(width)))
-            select = select.from_(ends)
+            ends = select.subquery("d", copy=False)
+            select = exp.select(
+                *(exp.column(f"c{number}", table="d", quoted=True) for number in range(width)), copy=False
+            )
+            select = select.from_(ends, copy=False)
             order = [
                 exp.Ordered(
                     this=exp.column(f"k{number}", table="d", quoted=True),
@@ -156,12 +158,12 @@ class _Compilation:
                 for number, key in enumerate(order)
             ]
         if order:
-            select = select.order_by(*order)
+            select = select.order_by(*order, copy=False)
         if self.plan.limit is not None or (self.plan.offset is not None and self.dialect.name == "sqlite"):
             unlimited = exp.Literal.number(-1)
-            select = select.limit(parameter("limit") if self.plan.limit is not None else unlimited)
+            select = select.limit(parameter("limit") if self.plan.limit is not None else unlimited, copy=False)
         if self.plan.offset is not None:
-            select = select.offset(parameter("offset"))
+            select = select.offset(parameter("offset"), copy=False)
         return select
 
     def result_aliases(self) -> list[str]:
@@ -230,12 +232,12 @@ class _Compilation:
             node, scalar = self.aggregate(aggregate)
             selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
             outputs.append(ResultColumn(name, scalar))
-        select = exp.select(*selected)
+        select = exp.select(*selected, copy=False)
         if keys:
-            select = select.group_by(*(key.copy() for key in keys))
+            select = select.group_by(*(key.copy() for key in keys), copy=False)
             # By their names in the result: Spark does not see that an expression is the one it groups by.
             named = (exp.column(f"c{number}", quoted=True) for number in range(len(keys)))
-            select = select.order_by(*(exp.Ordered(this=key, nulls_first=True) for key in named))
+            select = select.order_by(*(exp.Ordered(this=key, nulls_first=True) for key in named), copy=False)
         for number, condition in enumerate(self.plan.having):
             node, scalar = self.aggregate(condition.aggregate)
             comparison = self.conditions.comparison(
@@ -243,7 +245,7 @@ class _Compilation:
             )
             names = tuple(f"h{number}{suffix}" for suffix in comparison.suffixes)
             self.having.append(Binding(names, comparison.encode))
-            select = select.having(comparison.test(node, [parameter(name) for name in names]))
+            select = select.having(comparison.test(node, [parameter(name) for name in names]), copy=False)
         return select, tuple(outputs)
 
     def aggregate_encoder(self, condition: AggregateCondition) -> Callable[[Any], Any]:

@@ -91,8 +91,12 @@ class Conditions:
         return exp.paren(exp.or_(found, exp.not_(self.among_ends(inner, key, None))))
 
     def among_ends(self, inner: str, key: Node, test: Node | None) -> Node:
-        keys = exp.select(self.sources.plain(inner, "entity_key")).from_(self.sources.rows(inner, probe=False))
-        return exp.In(this=key.copy(), query=(keys if test is None else keys.where(test)).subquery())
+        keys = exp.select(self.sources.plain(inner, "entity_key"), copy=False).from_(
+            self.sources.rows(inner, probe=False), copy=False
+        )
+        return exp.In(
+            this=key.copy(), query=(keys if test is None else keys.where(test, copy=False)).subquery(copy=False)
+        )
 
     def test(self, condition: Condition, operand: FieldExpr[Any], alias: str) -> Node:
         if operand.scalar is not None:

@@ -94,7 +94,7 @@ class Dialect(ABC):
     """The inner join of an engine that takes what it joins in the order they are given, if it can be told to."""
 
     def render(self, tree: Node, *, pretty: bool = False) -> str:
-        return tree.sql(dialect=self.name, pretty=pretty)
+        return tree.sql(dialect=self.name, pretty=pretty, copy=False)
 
     @abstractmethod
     def encode(self, scalar: str | None, value: Any) -> Any:

@@ -65,19 +65,23 @@ class Sources:
 
     def select_from(self, select: exp.Select) -> exp.Select:
         """Put the rows under a selection. Last, when it is known which columns are used."""
-        select = self._from_keys(select) if self.plan.keyed else select.from_(self.rows("s", probe=self._probes()))
+        select = (
+            self._from_keys(select)
+            if self.plan.keyed
+            else select.from_(self.rows("s", probe=self._probes()), copy=False)
+        )
         for number, hop in enumerate(self.plan.hops):
             near, far = ("left_key", "right_key") if hop.forward else ("right_key", "left_key")
             before = "s" if number == 0 else f"e{number - 1}"
             on_near = exp.EQ(this=self.plain(f"r{number}", near), expression=self.plain(before, "entity_key"))
             on_far = exp.EQ(this=self.plain(f"e{number}", "entity_key"), expression=self.plain(f"r{number}", far))
-            select = select.join(self.rows(f"r{number}", probe=True), on=on_near, join_type="inner")
-            select = select.join(self.rows(f"e{number}", probe=True), on=on_far, join_type="inner")
+            select = select.join(self.rows(f"r{number}", probe=True), on=on_near, join_type="inner", copy=False)
+            select = select.join(self.rows(f"e{number}", probe=True), on=on_far, join_type="inner", copy=False)
         for side in ("left", "right"):
             alias = f"at_{side}"
             if alias in self.refs:  # grouped by one of its fields; an end that does not exist has none
                 end = exp.EQ(this=self.plain(alias, "entity_key"), expression=self.plain("s", f"{side}_key"))
-                select = select.join(self.rows(alias, probe=False), on=end, join_type="left")
+                select = select.join(self.rows(alias, probe=False), on=end, join_type="left", copy=False)
         return select
 
     def _from_keys(self, select: exp.Select) -> exp.Select:
@@ -88,15 +92,17 @@ class Sources:
         relation, columns = self.relations[self.plan.source], list(self.used["s"].values())
         of_keys = relation.rows_of_keys("k", self.plan.window, columns)
         if of_keys is not None:
-            rows = of_keys[0].subquery("s")
+            rows = of_keys[0].subquery("s", copy=False)
             on.append(of_keys[1])
-        return select.from_(exp.to_table(KEYS, alias="k")).join(rows, on=exp.and_(*on), join_type=self.dialect.in_turn)
+        return select.from_(exp.to_table(KEYS, alias="k"), copy=False).join(
+            rows, on=exp.and_(*on), join_type=self.dialect.in_turn, copy=False
+        )
 
     def rows(self, alias: str, *, probe: bool) -> exp.Subquery:
         columns = list(self.used[alias].values())
         relation = self.relations[self.refs[alias]]
         removals = alias == "s" and self.plan.shows_removals
-        return relation.rows(self.plan.window, columns, probe=probe, removals=removals).subquery(alias)
+        return relation.rows(self.plan.window, columns, probe=probe, removals=removals).subquery(alias, copy=False)
 
     def _probes(self) -> bool:
         """Whether to look for a newer version row by row: after a filter, or when rows are wanted in key order."""

@@ -54,12 +54,14 @@ class SqliteRows(StoredRows):
             return None
         versions = self.versions(window, columns)
         same = [equal(_column(name, "n"), _column(name, keys)) for name in self.ref.identity]
-        newest = exp.select(exp.Max(this=_column(COMMIT_ID, "n"))).from_(_table(versions.table, "n"))
-        newest = newest.where(*same, *_tests(versions, window, "n"))
+        newest = exp.select(exp.Max(this=_column(COMMIT_ID, "n")), copy=False).from_(
+            _table(versions.table, "n"), copy=False
+        )
+        newest = newest.where(*same, *_tests(versions, window, "n"), copy=False)
         rows = _select(versions, self.ref.identity, window)
         if self.has_removals:
             rows = rows.where(is_current("t"), copy=False)
-        return rows, equal(_column(COMMIT_ID, "s"), newest.subquery())
+        return rows, equal(_column(COMMIT_ID, "s"), newest.subquery(copy=False))
 
     def name_of(self, column: Column) -> str:
         """SQLite forgets that a column of a subquery is called `true` or `false`, whatever its case and quotes."""
@@ -91,14 +93,16 @@ def select_window(versions: Versions, identity: Sequence[str], window: Window, *
         return _select(versions, identity, window).where(exp.not_(has_newer(versions, identity, window)), copy=False)
     newest = exp.alias_(exp.Max(this=_column(COMMIT_ID, "t")), COMMIT_ID, quoted=True)
     select = _select(versions, identity, window, commit=newest)
-    return select.group_by(*(_column(name, "t") for name in identity))
+    return select.group_by(*(_column(name, "t") for name in identity), copy=False)
 
 
 def _select(versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expr | None = None) -> exp.Select:
     keys = [_column(name, "t") for name in identity]
     named = [exp.alias_(node, name, quoted=True) for name, node in versions.fields.items()]
-    select = exp.select(*keys, commit or _column(COMMIT_ID, "t"), *named).from_(_table(versions.table, "t"))
-    return select.where(*_tests(versions, window, "t"))
+    select = exp.select(*keys, commit or _column(COMMIT_ID, "t"), *named, copy=False).from_(
+        _table(versions.table, "t"), copy=False
+    )
+    return select.where(*_tests(versions, window, "t"), copy=False)
 
 
 def _tests(versions: Versions, window: Window, alias: str) -> list[exp.Expr]:
@@ -116,7 +120,11 @@ def has_newer(versions: Versions, identity: Sequence[str], window: Window) -> ex
     """Whether a row, under the alias `t`, is not the newest of its identity in a window."""
     same = [equal(_column(name, "n"), _column(name, "t")) for name in identity]
     later = exp.GT(this=_column(COMMIT_ID, "n"), expression=_column(COMMIT_ID, "t"))
-    newer = exp.select("1").from_(_table(versions.table, "n")).where(*same, later, *_tests(versions, window, "n"))
+    newer = (
+        exp.select("1", copy=False)
+        .from_(_table(versions.table, "n"), copy=False)
+        .where(*same, later, *_tests(versions, window, "n"), copy=False)
+    )
     return exp.Exists(this=newer)
 
 

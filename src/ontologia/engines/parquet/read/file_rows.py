@@ -70,7 +70,7 @@ class FileRows(StoredRows):
         base = self._apart(names)
         if not self.scan.tail:
             return together(names, base)
-        later = self.select(self.ref.identity, self.scan.tail_files).where(*self._upper())
+        later = self.select(self.ref.identity, self.scan.tail_files).where(*self._upper(), copy=False)
         base = [without(part, later, self.ref.identity) for part in base]
         return together(names, [*base, self._newest(names)])
 
@@ -82,7 +82,7 @@ class FileRows(StoredRows):
             names = [*names, SUPERSEDED_BY]
         elif self.has_removals:
             tests.append(_is_no_removal("t"))
-        return self.select(names, self.scan.files).where(*tests)
+        return self.select(names, self.scan.files).where(*tests, copy=False)
 
     @property
     def count(self) -> int | None:
@@ -96,7 +96,7 @@ class FileRows(StoredRows):
             for file in entry.files:
                 alike.setdefault(self._mark_of(entry, file), []).append(file)
         return [
-            self._in_force(names, some, mark).where(*self._upper())
+            self._in_force(names, some, mark).where(*self._upper(), copy=False)
             for mark, files in alike.items()
             for some in ([files] if mark.first is None else [[file] for file in files])
         ]
@@ -117,21 +117,25 @@ class FileRows(StoredRows):
         """Rows of files without those that were superseded when the file was written."""
         select = self.select(names, files, numbered=numbered or mark.first is not None)
         if mark.first is not None:
-            return select.where(exp.LT(this=_row_number(), expression=exp.Literal.number(mark.first)))
+            return select.where(exp.LT(this=_row_number(), expression=exp.Literal.number(mark.first)), copy=False)
         if not mark.by_column:
             return select
-        return select.where(is_current(at=self.scan.upper if self.scan.inside_snapshot else None))
+        return select.where(is_current(at=self.scan.upper if self.scan.inside_snapshot else None), copy=False)
 
     def _newest(self, names: Sequence[str]) -> exp.Select:
         """The last row of each identity in the tail, unless that says that it was removed."""
         removing = any(entry.removals for entry in self.scan.tail)
         select = self.select([*names, SUPERSEDED_BY] if removing else names, self.scan.tail_files)
-        select = select.where(*self._upper())
+        select = select.where(*self._upper(), copy=False)
         if self.scan.tail_is_mixed:
             select = keep_newest(select, self.ref.identity)
         if not removing:
             return select
-        return exp.select(*map(_column, names)).from_(select.subquery("newest")).where(_is_no_removal("newest"))
+        return (
+            exp.select(*map(_column, names), copy=False)
+            .from_(select.subquery("newest", copy=False), copy=False)
+            .where(_is_no_removal("newest"), copy=False)
+        )
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:
@@ -148,7 +152,9 @@ class FileRows(StoredRows):
         how = [exp.EQ(this=exp.column(name), expression=exp.convert(value)) for name, value in options.items()]
         read = exp.Anonymous(this="read_parquet", expressions=[array, *how])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
-        return exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(source)
+        return exp.select(*(exp.column(name, table="t", quoted=True) for name in names), copy=False).from_(
+            source, copy=False
+        )
 
 
 class CountedRows(EmptyRows):
@@ -198,7 +204,9 @@ class LayeredRows(FileRows):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
-        small = exp.select(*(exp.column(name, table="t", quoted=True) for name in names)).from_(table)
+        small = exp.select(*(exp.column(name, table="t", quoted=True) for name in names), copy=False).from_(
+            table, copy=False
+        )
         return together(names, [*(select for part in self._parts for select in self._large(names, part)), small])
 
     def fill_in(self, sql: str) -> str:
@@ -242,13 +250,13 @@ class LayeredRows(FileRows):
         table = exp.to_table("x", alias="gone")
         table.set("this", exp.to_identifier(self._place_of(part), quoted=True))
         same = exp.EQ(this=exp.column("n", table="gone", quoted=True), expression=_row_number())
-        cared_for = self._without_later(names, part).join(table, on=same, join_type="anti")
+        cared_for = self._without_later(names, part).join(table, on=same, join_type="anti", copy=False)
         if part.care == "whole":
             return [cared_for]
         bound = _column(self._bound_of(part))
         near, far = (exp.LTE, exp.GT) if part.care == "beginning" else (exp.GTE, exp.LT)
-        others = self._without_later(names, part).where(far(this=_row_number(), expression=bound))
-        return [cared_for.where(near(this=_row_number(), expression=bound.copy())), others]
+        others = self._without_later(names, part).where(far(this=_row_number(), expression=bound), copy=False)
+        return [cared_for.where(near(this=_row_number(), expression=bound.copy()), copy=False), others]
 
     def _without_later(self, names: Sequence[str], part: _Part) -> exp.Select:
         """The rows that no later large file has."""
@@ -285,7 +293,7 @@ def together(names: Sequence[str], parts: Sequence[exp.Select]) -> exp.Select:
     if len(parts) == 1:
         return parts[0]
     union = exp.union(*parts, distinct=False)
-    return exp.select(*map(_column, names)).from_(union.subquery())
+    return exp.select(*map(_column, names), copy=False).from_(union.subquery(copy=False), copy=False)
 
 
 def without(rows: exp.Select, later: exp.Select, identity: Sequence[str]) -> exp.Select:
@@ -294,7 +302,7 @@ def without(rows: exp.Select, later: exp.Select, identity: Sequence[str]) -> exp
         exp.EQ(this=exp.column(name, table="later", quoted=True), expression=exp.column(name, "t", quoted=True))
         for name in identity
     ]
-    return rows.join(later.copy().subquery("later"), on=exp.and_(*same), join_type="anti")
+    return rows.join(later.copy().subquery("later", copy=False), on=exp.and_(*same), join_type="anti", copy=False)
 
 
 def _is_no_removal(table: str) -> exp.Expression:
