@@ -3,6 +3,8 @@
 The tree is built once per shape of a plan and rendered for the dialect of the engine; values are always parameters.
 Engines supply the rows of each type in the window that was asked for; `sources` joins them, `conditions` filters them,
 and what is selected of them, aggregation, order and paging are made here, the same for all engines.
+
+Trees are built in place, by `copy=False`: sqlglot would copy all of a tree, and all it is given, at every step.
 """
 
 from __future__ import annotations

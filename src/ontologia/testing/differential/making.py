@@ -22,6 +22,7 @@ from ontologia.testing.differential.questions import (
     Several,
     Side,
     Test,
+    expression_of,
 )
 from ontologia.testing.differential.worlds import (
     BYTES,
@@ -93,6 +94,10 @@ class _Maker:
         if items and side is None and self.rng.random() < (0.6 if isinstance(value, (list, tuple)) else 0.2):
             item = self.rng.choice(value) if isinstance(value, (list, tuple)) and value else None
             operand = replace(operand, items=self._steps(item, 0, 1, 1, 2))
+        try:
+            expression_of(replace(operand, side=None), subject)
+        except ValueError:  # a step that is not declared
+            return replace(operand, steps=(), items=None)
         return operand
 
     def _steps(self, value: Any, *lengths: int) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def ask(question: Question, root: QueryRoot) -> Any:
     for part in question.where:
         query = query.where(_predicate(part, subject))
     if question.groups:
-        grouped = query.group_by(*(_expression(group, subject) for group in question.groups))
+        grouped = query.group_by(*(expression_of(group, subject) for group in question.groups))
         if question.having is not None:
             number, op, value = question.having
             grouped = grouped.having(getattr(_aggregate(number, subject), f"__{op}__")(value))
@@ -123,7 +123,7 @@ def ask(question: Question, root: QueryRoot) -> Any:
             query = query.where(_predicate(hop.where, hop.relation if hop.about_relation else hop.reached))
     query = query.without_relations() if question.ends_only else query
     for operand, descending in question.orders:
-        query = query.order_by(_expression(operand, _owner(question, operand)), descending)
+        query = query.order_by(expression_of(operand, _owner(question, operand)), descending)
     query = query if question.limit is None else query.limit(question.limit)
     return (query if question.offset is None else query.offset(question.offset)).collect()
 
@@ -144,7 +144,7 @@ def _ask_number(number: Number, query: Any, subject: Subject) -> Any:
         return query.count_where(_predicate(number.where, subject))
     if number.operand is None:
         return query.count()
-    return getattr(query, number.function)(_expression(number.operand, subject))
+    return getattr(query, number.function)(expression_of(number.operand, subject))
 
 
 def _aggregate(number: Number, subject: Subject) -> aggregates.Aggregate:
@@ -152,7 +152,7 @@ def _aggregate(number: Number, subject: Subject) -> aggregates.Aggregate:
         return aggregates.Aggregate("count_where", where=_predicate(number.where, subject))
     if number.operand is None:
         return aggregates.count()
-    operand = _expression(number.operand, subject)
+    operand = expression_of(number.operand, subject)
     if number.function == "avg_len":
         return aggregates.Aggregate("avg_len", operand)
     made: aggregates.Aggregate = getattr(aggregates, number.function)(operand)
@@ -165,13 +165,14 @@ def _predicate(part: Filter, subject: Subject) -> Predicate:
     if isinstance(part, Several):
         first, second = (_predicate(inner, subject) for inner in part.parts)
         return first & second if part.op == "and" else first | second
-    operand = _expression(part.operand, subject)
+    operand = expression_of(part.operand, subject)
     method = getattr(operand, f"__{part.op}__" if part.op in COMPARISONS else part.op)
     made: Predicate = method() if part.op.startswith("is_") else method(part.value)
     return made
 
 
-def _expression(operand: Operand, subject: Subject) -> FieldExpr[Any]:
+def expression_of(operand: Operand, subject: Subject) -> FieldExpr[Any]:
+    """The operand of a filter. A `ValueError` where a `TypedDict` does not declare a step."""
     found: Any = subject.cls if operand.side is None else Endpoint(subject.cls, operand.side)
     expression: FieldExpr[Any] = getattr(found, operand.field)
     for step in operand.steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
 from typing import Any
@@ -66,10 +67,19 @@ def _draw_place(draw: st.DrawFn, operand: FieldExpr[Any], side: str | None) -> F
         ways = ("path", "path", "path")  # items of an endpoint's list cannot be asked for
     how = draw(st.sampled_from(ways))
     if how in ("path", "inner item"):
-        operand = operand.path(draw(st.sampled_from(STEPS)))
+        operand = draw(st.sampled_from(_places(operand.path, STEPS)))
     if how in ("item", "inner item"):
-        operand = operand.any_path(draw(st.sampled_from(("", *STEPS))))
+        operand = draw(st.sampled_from(_places(operand.any_path, ("", *STEPS))))
     return operand
+
+
+def _places(lead: Callable[[str], FieldExpr[Any]], ways: Iterable[str]) -> list[FieldExpr[Any]]:
+    """Where these ways lead; a `TypedDict` refuses those that it does not declare."""
+    found = []
+    for way in ways:
+        with suppress(ValueError):
+            found.append(lead(way))
+    return found
 
 
 def _comparisons(kind: Kind) -> st.SearchStrategy[tuple[str, Any]]:
@@ -164,7 +174,7 @@ def _draw_operand(draw: st.DrawFn, item: RandomType, fits: Callable[[Kind], bool
     name = draw(st.sampled_from(names))
     operand = getattr(item.cls, name)
     if not item.kinds[name].scalar and draw(st.booleans()):
-        return operand.path(draw(st.sampled_from(STEPS)))
+        return draw(st.sampled_from(_places(operand.path, STEPS)))
     return operand
 
 
