@@ -306,7 +306,7 @@ def test_a_commit_to_v1_survives_a_fault_at_any_request(tmp_path: Path, fault: F
 
 
 @pytest.mark.parametrize("rival", [False, True], ids=["alone", "with a rival"])
-@pytest.mark.slow_on("alone")
+@pytest.mark.slow_on("alone", "a drop with its history-v2", "vacuum of compacted files-v2")
 def test_after_a_delay_past_the_lease_at_any_request_the_state_is_old_or_new_and_the_next_writer_heals(
     scene: Scene, rival: bool
 ) -> None:

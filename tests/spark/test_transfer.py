@@ -90,7 +90,7 @@ def copied(uri: str, place: Path) -> str:
     [{}, {"as_of": 2}, {"history_since": 0, "with_metadata": True}, {"history_since": 2}, {"as_of": 99}],
     ids=["latest", "as of", "all history", "since", "as of the future"],
 )
-@pytest.mark.slow_on("as of", "as of the future", "since")
+@pytest.mark.slow_on("latest", "as of", "as of the future", "since")
 def test_parts_put_together_are_the_file_that_the_embedded_export_writes(spark, source, options, in_parts, tmp_path):
     with session(source) as opened:
         plain = embedded.export_data(opened, tmp_path / "plain", **options)
@@ -209,6 +209,7 @@ def test_what_goes_in_comes_out_in_one_commit(spark, uri, exported, form, source
     assert staged(uri) == []
 
 
+@pytest.mark.slow
 def test_both_imports_read_parts_with_no_class_declared(spark, sources, in_parts, tmp_path):
     with session(sources["file"]) as opened:
         export_data(spark, opened, tmp_path / "parts", history_since=0)

@@ -30,7 +30,7 @@ LARGEST_EXACT_SUM = 2.0**62
 def profile(examples: int, *, steps: int = 20) -> settings:
     """Settings for one property: few fixed examples, or many new ones in the deep profile."""
     return settings(
-        max_examples=examples * 40 if DEEP else examples,
+        max_examples=examples * 60 if DEEP else examples,
         stateful_step_count=steps * 2 if DEEP else steps,
         derandomize=not DEEP,
         database=None,
@@ -71,7 +71,7 @@ def check_answer(query: RandomQuery, session: Asked, model: Asked, reference: Re
 class PropertyConformance:
     """Properties."""
 
-    @profile(30)
+    @profile(20)
     @given(data=st.data())
     def test_any_question_about_any_history_is_answered_as_the_reference_model_does(
         self, engine: EngineCase, data: st.DataObject
@@ -81,7 +81,7 @@ class PropertyConformance:
             for _ in range(8):
                 check_answer(data.draw(queries(model, reference.head)), session, reference, reference)
 
-    @profile(15)
+    @profile(10)
     @given(data=st.data())
     def test_what_was_written_is_what_is_read(self, engine: EngineCase, data: st.DataObject) -> None:
         with engine.create_store() as store:
@@ -93,7 +93,7 @@ class PropertyConformance:
             session.commit()
             assert plain_values(session.query().entities(item.cls).collect()) == plain_values([obj])
 
-    @profile(12)
+    @profile(8)
     @given(data=st.data())
     def test_a_table_of_any_history_has_the_rows_of_its_objects(self, engine: EngineCase, data: st.DataObject) -> None:
         with engine.create_store() as store:
@@ -103,7 +103,7 @@ class PropertyConformance:
                 table = query.to_arrow()
                 assert make_plain(table.to_pylist()) == make_plain(expected_rows(query))
 
-    @profile(12)
+    @profile(8)
     @given(data=st.data())
     def test_the_log_of_any_history_is_that_of_the_reference_model(
         self, engine: EngineCase, data: st.DataObject
@@ -117,4 +117,4 @@ class PropertyConformance:
 
     def test_any_life_of_a_store_is_that_of_the_reference_model(self, engine: EngineCase) -> None:
         machine: Any = partial(StoreMachine, engine)
-        run_state_machine_as_test(machine, settings=profile(8))
+        run_state_machine_as_test(machine, settings=profile(6))
