@@ -1,8 +1,8 @@
 """What a class may declare, and what it is refused with: a TypeError that names the class and the field."""
 
 import types
-from datetime import date, datetime
-from typing import Any, ClassVar
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any, ClassVar, TypedDict
 
 import pydantic
 import pytest
@@ -165,6 +165,25 @@ def test_a_default_of_the_wrong_type_is_refused_and_never_stored():
 
     with pytest.raises(pydantic.ValidationError, match="count"):
         Odd(id="1")
+
+
+def test_times_inside_structured_fields_are_instants_in_utc_as_others_are():
+    class Stay(TypedDict):
+        begin: datetime
+
+    class Guest(Entity, name="Guest"):
+        id: Field[str] = Field(primary_key=True)
+        seen: Field[list[datetime]]
+        stay: Field[Stay | None] = None
+        spans: Field[dict[str, tuple[datetime, datetime]]] = Field(default_factory=dict)
+
+    noon, later = datetime(2024, 1, 1, 12), datetime(2024, 1, 1, 14, tzinfo=timezone(timedelta(hours=2)))
+    guest = Guest(id="1", seen=[noon, later], stay={"begin": noon}, spans={"a": (later, noon)})
+    utc = noon.replace(tzinfo=UTC)
+    assert (guest.seen, guest.stay, guest.spans) == ([utc, utc], {"begin": utc}, {"a": (utc, utc)})
+    assert {moment.tzinfo for moment in guest.seen} == {UTC}
+    with pytest.raises(ValueError, match="outside the years 1 to 9999 in UTC"):
+        Guest(id="1", seen=[datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))])
 
 
 def test_a_naive_default_is_taken_as_utc_like_a_value():

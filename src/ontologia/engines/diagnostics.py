@@ -21,6 +21,8 @@ def plan_diagnostics(plan: Plan, engine: Engine, catalog: Catalog) -> list[dict[
 
     Of the type that is asked about, and of every other type the question touches, which then is named.
     """
+    if plan.window.mode == "latest":
+        return report_dropped_types(plan, catalog)
     refs = () if plan.across is not None else plan.schemas
     found = window_diagnostics(plan.window, refs, engine, catalog, unnamed=plan.source)
     return found + report_dropped_types(plan, catalog) + forgotten_history(plan.window, plan.schemas, engine, catalog)

@@ -56,8 +56,6 @@ def checks(scalar: str | None) -> list[Any]:
     match scalar:
         case "int":
             return [AfterValidator(_fits_int64)]
-        case "datetime":
-            return [AfterValidator(_instant)]
         case "instance_key":
             return [AfterValidator(_not_blank)]
         case "endpoint_key":
@@ -79,6 +77,10 @@ class _Closing:
         self._references: dict[str, Any] = {}
 
     def close(self, annotation: Any) -> Any:
+        from pydantic import AfterValidator
+
+        if annotation is datetime:  # wherever it stands
+            return Annotated[datetime, AfterValidator(_instant)]
         if annotation is object or isinstance(annotation, (str, ForwardRef)):
             return Any
         if typing_extensions.is_typeddict(annotation):
@@ -139,9 +141,9 @@ def _fits_int64(value: int | None) -> int | None:
     return value
 
 
-def _instant(value: datetime | None) -> datetime | None:
+def _instant(value: datetime) -> datetime:
     try:
-        return None if value is None else to_utc(value)
+        return to_utc(value)
     except OverflowError:
         raise ValueError("this instant is outside the years 1 to 9999 in UTC") from None
 

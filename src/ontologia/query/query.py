@@ -100,10 +100,12 @@ class Query(Generic[T]):
 
     def _schemas_with_ends(self, operands: Iterable[FieldExpr[Any]]) -> Mapping[TypeRef, TypeSchema]:
         """The schemas of the plan, and those of the endpoints that are asked about."""
+        if self._declaration.endpoints is None:
+            return self._plan.schemas
         sides = {operand.side for operand in operands}
-        ends = zip(("left", "right"), self._declaration.endpoints or (), strict=False)
+        ends = zip(("left", "right"), self._declaration.endpoints, strict=True)
         asked = [end.__declaration__ for side, end in ends if side in sides]
-        return {**self._plan.schemas, **{end.ref: end.schema for end in asked}} if asked else self._plan.schemas
+        return {**self._plan.schemas, **{end.ref: end.schema for end in asked}}
 
     def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
         """Sort by a field; ties, and queries without an order, follow identity. Repeat it to sort by several."""

@@ -65,7 +65,7 @@ def encode(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _encode_few(column: pa.ChunkedArray) -> list[Any]:
-    """`encoded`, value by value: for a few of them, each step of Arrow's takes as long as all of this."""
+    """`encode`, value by value: for a few of them, each step of Arrow's takes as long as all of this."""
     import pyarrow as pa
 
     from ontologia.files.arrays import instants_of

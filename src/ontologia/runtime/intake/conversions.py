@@ -1,7 +1,7 @@
 """Which values fill a field, and as what: one table for loads in process and on Spark.
 
 A conversion is in the table only where every value has one plain meaning, whatever the settings of a session are. What
-would round, cut or guess is refused, value by value. `converted` is the table over Arrow columns; the same rules as
+would round, cut or guess is refused, value by value. `convert` is the table over Arrow columns; the same rules as
 expressions of Spark are in `spark.loading.conversions`, and a test holds both against each other.
 """
 

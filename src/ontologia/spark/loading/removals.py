@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Identities to remove, as `mapped_identity` has them."""
+    """Identities to remove, as `map_identity` has them."""
 
     declaration: Declaration
     keys: DataFrame

@@ -104,7 +104,7 @@ class StageTask:
 
 
 def stage_rows(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
-    """Run a load's job over rows as `mapped` has them: the messages of its tasks. `stored` is `Engine.count_stored`."""
+    """Run a load's job over rows of `map_rows`: the messages of its tasks. `stored` is `Engine.count_stored`."""
     identity = task.schema.ref.identity
     if task.on_duplicate == "error":
         rows = rows.drop(ORDER)
