@@ -60,6 +60,11 @@ class Hop:
     forward: bool
     where: tuple[Predicate, ...] = ()
 
+    @property
+    def shape(self) -> Hashable:
+        """Equal for hops that differ in the values of their filters alone."""
+        return (self.relation, self.entity, self.forward, tuple(map(shape_of, self.where)))
+
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -192,20 +197,20 @@ class Plan:
 
     @property
     def shape(self) -> Hashable:
-        """Equal for plans that compile to the same statement."""
+        """Equal for plans that compile to the same statement. Every question asks for it, most of them a short one."""
         return (
             self.source,
             self.window.mode,
             tuple(map(shape_of, self.where)),
-            tuple((place_of(order.operand), order.descending) for order in self.order),
+            tuple((place_of(order.operand), order.descending) for order in self.order) if self.order else (),
             self.limit is None,
             self.offset is None,
-            tuple(map(place_of, self.groups)),
-            tuple((name, aggregate.shape) for name, aggregate in self.aggregates),
-            tuple(condition.shape for condition in self.having),
-            tuple((hop.relation, hop.entity, hop.forward, tuple(map(shape_of, hop.where))) for hop in self.hops),
+            tuple(map(place_of, self.groups)) if self.groups else (),
+            tuple((name, aggregate.shape) for name, aggregate in self.aggregates) if self.aggregates else (),
+            tuple(condition.shape for condition in self.having) if self.having else (),
+            tuple(hop.shape for hop in self.hops) if self.hops else (),
             (self.ends_only, self.keyed, self.stored, self.only, self.unordered, self.across is None),
-            tuple((ref, schema.fingerprint) for ref, schema in self.schemas.items()),
+            tuple([(ref, schema.fingerprint) for ref, schema in self.schemas.items()]),
         )
 
 

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -232,12 +232,13 @@ class SqliteEngine(Engine):
         connection.catalog = catalog
         return catalog
 
-    @contextmanager
     def relations(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
-    ) -> Iterator[Mapping[TypeRef, StoredRows]]:
+    ) -> AbstractContextManager[Mapping[TypeRef, StoredRows]]:
         layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
-        yield {ref: NoRows(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
+        return nullcontext(
+            {ref: NoRows(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
+        )
 
     def snapshot(self) -> AbstractContextManager[None]:
         """One state for all reads in the block: a migration in between could give rows that the catalog denies."""
@@ -294,8 +295,8 @@ class SqliteEngine(Engine):
             return ask(replace(statement, sql=SQLITE.render(in_halves(statement.tree))))
 
     def run_in_parts(self, statement: Statement, parameters: Mapping[str, Any]) -> Iterator[list[Sequence[Any]]]:
-        with self.asking(statement, parameters, None) as (connection, sql, values):
-            cursor = connection.execute(sql, values)
+        with self.connections.use() as connection:
+            cursor = connection.execute(statement.sql, parameters)
             while rows := cursor.fetchmany(PART_ROWS):
                 yield self.columns_of(statement, rows)
 
