@@ -11,7 +11,7 @@ from ontologia.testing.conformance import directory, graph, sqlite
 from ontologia.testing.differential.checking import Disagreement, check_seed
 
 QUESTIONS = 40
-CASES = [(sqlite("v1"), 5), (sqlite("v2"), 12), (directory("v1"), 3), (directory("v2"), 6), (graph(), 5)]
+CASES = [(sqlite("v1"), 3), (sqlite("v2"), 8), (directory("v1"), 2), (directory("v2"), 5), (graph(), 4)]
 
 
 @pytest.mark.thorough

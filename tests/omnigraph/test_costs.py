@@ -73,6 +73,7 @@ def test_a_commit_costs_the_same_after_a_thousand_others(graph, detour):
     check_depth(graph, detour, 1000)
 
 
+@pytest.mark.slow
 def test_a_branch_costs_the_same_however_much_there_is(graph, detour):
     """Sixteen of them are Lance's own, for the two datasets that the format has a branch of; two are the lease's."""
     commit(graph, 0)

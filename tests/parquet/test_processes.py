@@ -102,7 +102,7 @@ def race(uri: str, folder: Path, processes: int, seconds: float) -> None:
 
 
 def test_eight_processes_with_two_killed_and_one_clock_wrong_commit_without_gaps_or_losses(tmp_path: Path) -> None:
-    race((tmp_path / "store").as_uri(), tmp_path, 8, 12)
+    race((tmp_path / "store").as_uri(), tmp_path, 8, 7)
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_eight_processes_commit_for_a_minute_on_a_bucket_without_gaps_or_losses(
 def test_three_processes_with_two_killed_commit_on_a_bucket_without_gaps_or_losses(
     s3: S3Server, tmp_path: Path
 ) -> None:
-    race(s3.uri(f"parquet-tests/{uuid.uuid4().hex}"), tmp_path, 3, 10)
+    race(s3.uri(f"parquet-tests/{uuid.uuid4().hex}"), tmp_path, 3, 6)
 
 
 # --- killed at a request ---

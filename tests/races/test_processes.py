@@ -114,6 +114,7 @@ def sound(path):
         connection.close()
 
 
+@pytest.mark.slow_on("v1")
 def test_four_processes_write_at_once_and_nothing_is_lost(path, children):
     for name in "abcd":
         children.add(WRITER, path, name, "25")
@@ -123,6 +124,7 @@ def test_four_processes_write_at_once_and_nothing_is_lost(path, children):
     assert (found, sound(path)) == ({"shared"} | {f"{name}-{n}" for name in "abcd" for n in range(25)}, True)
 
 
+@pytest.mark.slow_on("v1")
 def test_four_processes_get_ids_that_are_unique_and_without_gaps(path, children):
     for name in "abcd":
         children.add(WRITER, path, name, "25")

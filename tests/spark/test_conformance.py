@@ -231,6 +231,7 @@ def test_the_delta_rule_decides_what_a_pipeline_writes(spark, empty):
     assert len(written) == len(DIFFERENT)
 
 
+@pytest.mark.slow  # on a folder, test_pipeline has the same
 @pytest.mark.parametrize("engine", engines("sqlite/v2"))
 def test_a_conflict_aborts_is_skipped_or_updates_as_asked(spark, empty):
     commit(empty.session(Box), Box(id="a", size=1))

@@ -57,6 +57,7 @@ def embedded_rows(uri):
         return opened.query().entities(Customer).collect()
 
 
+@pytest.mark.slow_on("sqlite")
 def test_native_and_arrow_reads_are_equal_in_every_window(spark, history):
     def all_windows(reader):
         frames = [reader(**window).selectExpr(f"{place} AS place", *NAMES) for place, window in enumerate(WINDOWS)]
