@@ -52,9 +52,9 @@ def instant_text(value: datetime) -> str:
 def encode_json(value: Any) -> str:
     """Canonical JSON: sorted keys, instants and dates in ISO form, bytes in hex, NaN and infinities as strings."""
     try:
-        return _encoder.encode(value)
+        return _encode(value)
     except (TypeError, ValueError):  # a key that is not a string, or a float that JSON cannot say
-        return _encoder.encode(plain(value))
+        return _encode(plain(value))
 
 
 def field_text(value: Any) -> str:
@@ -166,6 +166,17 @@ def _plain_scalar(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} {value!r} cannot be stored as JSON")
 
 
-_encoder = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain_scalar
-)
+def _make_encode() -> Callable[[Any], str]:
+    """What `JSONEncoder.encode` does, with one encoder for all values: it makes another for each, which takes as long
+    as to encode a small one. What is inside itself is a `RecursionError`."""
+    encoder = json.JSONEncoder(
+        sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain_scalar
+    )
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # not CPython
+        return encoder.encode
+    parts = make(None, _plain_scalar, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    return lambda value: "".join(parts(value, 0))
+
+
+_encode = _make_encode()
