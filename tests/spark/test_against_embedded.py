@@ -23,7 +23,7 @@ from ontologia.runtime.intake import conversions as table
 from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import read_source
 from ontologia.spark import Pipeline, read
-from ontologia.spark.sources import open_source as opened_by_spark
+from ontologia.spark.sources import opened as opened_by_spark
 from ontologia.spark.types import quote_name
 from ontologia.testing.conformance import directory, sqlite
 from ontologia.testing.differential.checking import write_history

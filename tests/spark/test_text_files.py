@@ -12,7 +12,7 @@ import pytest
 from ontologia import Entity, Field, Ontology, ValidationError
 from ontologia.runtime.loading.named_sources import are_few_bytes
 from ontologia.spark import Pipeline, text_files
-from ontologia.spark.sources import open_source
+from ontologia.spark.sources import opened
 from support.spark_shop import new_store
 
 
@@ -23,27 +23,27 @@ def rows(frame):
 def test_a_line_break_inside_quotes_is_of_the_value(spark, tmp_path):
     file = tmp_path / "a.csv"
     file.write_text('id,name\n1,"first line\nsecond, ""line"""\n2,"x"\n')
-    assert rows(open_source(spark, file)) == [("1", 'first line\nsecond, "line"'), ("2", "x")]
+    assert rows(opened(spark, file)) == [("1", 'first line\nsecond, "line"'), ("2", "x")]
 
 
 def test_quotes_that_parsers_would_guess_at_are_refused(spark, tmp_path, monkeypatch):
     file = tmp_path / "a.csv"
     file.write_text('id,name\n1,a\n2,"b\n3,c\n')
     with pytest.raises(ValidationError, match=r"a.csv: a quote that is opened in line 3 is never closed"):
-        open_source(spark, file)
+        opened(spark, file)
     with monkeypatch.context() as patch:
         patch.setattr(text_files, "FEW_BYTES", -1)
         with pytest.raises(ValidationError, match=r"a.csv has an odd number of quotes"):
-            open_source(spark, file)
+            opened(spark, file)
     file.write_text('id,name\n1,"a"b\n')
     with pytest.raises(ValidationError, match="continues after its closing quote"):
-        open_source(spark, file)
+        opened(spark, file)
     with monkeypatch.context() as patch:
         patch.setattr(text_files, "FEW_BYTES", -1)
         with pytest.raises(Exception, match=r"(?i)malformed|parsing"):
-            open_source(spark, file).collect()
+            opened(spark, file).collect()
     file.write_text('id,name\n1,5" pipe\n')
-    assert rows(open_source(spark, file)) == [("1", '5" pipe')]
+    assert rows(opened(spark, file)) == [("1", '5" pipe')]
 
 
 def test_files_may_have_their_columns_in_any_order_and_nothing_in_some_of_them(spark, tmp_path):
@@ -51,72 +51,72 @@ def test_files_may_have_their_columns_in_any_order_and_nothing_in_some_of_them(s
     (tmp_path / "b.csv").write_text("name,id\nbob,2\n")
     (tmp_path / "c.csv").write_text("")
     (tmp_path / "d.csv").write_text("id,name\n")
-    frame = open_source(spark, str(tmp_path / "*.csv"))
+    frame = opened(spark, str(tmp_path / "*.csv"))
     assert (frame.columns, rows(frame)) == (["id", "name"], [("1", "alice"), ("2", "bob")])
-    assert rows(open_source(spark, tmp_path, format="csv")) == [("1", "alice"), ("2", "bob")]
+    assert rows(opened(spark, tmp_path, format="csv")) == [("1", "alice"), ("2", "bob")]
 
 
 def test_files_with_other_columns_are_refused_by_name(spark, tmp_path):
     (tmp_path / "a.csv").write_text("id,name\n1,alice\n")
     (tmp_path / "b.csv").write_text("id,nome\n2,bob\n")
     with pytest.raises(ValidationError, match=r"a.csv has the columns id, name, and b.csv has id, nome: load them one"):
-        open_source(spark, tmp_path, format="csv")
+        opened(spark, tmp_path, format="csv")
 
 
 def test_a_column_that_is_there_twice_is_refused_by_name(spark, tmp_path):
     (tmp_path / "a.csv").write_text("id,name,Name\n1,a,b\n")
     with pytest.raises(ValidationError, match=r"a.csv has the column 'name' more than once"):
-        open_source(spark, tmp_path / "a.csv")
+        opened(spark, tmp_path / "a.csv")
 
 
 def test_bytes_that_are_not_utf8_stay_what_they_are_in_their_row_alone(spark, tmp_path):
     text = '\ufeffid,näme\nMüller,"grün\nblau"\n'.encode() + "Möller,x\n".encode("latin-1") + "é,\ufffd\n".encode()
     (tmp_path / "a.csv").write_bytes(text)
-    frame = open_source(spark, tmp_path / "a.csv")
+    frame = opened(spark, tmp_path / "a.csv")
     found = sorted(bytes(row[0]) for row in frame.selectExpr("cast(id AS binary)").collect())
     assert frame.columns == ["id", "näme"]
     assert found == [b"M\xc3\xbcller", b"M\xf6ller", b"\xc3\xa9"]
     assert frame.where("not is_valid_utf8(id)").count() == 1
     assert frame.where("`näme` = 'grün\nblau' or `näme` = '\ufffd'").count() == 2
-    latin = open_source(spark, tmp_path / "a.csv", options={"encoding": "ISO-8859-1", "header": "false"})
+    latin = opened(spark, tmp_path / "a.csv", options={"encoding": "ISO-8859-1", "header": "false"})
     assert latin.where("_c0 = 'Möller'").count() == 1
 
 
 def test_a_header_that_is_not_utf8_is_refused_unless_its_encoding_is_said(spark, tmp_path):
     (tmp_path / "a.csv").write_bytes("id,größe\n1,2\n".encode("latin-1"))
     with pytest.raises(ValidationError, match=r"the first line of a.csv is not UTF-8: say its encoding"):
-        open_source(spark, tmp_path / "a.csv")
-    assert open_source(spark, tmp_path / "a.csv", options={"encoding": "ISO-8859-1"}).columns == ["id", "größe"]
+        opened(spark, tmp_path / "a.csv")
+    assert opened(spark, tmp_path / "a.csv", options={"encoding": "ISO-8859-1"}).columns == ["id", "größe"]
 
 
 def test_endings_ignore_case_and_packed_files_are_looked_at_too(spark, tmp_path):
     (tmp_path / "A.TSV").write_text("id\tname\n1\ta,b\n")
     (tmp_path / "B.CSV").write_text("id,name\n1,a\n")
     (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b'id,name\n1,"a\nb"\n'))
-    assert rows(open_source(spark, tmp_path / "A.TSV")) == [("1", "a,b")]
-    assert rows(open_source(spark, tmp_path / "B.CSV")) == [("1", "a")]
-    assert rows(open_source(spark, tmp_path / "c.csv.gz", format="csv")) == [("1", "a\nb")]
+    assert rows(opened(spark, tmp_path / "A.TSV")) == [("1", "a,b")]
+    assert rows(opened(spark, tmp_path / "B.CSV")) == [("1", "a")]
+    assert rows(opened(spark, tmp_path / "c.csv.gz", format="csv")) == [("1", "a\nb")]
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(spark, tmp_path):
     (tmp_path / "a[1]{x}*.csv").write_text("id\n1\n")
     (tmp_path / "a1x.csv").write_text("id\n2\n")
-    assert rows(open_source(spark, tmp_path / "a[1]{x}*.csv")) == [("1",)]
+    assert rows(opened(spark, tmp_path / "a[1]{x}*.csv")) == [("1",)]
 
 
 def test_json_that_cannot_be_read_is_refused(spark, tmp_path):
     (tmp_path / "a.json").write_bytes('{"id": "Müller"}\n'.encode("latin-1"))
     with pytest.raises(ValidationError, match=r"a.json has bytes that are not UTF-8: say its encoding"):
-        open_source(spark, tmp_path / "a.json")
+        opened(spark, tmp_path / "a.json")
     (tmp_path / "b.json").write_text('{"id": "a"}\n{"id": \n')
     with pytest.raises(Exception, match=r"b\.json"):
-        open_source(spark, tmp_path / "b.json")
+        opened(spark, tmp_path / "b.json")
 
 
 def test_several_values_in_a_line_are_refused(spark, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n\n{"id": 2} {"id": 3}\n')
     with pytest.raises(ValidationError, match=r"a.jsonl, line 3: has more than one value"):
-        open_source(spark, tmp_path / "a.jsonl")
+        opened(spark, tmp_path / "a.jsonl")
 
 
 def test_a_few_files_of_this_machine_are_seen_as_a_job_of_spark_sees_them(spark, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ _PATTERN = re.compile(r"([*?\[\]{}\\])")
 """What Spark takes for a pattern in a path."""
 
 
-def open_source(
+def opened(
     spark: SparkSession,
     source: Any,
     format: str | None = None,

@@ -43,7 +43,7 @@ from ontologia.spark.loading.mapping import map_identity, map_rows
 from ontologia.spark.loading.removals import Removal, find_named, lacking
 from ontologia.spark.loading.staging import StageTask, patient, stage_rows
 from ontologia.spark.reading.rows import check_reach
-from ontologia.spark.sources import open_source
+from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
 
 _NAME = re.compile(r"`((?:[^`]|``)+)`|[^\W\d]\w*")
@@ -131,7 +131,7 @@ class Pipeline:
         how: dict[str, Any] = {"order_by": order_by, "on_duplicate": on_duplicate, "on_tie": on_tie}
         terms = load_terms(into, map, identity, **how, mode=mode, max_removals=max_removals)
         with stoppable():
-            frame = open_source(self.session, source, format, options, as_text=_find_structured(terms, order_by))
+            frame = opened(self.session, source, format, options, as_text=_find_structured(terms, order_by))
             rows = map_rows(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
         load = _Load(terms.declaration, rows, terms, order)
@@ -159,7 +159,7 @@ class Pipeline:
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
         terms = load_terms(of, None, identity, order_by=None, on_duplicate=None, on_tie="error")
         with stoppable():
-            frame = open_source(self.session, source, format, options)
+            frame = opened(self.session, source, format, options)
             keys = map_identity(frame, terms.declaration, terms.expressions)
         self._removals.append(Removal(terms.declaration, keys))
         return self
