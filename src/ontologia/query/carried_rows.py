@@ -12,6 +12,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef
 from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import StoredRows
+from ontologia.query.trees import select_from
 
 if TYPE_CHECKING:
     from ontologia.query.dialects import Dialect
@@ -85,7 +86,7 @@ class CarriedRows(StoredRows):
         plain = [exp.column(name, table="v", quoted=True) for name in (*self.ref.identity, COMMIT_ID)]
         fields = [exp.alias_(self._value(source), self.name_of(source.column), quoted=True) for source in sources]
         marks = [exp.column(SUPERSEDED_BY, table="v", quoted=True)] if removals and self.has_removals else []
-        return exp.select(*plain, *fields, *marks, copy=False).from_(stored, copy=False)
+        return select_from(stored, [*plain, *fields, *marks])
 
     def _value(self, source: ColumnSource) -> exp.Expression:
         dialect = self.projection.dialect
@@ -130,9 +131,11 @@ class RowsTogether(StoredRows):
             parts.append(rows)
         if self.document is not None:  # there may be more beside it, and not in all parts
             names = [*self.ref.identity, COMMIT_ID, *map(self.name_of, columns), self.document]
-            chosen = [exp.column(name, table="p", quoted=True) for name in names]
             parts = [
-                exp.select(*chosen, copy=False).from_(part.subquery("p", copy=False), copy=False) for part in parts
+                select_from(
+                    part.subquery("p", copy=False), [exp.column(name, table="p", quoted=True) for name in names]
+                )
+                for part in parts
             ]
         return parts[0] if len(parts) == 1 else exp.union(*parts, distinct=False)
 
@@ -189,9 +192,7 @@ class HeldRows(StoredRows):
             )
         table = exp.Table(this=exp.to_identifier(self.table, quoted=True), alias=exp.TableAlias(this="h"))
         if not self.has_removals:
-            return exp.select(*chosen, copy=False).from_(table, copy=False)
+            return select_from(table, chosen)
         if removals:
-            return exp.select(*chosen, exp.column(SUPERSEDED_BY, table="h", quoted=True), copy=False).from_(
-                table, copy=False
-            )
-        return exp.select(*chosen, copy=False).from_(table, copy=False).where(exp.not_(is_removal("h")), copy=False)
+            return select_from(table, [*chosen, exp.column(SUPERSEDED_BY, table="h", quoted=True)])
+        return select_from(table, chosen).where(exp.not_(is_removal("h")), copy=False)

@@ -3,8 +3,6 @@
 The tree is built once per shape of a plan and rendered for the dialect of the engine; values are always parameters.
 Engines supply the rows of each type in the window that was asked for; `sources` joins them, `conditions` filters them,
 and what is selected of them, aggregation, order and paging are made here, the same for all engines.
-
-Trees are built in place, by `copy=False`: sqlglot would copy all of a tree, and all it is given, at every step.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from ontologia.query.in_force import is_removal
 from ontologia.query.plan import Plan, group_names
 from ontologia.query.sources import Sources
 from ontologia.query.stored_rows import StoredRows
+from ontologia.query.trees import select_from
 
 REMOVED = "removed?"  # the last column where rows are versions: whether one says that something was removed
 
@@ -146,11 +145,8 @@ class _Compilation:
     def page(self, select: exp.Select, order: list[exp.Ordered], width: int) -> exp.Select:
         """The rows in order, and the page of them that was asked for."""
         if self.plan.ends_only:
-            ends = select.subquery("d", copy=False)
-            select = exp.select(
-                *(exp.column(f"c{number}", table="d", quoted=True) for number in range(width)), copy=False
-            )
-            select = select.from_(ends, copy=False)
+            ends = [exp.column(f"c{number}", table="d", quoted=True) for number in range(width)]
+            select = select_from(select.subquery("d", copy=False), ends)
             order = [
                 exp.Ordered(
                     this=exp.column(f"k{number}", table="d", quoted=True),

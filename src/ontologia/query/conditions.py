@@ -15,6 +15,7 @@ from ontologia.query.dialects import COMPARISONS, Node, Place, case, parameter
 from ontologia.query.numbers import value_kind
 from ontologia.query.plan import has_zero_byte, is_long_list, pad
 from ontologia.query.sources import SELECTIVE, Sources
+from ontologia.query.trees import select_from
 
 NUMBERS: dict[str | None, type] = {"int": int, "float": float}
 MATCHES = ("startswith", "endswith", "contains")
@@ -91,12 +92,10 @@ class Conditions:
         return exp.paren(exp.or_(found, exp.not_(self.among_ends(inner, key, None))))
 
     def among_ends(self, inner: str, key: Node, test: Node | None) -> Node:
-        keys = exp.select(self.sources.plain(inner, "entity_key"), copy=False).from_(
-            self.sources.rows(inner, probe=False), copy=False
-        )
-        return exp.In(
-            this=key.copy(), query=(keys if test is None else keys.where(test, copy=False)).subquery(copy=False)
-        )
+        keys = select_from(self.sources.rows(inner, probe=False), [self.sources.plain(inner, "entity_key")])
+        if test is not None:
+            keys = keys.where(test, copy=False)
+        return exp.In(this=key.copy(), query=keys.subquery(copy=False))
 
     def test(self, condition: Condition, operand: FieldExpr[Any], alias: str) -> Node:
         if operand.scalar is not None:

@@ -94,7 +94,6 @@ class Dialect(ABC):
     """The inner join of an engine that takes what it joins in the order they are given, if it can be told to."""
 
     def render(self, tree: Node, *, pretty: bool = False) -> str:
-        """The text of a tree, which it may rewrite into another that says the same."""
         return tree.sql(dialect=self.name, pretty=pretty, copy=False)
 
     @abstractmethod

@@ -17,6 +17,7 @@ from ontologia.query.dialects import equal
 from ontologia.query.in_force import is_current
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
+from ontologia.query.trees import select_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,7 @@ class SqliteRows(StoredRows):
             return None
         versions = self.versions(window, columns)
         same = [equal(_column(name, "n"), _column(name, keys)) for name in self.ref.identity]
-        newest = exp.select(exp.Max(this=_column(COMMIT_ID, "n")), copy=False).from_(
-            _table(versions.table, "n"), copy=False
-        )
+        newest = select_from(_table(versions.table, "n"), [exp.Max(this=_column(COMMIT_ID, "n"))])
         newest = newest.where(*same, *_tests(versions, window, "n"), copy=False)
         rows = _select(versions, self.ref.identity, window)
         if self.has_removals:
@@ -99,9 +98,7 @@ def select_window(versions: Versions, identity: Sequence[str], window: Window, *
 def _select(versions: Versions, identity: Sequence[str], window: Window, commit: exp.Expr | None = None) -> exp.Select:
     keys = [_column(name, "t") for name in identity]
     named = [exp.alias_(node, name, quoted=True) for name, node in versions.fields.items()]
-    select = exp.select(*keys, commit or _column(COMMIT_ID, "t"), *named, copy=False).from_(
-        _table(versions.table, "t"), copy=False
-    )
+    select = select_from(_table(versions.table, "t"), [*keys, commit or _column(COMMIT_ID, "t"), *named])
     return select.where(*_tests(versions, window, "t"), copy=False)
 
 
@@ -120,11 +117,8 @@ def has_newer(versions: Versions, identity: Sequence[str], window: Window) -> ex
     """Whether a row, under the alias `t`, is not the newest of its identity in a window."""
     same = [equal(_column(name, "n"), _column(name, "t")) for name in identity]
     later = exp.GT(this=_column(COMMIT_ID, "n"), expression=_column(COMMIT_ID, "t"))
-    newer = (
-        exp.select("1", copy=False)
-        .from_(_table(versions.table, "n"), copy=False)
-        .where(*same, later, *_tests(versions, window, "n"), copy=False)
-    )
+    newer = select_from(_table(versions.table, "n"), [exp.Literal.number(1)])
+    newer = newer.where(*same, later, *_tests(versions, window, "n"), copy=False)
     return exp.Exists(this=newer)
 
 

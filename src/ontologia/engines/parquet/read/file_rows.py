@@ -25,6 +25,7 @@ from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, TypeRef, TypeSchem
 from ontologia.query.in_force import is_current, is_removal, keep_newest
 from ontologia.query.plan import Window
 from ontologia.query.stored_rows import EmptyRows, StoredRows
+from ontologia.query.trees import select_from
 
 ROW_NUMBER = "file_row_number"
 MOST_NUMBERED = 8
@@ -131,11 +132,8 @@ class FileRows(StoredRows):
             select = keep_newest(select, self.ref.identity)
         if not removing:
             return select
-        return (
-            exp.select(*map(_column, names), copy=False)
-            .from_(select.subquery("newest", copy=False), copy=False)
-            .where(_is_no_removal("newest"), copy=False)
-        )
+        newest = select_from(select.subquery("newest", copy=False), map(_column, names))
+        return newest.where(_is_no_removal("newest"), copy=False)
 
     def _upper(self) -> list[exp.Expression]:
         if self.scan.upper is None:
@@ -152,9 +150,7 @@ class FileRows(StoredRows):
         how = [exp.EQ(this=exp.column(name), expression=exp.convert(value)) for name, value in options.items()]
         read = exp.Anonymous(this="read_parquet", expressions=[array, *how])
         source = exp.Table(this=read, alias=exp.TableAlias(this=exp.to_identifier("t")))
-        return exp.select(*(exp.column(name, table="t", quoted=True) for name in names), copy=False).from_(
-            source, copy=False
-        )
+        return select_from(source, (exp.column(name, table="t", quoted=True) for name in names))
 
 
 class CountedRows(EmptyRows):
@@ -204,9 +200,7 @@ class LayeredRows(FileRows):
     def rows(self, window: Window, columns: Sequence[Column], *, probe: bool, removals: bool = False) -> exp.Select:
         names = [*self.ref.identity, COMMIT_ID, *(column.physical for column in columns)]
         table = exp.Table(this=exp.to_identifier(self._tail_place, quoted=True), alias=exp.TableAlias(this="t"))
-        small = exp.select(*(exp.column(name, table="t", quoted=True) for name in names), copy=False).from_(
-            table, copy=False
-        )
+        small = select_from(table, (exp.column(name, table="t", quoted=True) for name in names))
         return together(names, [*(select for part in self._parts for select in self._large(names, part)), small])
 
     def fill_in(self, sql: str) -> str:
@@ -293,7 +287,7 @@ def together(names: Sequence[str], parts: Sequence[exp.Select]) -> exp.Select:
     if len(parts) == 1:
         return parts[0]
     union = exp.union(*parts, distinct=False)
-    return exp.select(*map(_column, names), copy=False).from_(union.subquery(copy=False), copy=False)
+    return select_from(union.subquery(copy=False), map(_column, names))
 
 
 def without(rows: exp.Select, later: exp.Select, identity: Sequence[str]) -> exp.Select:
