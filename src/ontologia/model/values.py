@@ -80,7 +80,7 @@ def field_texts(where: str, values: Iterable[Any]) -> list[str | None]:
 
 def may_be_too_deep(text: str) -> bool:
     """Whether JSON has brackets enough for that: most has not, and needs no closer look."""
-    return text.count("[") + text.count("{") > MOST_LEVELS
+    return len(text) > MOST_LEVELS and text.count("[") + text.count("{") > MOST_LEVELS
 
 
 def is_too_deep(value: Any, above: int = 0) -> bool:
