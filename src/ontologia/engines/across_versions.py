@@ -51,7 +51,7 @@ class _Question:
 
 
 @contextmanager
-def relations_across(
+def stored_rows_across(
     engine: Engine,
     plan: Plan,
     catalog: Catalog,
@@ -113,8 +113,8 @@ def _carry_over(asked: _Question, ref: TypeRef, version: Version, way: Way) -> I
     sources = asked.catalog.remembered.get(key)
     if sources is None:
         sources = asked.catalog.remembered[key] = way.projection()
-    with asked.engine.relations(stored, catalog, asked.diagnostics) as relations:
-        yield relations[schema.ref].carried(Projection(ref, sources, name, asked.engine.dialect))
+    with asked.engine.stored_rows(stored, catalog, asked.diagnostics) as stored_rows:
+        yield stored_rows[schema.ref].carried(Projection(ref, sources, name, asked.engine.dialect))
 
 
 def _upgrade_rows(asked: _Question, ref: TypeRef, version: Version, journey: Journey) -> pa.Table:

@@ -78,7 +78,7 @@ class Engine(ABC):
         """The catalog at the head. Cheap when nothing changed."""
 
     @abstractmethod
-    def relations(
+    def stored_rows(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> AbstractContextManager[Mapping[TypeRef, StoredRows]]:
         """The rows of every type a plan names, for the compiler; good while in the block.
@@ -328,8 +328,8 @@ class Engine(ABC):
 
     def table_at(self, plan: Plan, catalog: Catalog, keys: pa.Table | None = None) -> pa.Table:
         """The answer from the very layouts of a catalog, whatever versions they are of, without a word besides."""
-        with self.relations(plan, catalog, []) as relations:
-            statement = self._statement(plan, relations)
+        with self.stored_rows(plan, catalog, []) as stored_rows:
+            statement = self._statement(plan, stored_rows)
             return self.run_arrow(statement, statement.parameters(plan), keys)
 
     def as_stored(self, plan: Plan) -> list[StoredTable]:
@@ -374,22 +374,22 @@ class Engine(ABC):
                 raise ValidationError(f"nearest() and search() are for graphs; {self.backend} has no such indexes")
             diagnostics = plan_diagnostics(plan, self, catalog)
             self._local.diagnostics = diagnostics
-            with self.relations(plan, catalog, diagnostics) as relations:
+            with self.stored_rows(plan, catalog, diagnostics) as stored_rows:
                 if plan.across is None:
-                    yield self._statement(plan, relations), diagnostics
+                    yield self._statement(plan, stored_rows), diagnostics
                     return
-                from ontologia.engines.across_versions import relations_across
+                from ontologia.engines.across_versions import stored_rows_across
 
-                with relations_across(self, plan, catalog, keys, diagnostics, relations) as carried:
+                with stored_rows_across(self, plan, catalog, keys, diagnostics, stored_rows) as carried:
                     yield self._statement(plan, carried), diagnostics
 
-    def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
-        key = (plan.shape, tuple(relation.key for relation in relations.values()))
+    def _statement(self, plan: Plan, stored_rows: Mapping[TypeRef, StoredRows]) -> Statement:
+        key = (plan.shape, tuple(rows.key for rows in stored_rows.values()))
         statement = self._statements.get(key)
         if statement is None:
             if len(self._statements) >= MAX_CACHED_STATEMENTS:
                 self._statements.clear()
-            statement = self._statements[key] = compile(plan, relations, self.dialect)
+            statement = self._statements[key] = compile(plan, stored_rows, self.dialect)
         return statement
 
     def __enter__(self) -> Self:

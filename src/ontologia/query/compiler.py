@@ -71,16 +71,16 @@ class Statement:
         return values
 
 
-def compile(plan: Plan, relations: Mapping[TypeRef, StoredRows], dialect: Dialect) -> Statement:
-    """Compile a plan against the relations of every type it names."""
-    return _Compilation(plan, relations, dialect).statement()
+def compile(plan: Plan, stored_rows: Mapping[TypeRef, StoredRows], dialect: Dialect) -> Statement:
+    """Compile a plan against the stored rows of every type it names."""
+    return _Compilation(plan, stored_rows, dialect).statement()
 
 
 class _Compilation:
-    def __init__(self, plan: Plan, relations: Mapping[TypeRef, StoredRows], dialect: Dialect) -> None:
+    def __init__(self, plan: Plan, stored_rows: Mapping[TypeRef, StoredRows], dialect: Dialect) -> None:
         self.plan = plan
         self.dialect = dialect
-        self.sources = Sources(plan, relations, dialect)
+        self.sources = Sources(plan, stored_rows, dialect)
         self.conditions = Conditions(self.sources)
         self.having: list[Binding] = []
 
@@ -109,7 +109,7 @@ class _Compilation:
         named = {node.name for node in select.find_all(exp.Placeholder)}
         constants = {
             name: value
-            for rows in self.sources.relations.values()
+            for rows in self.sources.stored_rows.values()
             for name, value in rows.constants.items()
             if name in named
         }
@@ -124,7 +124,7 @@ class _Compilation:
                 selected.append(exp.alias_(node, f"c{len(outputs)}", quoted=True))
                 outputs.append(output)
         if self.plan.shows_removals and self.wants(REMOVED):
-            removed = is_removal("s") if self.sources.relations[self.plan.source].has_removals else exp.false()
+            removed = is_removal("s") if self.sources.stored_rows[self.plan.source].has_removals else exp.false()
             selected.append(exp.alias_(removed, f"c{len(outputs)}", quoted=True))
             outputs.append(ResultColumn(REMOVED, "bool", nullable=False))
         if self.plan.ends_only:
@@ -183,7 +183,7 @@ class _Compilation:
             for column in self.plan.schemas[ref].columns
             if self.wants(name := column.physical if self.plan.stored else column.name)
         ]
-        document = self.sources.relations[ref].document
+        document = self.sources.stored_rows[ref].document
         if document is not None and columns:
             yield ResultColumn(document, None, tuple(columns)), self.sources.plain(alias, document)
             return

@@ -134,7 +134,7 @@ class Conditions:
         if by_key or op not in SELECTIVE or not bound or not self.sources.is_indexed(operand, alias):
             return test
         assert operand.column is not None
-        found = self.sources.relations[self.sources.refs[alias]].index_test(operand.column, alias, op, bound)
+        found = self.sources.stored_rows[self.sources.refs[alias]].index_test(operand.column, alias, op, bound)
         return test if found is None else exp.paren(exp.and_(found, test))
 
     def among(
@@ -326,10 +326,10 @@ class Conditions:
         return [parameter(name) for name in names]
 
     def encoder(self, operand: FieldExpr[Any], alias: str) -> Callable[[Any], Any]:
-        relation, column, dialect = self.sources.relations[self.sources.refs[alias]], operand.column, self.dialect
+        rows, column, dialect = self.sources.stored_rows[self.sources.refs[alias]], operand.column, self.dialect
         if column is None:
             return key_text
-        return lambda value: relation.encode(column, dialect.encode(column.scalar, value))
+        return lambda value: rows.encode(column, dialect.encode(column.scalar, value))
 
 
 def _nothing(value: Any) -> Iterable[Any]:

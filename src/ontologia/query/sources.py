@@ -22,9 +22,9 @@ class Sources:
     `s` is the type that is asked about, `r0` and `e0` are the relation and the entity of the first hop.
     """
 
-    def __init__(self, plan: Plan, relations: Mapping[TypeRef, StoredRows], dialect: Dialect) -> None:
+    def __init__(self, plan: Plan, stored_rows: Mapping[TypeRef, StoredRows], dialect: Dialect) -> None:
         self.plan = plan
-        self.relations = relations
+        self.stored_rows = stored_rows
         self.dialect = dialect
         self.used: dict[str, dict[str, Column]] = {}
         self.refs: dict[str, TypeRef] = {}
@@ -40,7 +40,7 @@ class Sources:
 
     def stored(self, alias: str, column: Column) -> exp.Column:
         self.used[alias][column.physical] = column
-        return self.plain(alias, self.relations[self.refs[alias]].name_of(column))
+        return self.plain(alias, self.stored_rows[self.refs[alias]].name_of(column))
 
     def is_primary_key(self, operand: FieldExpr[Any], alias: str) -> bool:
         return operand.name == self.plan.schemas[self.refs[alias]].primary_key
@@ -89,8 +89,8 @@ class Sources:
         identity = self.plan.source.identity
         on: list[Node] = [exp.EQ(this=self.plain("s", name), expression=self.plain("k", name)) for name in identity]
         rows = self.rows("s", probe=True)
-        relation, columns = self.relations[self.plan.source], list(self.used["s"].values())
-        of_keys = relation.rows_of_keys("k", self.plan.window, columns)
+        stored, columns = self.stored_rows[self.plan.source], list(self.used["s"].values())
+        of_keys = stored.rows_of_keys("k", self.plan.window, columns)
         if of_keys is not None:
             rows = of_keys[0].subquery("s", copy=False)
             on.append(of_keys[1])
@@ -100,9 +100,9 @@ class Sources:
 
     def rows(self, alias: str, *, probe: bool) -> exp.Subquery:
         columns = list(self.used[alias].values())
-        relation = self.relations[self.refs[alias]]
+        stored = self.stored_rows[self.refs[alias]]
         removals = alias == "s" and self.plan.shows_removals
-        return relation.rows(self.plan.window, columns, probe=probe, removals=removals).subquery(alias, copy=False)
+        return stored.rows(self.plan.window, columns, probe=probe, removals=removals).subquery(alias, copy=False)
 
     def _probes(self) -> bool:
         """Whether to look for a newer version row by row: after a filter, or when rows are wanted in key order."""

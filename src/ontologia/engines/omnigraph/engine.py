@@ -133,7 +133,7 @@ class GraphEngine(DuckEngine):
             self._reading.keys = None
 
     @contextmanager
-    def relations(
+    def stored_rows(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
         found: dict[TypeRef, StoredRows] = {}
@@ -143,9 +143,9 @@ class GraphEngine(DuckEngine):
             layout = catalog.layouts.get(ref)
             if layout is None:
                 pending = self.overlaid(GraphType(plan.schemas[ref]), None)
-                relation = GraphRows(ref, versions=False)
-                found[ref] = EmptyRows(ref) if pending is None else relation
-                tables[relation.name] = pending
+                stored = GraphRows(ref, versions=False)
+                found[ref] = EmptyRows(ref) if pending is None else stored
+                tables[stored.name] = pending
                 continue
             type = GraphType(layout.schema)
             rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
@@ -153,7 +153,7 @@ class GraphEngine(DuckEngine):
             where = pushed_filter(plan, type, keys)
             if plan.search is not None and ref == plan.source:
                 where = self._search_filter(plan, type, rows, catalog)
-            relation = GraphRows(ref, versions=not plan.window.deduplicated)
+            stored = GraphRows(ref, versions=not plan.window.deduplicated)
             columns = needed_columns(plan, type)
             share = getattr(self._reading, "share", None)
             if share is not None and ref == plan.source:
@@ -161,8 +161,8 @@ class GraphEngine(DuckEngine):
                 read = pa.concat_tables(parts) if parts else rows.read(Window("as_of", 0), columns)
             else:
                 read = rows.read(plan.window, columns, where, gone)
-            tables[relation.name] = self.overlaid(type, read)
-            found[ref] = relation
+            tables[stored.name] = self.overlaid(type, read)
+            found[ref] = stored
             if gone:
                 diagnostics.append({"reason": "history_cleaned_up", "type": str(ref), "commits": gone})
         self._reading.tables = tables

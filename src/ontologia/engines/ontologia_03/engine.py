@@ -68,7 +68,7 @@ class Engine03(DuckEngine):
             return self._seen[1]
 
     @contextmanager
-    def relations(
+    def stored_rows(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
         yield {ref: self._relation(ref, catalog) for ref in plan.schemas}

@@ -148,7 +148,7 @@ class SqliteEngine(Engine):
     # --- what v1 and v2 say differently ---
 
     @abstractmethod
-    def relation(self, layout: TypeLayout) -> StoredRows:
+    def rows_of_layout(self, layout: TypeLayout) -> StoredRows:
         """A type's rows, for the compiler."""
 
     @abstractmethod
@@ -232,12 +232,12 @@ class SqliteEngine(Engine):
         connection.catalog = catalog
         return catalog
 
-    def relations(
+    def stored_rows(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> AbstractContextManager[Mapping[TypeRef, StoredRows]]:
         layouts = {ref: catalog.layouts.get(ref) for ref in plan.schemas}
         return nullcontext(
-            {ref: NoRows(ref) if layout is None else self.relation(layout) for ref, layout in layouts.items()}
+            {ref: NoRows(ref) if layout is None else self.rows_of_layout(layout) for ref, layout in layouts.items()}
         )
 
     def snapshot(self) -> AbstractContextManager[None]:

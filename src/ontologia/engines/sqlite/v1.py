@@ -64,7 +64,7 @@ CREATE INDEX index_entity_history_commit_id ON entity_history (commit_id);
 CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
 """
 
-    def relation(self, layout: TypeLayout) -> StoredRows:
+    def rows_of_layout(self, layout: TypeLayout) -> StoredRows:
         return DocumentRows(layout)
 
     def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:
@@ -88,11 +88,11 @@ CREATE INDEX index_relation_history_commit_id ON relation_history (commit_id)
 
     def ensure_indexes(self, connection: sqlite3.Connection, layout: TypeLayout, schema: TypeSchema) -> None:
         kind = layout.ref.kind
-        relation = DocumentRows(layout)
+        rows = DocumentRows(layout)
         for column in filter(lambda column: has_path(column.name), schema.indexed):
             name = f"index_{kind}_{layout.ref.name}_{column.physical}"
-            value = relation.value(column, table=None).sql(dialect="sqlite")
-            where = relation.of_type(table=None).sql(dialect="sqlite")
+            value = rows.value(column, table=None).sql(dialect="sqlite")
+            where = rows.of_type(table=None).sql(dialect="sqlite")
             control.create_index(connection, name, f"ON {kind}_history ({value}) WHERE {where}")
 
     def insert(self, connection: sqlite3.Connection, layout: TypeLayout, commit_id: int, rows: pa.Table) -> None:

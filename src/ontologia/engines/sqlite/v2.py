@@ -50,7 +50,7 @@ CREATE TABLE type_layout_catalog (
 );
 """
 
-    def relation(self, layout: TypeLayout) -> StoredRows:
+    def rows_of_layout(self, layout: TypeLayout) -> StoredRows:
         return TableRows(layout)
 
     def layouts(self, connection: sqlite3.Connection) -> Mapping[TypeRef, TypeLayout]:

@@ -91,7 +91,7 @@ class SparkSource:
         """The result as a DataFrame, its columns named c0, c1, … All types are read at one head."""
         catalog.check(plan.schemas)
         views: dict[str, DataFrame] = {}
-        relations: dict[TypeRef, StoredRows] = {}
+        stored_rows: dict[TypeRef, StoredRows] = {}
         for ref, schema in plan.schemas.items():
             view = f"ontologia_{uuid.uuid4().hex}"
             where = plan.where if len(plan.schemas) == 1 and not plan.hops else ()  # else its rows have other uses
@@ -99,10 +99,10 @@ class SparkSource:
                 self.spark, self.engine, catalog, schema, plan.window, where=where, across=plan.across
             )
             views[view] = rows
-            relations[ref] = ViewRows(ref, view, versions=not plan.window.deduplicated)
+            stored_rows[ref] = ViewRows(ref, view, versions=not plan.window.deduplicated)
         if keys is not None:
             views[KEYS] = self.spark.createDataFrame(keys)
-        statement = compile(plan, relations, SPARK)
+        statement = compile(plan, stored_rows, SPARK)
         with _register_views(self.spark, views):
             found = self.spark.sql(statement.sql, args=statement.parameters(plan))
         typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))

@@ -72,7 +72,7 @@ class ParquetReads(DuckEngine):
         return self._pinned.block()
 
     @contextmanager
-    def relations(
+    def stored_rows(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
         stored = [ref for ref in plan.schemas if ref in catalog.layouts]
@@ -119,17 +119,17 @@ class ParquetReads(DuckEngine):
         catalog.check({schema.ref: schema})
         return self.lookup.rows(schema, self.scan(schema.ref, LATEST, catalog), keys)
 
-    def _statement(self, plan: Plan, relations: Mapping[TypeRef, StoredRows]) -> Statement:
-        statement = super()._statement(plan, relations)
-        source = relations[plan.source]
+    def _statement(self, plan: Plan, stored_rows: Mapping[TypeRef, StoredRows]) -> Statement:
+        statement = super()._statement(plan, stored_rows)
+        source = stored_rows[plan.source]
         if isinstance(source, SoughtRows) and plan.sought_key is not None:
             return SoughtStatement.of(statement, plan, found=source, key=plan.sought_key)
         if plan.counts_all and isinstance(source, (CountedRows, FileRows)) and source.count is not None:
             return replace(statement, sql=f'SELECT CAST({source.count} AS BIGINT) AS "c0"')
-        statement = _fill_in(statement, relations)
+        statement = _fill_in(statement, stored_rows)
         narrow = which_rows(plan, source)
         if narrow is not None and isinstance(source, FileRows):
-            which = _fill_in(super()._statement(narrow, relations), relations)
+            which = _fill_in(super()._statement(narrow, stored_rows), stored_rows)
             few = FewRows(self.duck, self.lookup, source.scan, which, which.parameters(narrow))
             return FewStatement.of(statement, plan, rows=few, schema=plan.schema)
         in_order = rows_in_order(self.reader, self.duck, source) if plan.takes_all else None
@@ -267,9 +267,9 @@ class ParquetReads(DuckEngine):
         return found
 
 
-def _fill_in(statement: Statement, relations: Mapping[TypeRef, StoredRows]) -> Statement:
+def _fill_in(statement: Statement, stored_rows: Mapping[TypeRef, StoredRows]) -> Statement:
     """A statement with the names that tables have now."""
     sql = statement.sql
-    for relation in relations.values():
-        sql = relation.fill_in(sql)
+    for rows in stored_rows.values():
+        sql = rows.fill_in(sql)
     return replace(statement, sql=sql)
