@@ -71,9 +71,9 @@ class Engine03(DuckEngine):
     def stored_rows(
         self, plan: Plan, catalog: Catalog, diagnostics: list[dict[str, Any]]
     ) -> Iterator[Mapping[TypeRef, StoredRows]]:
-        yield {ref: self._relation(ref, catalog) for ref in plan.schemas}
+        yield {ref: self._rows_of_type(ref, catalog) for ref in plan.schemas}
 
-    def _relation(self, ref: TypeRef, catalog: Catalog) -> StoredRows:
+    def _rows_of_type(self, ref: TypeRef, catalog: Catalog) -> StoredRows:
         layout = catalog.layouts.get(ref)
         if layout is None:
             return EmptyRows(ref)

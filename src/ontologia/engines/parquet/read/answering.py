@@ -91,11 +91,11 @@ class ParquetReads(DuckEngine):
                 if plan.sought_key is not None:
                     found[ref] = SoughtRows(self.lookup, plan.schema, files.scan)
                     continue
-                found[ref] = stack.enter_context(self._relation(catalog.layouts[ref], files))
+                found[ref] = stack.enter_context(self._rows_of_type(catalog.layouts[ref], files))
             yield found
 
     @contextmanager
-    def _relation(self, layout: TypeLayout, found: WindowFiles) -> Iterator[StoredRows]:
+    def _rows_of_type(self, layout: TypeLayout, found: WindowFiles) -> Iterator[StoredRows]:
         """The rows of a type in files. Small commits stay in memory once read."""
         files, split = found.scan, found.layers
         if not files.entries:
