@@ -15,6 +15,17 @@ def test_an_identity_is_erased_with_the_token_of_its_preview(onto, filled):
     assert "c1" not in answer.keys
 
 
+def test_a_preview_says_which_keys_it_did_not_find_and_gives_no_token_for_nothing(onto, filled):
+    store = filled("sqlite-v2")
+    words = ("--reason", "r", "--cascade", *store.flags)
+    some = onto("erase", "Customer", "c1", "nobody", *words)
+    assert "1 of 2 keys found" in some.out
+    assert "token: " in some.out
+    none = onto("erase", "Customer", "nobody", *words)
+    assert "nothing would be erased" in none.out
+    assert "token" not in none.out + none.err
+
+
 def test_a_type_that_is_not_there_is_named(onto, filled):
     store = filled("sqlite-v2")
     onto("erase", "Nobody", "x", "--reason", "r", *store.flags).failed(1, "Nobody is not in this store")

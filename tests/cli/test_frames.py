@@ -100,6 +100,27 @@ def test_a_frame_is_created_with_columns_and_partitions(capsys, root):
     assert shown["partition_by"] == ["r"]
 
 
+def test_what_is_there_already_is_not_said_to_be_created(capsys, root):
+    columns = ["--column", "k:int64!"]
+    for name, more in (("h", []), ("h.b", []), ("h.b.f", columns)):
+        assert run(capsys, root, "create", name, *more)[1] == f"would create {name}\n"
+        assert run(capsys, root, "create", name, *more, "--apply")[1] == f"created {name}\n"
+        for apply in ([], ["--apply"]):
+            code, out, err = run(capsys, root, "create", name, *more, *apply)
+            assert (code, out, "with --apply" in err) == (0, f"{name} is there already\n", False)
+    assert facts(capsys, root, "create", "h")["existed"] is True
+
+
+def test_the_storage_is_named_before_the_command_or_after_it(capsys, root):
+    for words in (["--storage", str(root), "hives"], ["hives", "--storage-uri", str(root)]):
+        assert main(["apiary", *words]) == 0
+        assert capsys.readouterr().out.split() == ["HIVE", "analytics"]
+    assert main(["--db", "shop.db", "apiary", "hives"]) == 2
+    assert "name it with --storage" in capsys.readouterr().err
+    assert main(["apiary", "hives", "--storage", ""]) == 2
+    assert "--storage is empty" in capsys.readouterr().err
+
+
 def test_the_rows_of_a_difference_are_shown(capsys, root):
     found = facts(capsys, root, "diff", NAME, "1", "2")
     assert [(row["change"], row["id"]) for row in found["rows"]] == [("added", 1)]

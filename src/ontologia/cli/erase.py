@@ -43,7 +43,7 @@ def erase(
         with run.output.progress("searching"):
             plan = erasure.preview(store.engine, type_name, wanted, reason=reason, cascade=cascade)
         if not apply:
-            _show_preview(run, plan)
+            _show_preview(run, plan, type_name, len(set(keys)))
             return
         run.echo_target()
         with run.output.progress("erasing"):
@@ -64,21 +64,26 @@ def _draw_found(face: Face, found: Any) -> None:
         face.table(["type", "kind", "identities", "versions"], rows)
 
 
-def _show_preview(run: Run, plan: ErasurePreview) -> None:
+def _show_preview(run: Run, plan: ErasurePreview, type_name: str, asked: int) -> None:
+    there = sum(item.identities for item in plan.found if item.rows and item.ref.name == type_name)
     facts = {"applied": False, "types": _facts(plan.found), "rows": plan.rows, "pending": plan.pending}
 
     def draw(face: Face) -> None:
         _draw_found(face, plan.found)
         if plan.rows:
+            if there < asked:
+                face.line(f"{there} of {count_noun(asked, 'key')} found", "warning")
             face.line(f"{count_noun(plan.rows, 'version')} would be erased; that cannot be undone", "bad")
         else:
             face.line("no version of these is here: nothing would be erased", "warning")
         if plan.pending:
             face.line("bytes are left of rows that are gone: applying this cleans them away", "warning")
-        face.line(f"token: {plan.token}")
+        if plan.rows or plan.pending:
+            face.line(f"token: {plan.token}")
 
     run.output.show({**facts, "token": plan.token}, draw)
-    run.output.say(f"to erase: the same command with --apply --token {plan.token}")
+    if plan.rows or plan.pending:
+        run.output.say(f"to erase: the same command with --apply --token {plan.token}")
 
 
 def _show_report(run: Run, report: ErasureReport) -> None:

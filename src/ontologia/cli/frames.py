@@ -6,20 +6,23 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ontologia.cli.exits import UsageError
-from ontologia.cli.options import Apply
+from ontologia.cli.options import FRAME_GLOBALS, Apply
 from ontologia.cli.output import Face, count_noun, size
-from ontologia.cli.run import Run, command, group
+from ontologia.cli.run import Run, group
+from ontologia.cli.run import command as register_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ontologia.apiary import Apiary
+    from ontologia.apiary.registry import RegistryState
     from ontologia.apiary.results import VersionChange
 
 HELP = """Frames: partitioned tables with versions, in a directory or a bucket.
@@ -27,15 +30,12 @@ HELP = """Frames: partitioned tables with versions, in a directory or a bucket.
 --storage names the root: a path, s3://bucket/prefix?region=…, s3://bucket@host:port. APIARY_STORAGE_URL is used
 without it, and then ~/.apiary/data/.
 """
-Storage = Annotated[
-    str | None,
-    typer.Option("--storage", metavar="URI", help="The storage root. APIARY_STORAGE_URL", show_default=False),
-]
 FrameArgument = Annotated[str, typer.Argument(metavar="HIVE.BOX.FRAME")]
 
 
 def register(app: typer.Typer) -> None:
-    found = group(app, "apiary", HELP)
+    found = group(app, "apiary", HELP, takes=FRAME_GLOBALS)
+    command = partial(register_command, takes=FRAME_GLOBALS)
     command(found, "hives", example="apiary hives --storage s3://my-bucket/apiary")(hives)
     command(found, "boxes", example="apiary boxes analytics")(boxes)
     command(found, "frames", example="apiary frames analytics.sensors")(frames)
@@ -54,14 +54,14 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def open_apiary(
-    run: Run, storage: str | None, *, write: bool = False, working: bool = False, may_be_new: bool = False
-) -> Iterator[Apiary]:
+def open_apiary(run: Run, *, write: bool = False, working: bool = False, may_be_new: bool = False) -> Iterator[Apiary]:
     """The apiary a command is about. Commands that read open it without writing anything."""
     from ontologia.apiary import Apiary
     from ontologia.errors import StorageBackendError
 
-    where = storage or run.given.storage_uri or os.environ.get("APIARY_STORAGE_URL") or None
+    if run.given.db:
+        raise UsageError("--db names a SQLite file, and frames lie in a folder or a bucket: name it with --storage")
+    where = run.given.storage or run.given.storage_uri or os.environ.get("APIARY_STORAGE_URL") or None
     name = os.environ.get("APIARY_NAME") or "production"
     ap = Apiary(name, where, config=run.settings.config, read_only=not write, maintenance=working, worker=working)
     with ap:
@@ -75,24 +75,24 @@ def open_apiary(
         yield ap
 
 
-def hives(run: Run, storage: Storage = None) -> None:
+def hives(run: Run) -> None:
     """List the hives."""
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         _names(run, "hive", ap.list_hives())
 
 
-def boxes(run: Run, hive: Annotated[str, typer.Argument()], storage: Storage = None) -> None:
+def boxes(run: Run, hive: Annotated[str, typer.Argument()]) -> None:
     """List the boxes of a hive."""
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         _names(run, "box", ap.list_boxes(hive))
 
 
-def frames(run: Run, box: Annotated[str, typer.Argument(metavar="HIVE.BOX")], storage: Storage = None) -> None:
+def frames(run: Run, box: Annotated[str, typer.Argument(metavar="HIVE.BOX")]) -> None:
     """List the frames of a box, with their sizes."""
     parts = box.split(".")
     if len(parts) != 2:
         raise UsageError(f"a box is named HIVE.BOX, as in analytics.sensors: not {box!r}")
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         facts = [ap.frame(f"{box}.{name}").stats() for name in ap.list_frames(*parts)]
 
     def draw(face: Face) -> None:
@@ -109,7 +109,6 @@ def create(
         list[str] | None, typer.Option("--column", metavar="NAME:TYPE", help="A column; may be repeated.")
     ] = None,
     partition_by: Annotated[list[str] | None, typer.Option("--partition-by", metavar="COLUMN")] = None,
-    storage: Storage = None,
     apply: Apply = False,
 ) -> None:
     """Create a hive, a box or a frame, and what it lies in. TYPE! means not null."""
@@ -123,17 +122,28 @@ def create(
     if len(schema) < len(columns):
         raise UsageError("--column names a column twice")
     facts = {"name": name, "schema": schema, "partition_by": partition_by or [], "applied": apply}
-    with open_apiary(run, storage, write=apply, may_be_new=True) as ap:
+    with open_apiary(run, write=apply, may_be_new=True) as ap:
         _check_creation(ap, parts, schema, partition_by or [])
-        if apply:
+        facts["existed"] = existed = _exists(ap.node.registry.state(), parts)
+        if apply and not existed:
             ap.create_hive(parts[0])
             if len(parts) > 1:
                 ap.create_box(parts[0], parts[1])
             if len(parts) > 2:
                 ap.create_frame(parts[0], parts[1], parts[2], schema, partition_by)
-    run.output.show(facts, lambda face: face.line(f"{'created' if apply else 'would create'} {name}"))
-    if not apply:
+    said = f"{name} is there already" if existed else f"{'created' if apply else 'would create'} {name}"
+    run.output.show(facts, lambda face: face.line(said))
+    if not apply and not existed:
         run.output.say("to do it: the same command with --apply")
+
+
+def _exists(state: RegistryState, parts: list[str]) -> bool:
+    there: Any = state
+    for part, inner in zip(parts, ("hives", "boxes", "frames"), strict=False):
+        there = getattr(there, inner).get(part)
+        if there is None:
+            return False
+    return True
 
 
 def _check_creation(ap: Apiary, parts: list[str], schema: dict[str, Any], partition_by: list[str]) -> None:
@@ -156,14 +166,13 @@ def write(
     frame: FrameArgument,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace all rows instead of appending.")] = False,
-    storage: Storage = None,
     apply: Apply = False,
 ) -> None:
     """Append the rows of files to a frame, or replace its rows, as one version."""
     from ontologia.apiary.validation import conform
     from ontologia.cli.frame_files import rows_of
 
-    with open_apiary(run, storage, write=apply) as ap, warnings.catch_warnings(record=True) as noted:
+    with open_apiary(run, write=apply) as ap, warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
         found = ap.frame(frame)
         rows = rows_of(files, found.schema)
@@ -196,9 +205,9 @@ def _tables(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     return (pa.Table.from_batches([batch]) for batch in rows)
 
 
-def show(run: Run, frame: FrameArgument, storage: Storage = None) -> None:
+def show(run: Run, frame: FrameArgument) -> None:
     """Columns, sizes and the last versions of a frame."""
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         found = ap.frame(frame)
         facts: dict[str, Any] = {
             **found.stats(),
@@ -222,10 +231,9 @@ def history(
     run: Run,
     frame: FrameArgument,
     last: Annotated[int | None, typer.Option("--last", min=1, help="Only the newest N.")] = None,
-    storage: Storage = None,
 ) -> None:
     """What each version added and removed, the newest first."""
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         facts = [_change(change) for change in ap.frame(frame).history(last)]
     run.output.show(facts, lambda face: _draw_changes(face, facts))
 
@@ -235,10 +243,9 @@ def diff(
     frame: FrameArgument,
     a: Annotated[int, typer.Argument()],
     b: Annotated[int, typer.Argument()],
-    storage: Storage = None,
 ) -> None:
     """The rows by which two versions differ."""
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         found = ap.frame(frame).diff(a, b)
         rows = found.rows().to_pylist()
     facts = {"from": a, "to": b, "cells_added": len(found.added), "cells_removed": len(found.removed), "rows": rows}
@@ -265,13 +272,12 @@ def sql(
             "--timeout", metavar="SECONDS", help="With colony: after this, this node does what others have not."
         ),
     ] = 60.0,
-    storage: Storage = None,
 ) -> None:
     """Run a statement: SELECT over three-part names, SHOW, DESCRIBE, EXPLAIN [ANALYZE].
 
     With --engine colony, this process is a node while it runs, and keeps a manifest under _queries/ until it is done.
     """
-    with open_apiary(run, storage, write=engine == "colony") as ap:
+    with open_apiary(run, write=engine == "colony") as ap:
         found = ap.query(statement, engine=engine, timeout=timeout)
 
     def draw(face: Face) -> None:
@@ -290,12 +296,11 @@ def compact(
     force: Annotated[bool, typer.Option("--force", help="Compact even where the policy does not call for it.")] = False,
     engine: Annotated[Literal["local", "spark"], typer.Option("--engine", help="Where the work runs.")] = "local",
     apply: Apply = False,
-    storage: Storage = None,
 ) -> None:
     """Merge small cells into large ones. The rows stay the same."""
     from ontologia.apiary.compaction import preview
 
-    with open_apiary(run, storage, write=apply) as ap:
+    with open_apiary(run, write=apply) as ap:
         found = ap.frame(frame)
         groups = preview(ap.node, found.name, force=force)
         result = found.compact(force=force, engine=engine) if apply else None
@@ -329,10 +334,9 @@ def vacuum(
         int, typer.Option("--keep-versions", min=1, help="How many of the newest versions to keep.")
     ] = 1,
     apply: Apply = False,
-    storage: Storage = None,
 ) -> None:
     """Delete cells that no retained version has. Versions from before can no longer be read."""
-    with open_apiary(run, storage, write=apply) as ap:
+    with open_apiary(run, write=apply) as ap:
         result = ap.frame(frame).vacuum(older_than, keep_versions=keep_versions, apply=apply)
     kept = result.kept_versions
     facts = {
@@ -356,9 +360,9 @@ def vacuum(
         run.output.say("to do it: the same command with --apply")
 
 
-def status(run: Run, storage: Storage = None) -> None:
+def status(run: Run) -> None:
     """Show this machine, and the nodes that work on this storage, as last reported."""
-    with open_apiary(run, storage) as ap:
+    with open_apiary(run) as ap:
         facts = {"machine": ap.status(), "swarm": ap.swarm_status()}
     machine, swarm = facts["machine"], facts["swarm"]
 
@@ -393,13 +397,13 @@ def status(run: Run, storage: Storage = None) -> None:
     run.output.show(facts, draw)
 
 
-def start(run: Run, storage: Storage = None) -> None:
+def start(run: Run) -> None:
     """Run a node until interrupted: send heartbeats, run tasks of other nodes' statements, and compact while the colony
     is cold."""
     from ontologia.runtime.events.wakeup import Wakeup
 
     wakeup = Wakeup()
-    with wakeup.on_signals(), open_apiary(run, storage, write=True, working=True) as ap:
+    with wakeup.on_signals(), open_apiary(run, write=True, working=True) as ap:
         run.output.say(f"node {ap.node.node_id} is running; stop it with Ctrl-C")
         while not wakeup.stopping:
             wakeup.wait(3600.0)

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     command(branch, "list", example=f"onto branch list {where}")(list_)
     command(branch, "delete", example=f"onto branch delete review {where}")(delete)
     command(branch, "merge", example=f"onto branch merge review --dry-run {where}")(merge)
-    options = {"rich_help_panel": GRAPHS}
+    options: dict[str, Any] = {"rich_help_panel": GRAPHS}
     command(app, "log", example=f"onto log --branch review {where}", **options)(log)
     command(app, "diff", example=f"onto diff main review {where}", **options)(diff)
     command(app, "snapshot", example=f"onto snapshot review {where}", **options)(snapshot)

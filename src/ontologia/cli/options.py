@@ -66,6 +66,18 @@ GLOBALS: dict[str, tuple[Any, Any]] = {
     "debug": (Annotated[bool, _global("--debug", help="Show the traceback of a failure.")], False),
 }
 
+# Frames lie in folders and buckets of their own, and have a name for those.
+FRAME_GLOBALS: dict[str, tuple[Any, Any]] = {
+    "storage": (
+        Annotated[
+            str | None,
+            _global("--storage", "--storage-uri", metavar="URI", help="The storage root. APIARY_STORAGE_URL"),
+        ],
+        None,
+    ),
+    **{name: option for name, option in GLOBALS.items() if name not in ("db", "storage_uri")},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class GlobalOptions:
@@ -73,6 +85,7 @@ class GlobalOptions:
 
     db: str | None = None
     storage_uri: str | None = None
+    storage: str | None = None
     config: str | None = None
     json: bool = False
     quiet: bool = False

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -132,10 +132,13 @@ class Run:
 
 
 Command = Callable[..., Any]
+Globals = Mapping[str, tuple[Any, Any]]
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def command(app: typer.Typer, name: str, *, example: str, **options: Any) -> Callable[[Command], Command]:
+def command(
+    app: typer.Typer, name: str, *, example: str, takes: Globals = GLOBALS, **options: Any
+) -> Callable[[Command], Command]:
     """Register a function whose first parameter is a `Run`; it also gets the global options."""
 
     def register(function: Command) -> Command:
@@ -147,20 +150,20 @@ def command(app: typer.Typer, name: str, *, example: str, **options: Any) -> Cal
 
         call.__name__, call.__doc__ = function.__name__, function.__doc__
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        app.command(name, epilog=f"Example:  {example}", **options)(with_globals(call, own))
+        app.command(name, epilog=f"Example:  {example}", **options)(with_globals(call, own, takes))
         return function
 
     return register
 
 
-def group(app: typer.Typer, name: str, help: str, **options: Any) -> typer.Typer:
+def group(app: typer.Typer, name: str, help: str, *, takes: Globals = GLOBALS, **options: Any) -> typer.Typer:
     """A group of commands that takes the global options as well."""
     found = typer.Typer(no_args_is_help=True)
 
     def callback(ctx: typer.Context, **values: Any) -> None:
         remember(ctx, values)
 
-    found.callback(help=help)(with_globals(callback, []))
+    found.callback(help=help)(with_globals(callback, [], takes))
     app.add_typer(found, name=name, **options)
     return found
 
@@ -169,10 +172,10 @@ def remember(ctx: typer.Context, values: dict[str, Any]) -> GlobalOptions:
     """Take the global options of this level out of `values`, and add them to those typed before it."""
     shared = ctx.ensure_object(dict)
     earlier: GlobalOptions = shared.get(GIVEN, GlobalOptions())
-    typed = {name: values.pop(name) for name in GLOBALS}
-    for name, value in typed.items():
-        if value == "":
-            raise UsageError(f"--{name.replace('_', '-')} is empty: name one, or leave the option out")
+    typed = {field.name: values.pop(field.name) for field in fields(GlobalOptions) if field.name in values}
+    for parameter in ctx.command.params:
+        if typed.get(parameter.name or "") == "":
+            raise UsageError(f"{parameter.opts[0]} is empty: name one, or leave the option out")
     given = shared[GIVEN] = replace(earlier, **{name: value for name, value in typed.items() if value})
     return given
 
@@ -186,7 +189,9 @@ def _check_not_empty(ctx: typer.Context, values: Mapping[str, Any]) -> None:
             raise UsageError(f"{said if said.startswith('-') else said.upper()} is empty: name one")
 
 
-def with_globals(function: Command, own: Sequence[inspect.Parameter] | None = None) -> Command:
+def with_globals(
+    function: Command, own: Sequence[inspect.Parameter] | None = None, takes: Globals = GLOBALS
+) -> Command:
     """Give a function `(ctx, **values)` the signature of its own parameters and the global options, for the parser."""
     if own is None:
         everything = inspect.signature(function, eval_str=True).parameters.values()
@@ -194,7 +199,7 @@ def with_globals(function: Command, own: Sequence[inspect.Parameter] | None = No
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     shared = [
         inspect.Parameter(name, _KEYWORD, default=default, annotation=annotation)
-        for name, (annotation, default) in GLOBALS.items()
+        for name, (annotation, default) in takes.items()
     ]
     signed = [context, *(parameter.replace(kind=_KEYWORD) for parameter in own), *shared]
     function.__signature__ = inspect.Signature(signed)  # type: ignore[attr-defined]
