@@ -83,3 +83,25 @@ def test_values_json_cannot_say_are_text():
 def test_sizes_and_counts_read_well():
     assert [size(0), size(1023), size(1024), size(5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]
     assert [count_noun(1, "row"), count_noun(2000, "row")] == ["1 row", "2,000 rows"]
+
+
+@pytest.mark.parametrize(
+    ("said", "typed"),
+    [
+        ("raise max_removals. Nothing", "raise --max-removals. Nothing"),
+        ("say so with max_removals=12.", "say so with --max-removals 12."),
+        ("keep them with on_tie='greatest'", "keep them with --on-tie greatest"),
+        ("it needs force=True", "it needs --force"),
+        ("with allow_discard=True (--allow-discard)", "with --allow-discard"),
+        ("a force of nature, Customer.on_tie and 'on_tie'", "a force of nature, Customer.on_tie and 'on_tie'"),
+        ("engine='spark' is no option here", "engine='spark' is no option here"),
+    ],
+)
+def test_errors_speak_of_options_and_not_of_arguments(said, typed):
+    options = {
+        "max_removals": "--max-removals",
+        "on_tie": "--on-tie",
+        "force": "--force",
+        "allow_discard": "--allow-discard",
+    }
+    assert exits.in_options(said, options) == typed

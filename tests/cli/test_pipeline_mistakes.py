@@ -54,3 +54,10 @@ def test_a_mistake_in_a_load_that_is_typed_is_said_before_spark_starts(onto, wor
     words = ("people.csv", "--into", "Customer", "--models", "myapp.models", *words)
     answer = onto("ingest", *words, "--db", "shop.db", "--quiet")
     assert (answer.code, told in answer.err, len(answer.err.splitlines())) == (code, True, 1)
+
+
+def test_a_refused_sync_names_the_option_that_allows_it(onto, filled, tmp_path):
+    store = filled("sqlite-v2")
+    (tmp_path / "few.csv").write_text("id,name\nnew,New\n")
+    words = ("--into", "Customer", "--models", "myapp.models", *store.flags, "--mode", "sync", "--max-removals", "0")
+    onto("ingest", "few.csv", *words, "--quiet").failed(1, "raise --max-removals")

@@ -76,7 +76,7 @@ def test_removals_alone_are_a_commit(three: str) -> None:
 def test_more_removals_than_may_be_are_refused_and_nothing_is_written(three: str) -> None:
     for dry_run in (True, False):
         with pytest.raises(
-            RemovalLimitError, match="entity Stop: the source lacks 2 rows that the store has, and 1 may"
+            RemovalLimitError, match="entity Stop: the source lacks 2 of the rows that the store has, and 1 may"
         ):
             sync(three, stops(s1="New name"), max_removals=1, dry_run=dry_run)
     assert names(three) == {1: "Park", 2: "Quay", 3: "Mill"}

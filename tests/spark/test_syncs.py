@@ -28,7 +28,7 @@ def test_a_sync_inserts_updates_and_removes_in_one_commit(spark, uri):
     def sync(**terms):
         return Pipeline(spark, uri).load(rows, into=Customer, mode="sync", **terms)
 
-    with pytest.raises(RemovalLimitError, match="the source lacks 1 rows that the store has, and 0 may go"):
+    with pytest.raises(RemovalLimitError, match="the source lacks 1 of the rows that the store has, and 0 may go"):
         sync(max_removals=0).commit()
     assert sync().commit(dry_run=True).types["Customer"].removed == 1
     assert head(uri) == 1
@@ -102,7 +102,7 @@ def test_an_overwrite_is_a_sync_and_refused_where_rows_are_never_removed(spark, 
         frame.write.format("ontologia").options(type="Customer", **options).mode("overwrite").save(uri)
 
     kept = [(*ANN, [], None), ("d", "Di", 4, [], None)]
-    with pytest.raises(PySparkException, match="the source lacks 2 rows that the store has, and 1 may go"):
+    with pytest.raises(PySparkException, match="the source lacks 2 of the rows that the store has, and 1 may go"):
         overwrite(kept, maxRemovals="1")
     assert head(folder) == 1
     overwrite(kept, maxRemovals="2")

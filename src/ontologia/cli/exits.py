@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 import traceback
+from collections.abc import Mapping
 
 from ontologia.errors import OntologiaError, without_passwords
 
@@ -85,6 +87,19 @@ def one_line(problem: BaseException) -> str:
     else:
         text = f"{type(problem).__name__}: {problem}"
     return without_passwords(" ".join(text.split()))
+
+
+def in_options(text: str, options: Mapping[str, str]) -> str:
+    """A message of the library in the words of the console: `mode='sync'` is typed `--mode sync`.
+
+    `options` are those of a command, by the names of the arguments they stand for.
+    """
+    for name, option in options.items():
+        text = re.sub(rf"(?<![\w.]){name}=True( \({option}\))?", option, text)
+        text = re.sub(rf"(?<![\w.]){name}=(?:'([^']*)'|\"([^\"]*)\"|(\d+))", rf"{option} \1\2\3", text)
+        if "_" in name:  # other names are words, too
+            text = re.sub(rf"(?<![\w.'\"]){name}(?![\w='\"])", option, text)
+    return text
 
 
 def close_broken_pipe() -> None:

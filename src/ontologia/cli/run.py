@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ontologia.cli.exits import UsageError
+from ontologia.cli.exits import UsageError, in_options
 from ontologia.cli.options import GLOBALS, GlobalOptions
 from ontologia.cli.output import Output, Progress, count_noun
 from ontologia.cli.target import Settings, resolve
+from ontologia.errors import OntologiaError
 from ontologia.extras import need
 
 if TYPE_CHECKING:
@@ -146,7 +147,11 @@ def command(
             run = Run(remember(ctx, values))
             _check_not_empty(ctx, values)
             with run.logging():
-                return function(run, **values)
+                try:
+                    return function(run, **values)
+                except OntologiaError as problem:
+                    problem.args = (in_options(str(problem), _options(ctx)), *problem.args[1:])
+                    raise
 
         call.__name__, call.__doc__ = function.__name__, function.__doc__
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -178,6 +183,12 @@ def remember(ctx: typer.Context, values: dict[str, Any]) -> GlobalOptions:
             raise UsageError(f"{parameter.opts[0]} is empty: name one, or leave the option out")
     given = shared[GIVEN] = replace(earlier, **{name: value for name, value in typed.items() if value})
     return given
+
+
+def _options(ctx: typer.Context) -> dict[str, str]:
+    """The options of a command, by the names of the arguments they stand for."""
+    longest = {parameter.name or "": max(parameter.opts, key=len) for parameter in ctx.command.params}
+    return {name: option for name, option in longest.items() if option.startswith("--")}
 
 
 def _check_not_empty(ctx: typer.Context, values: Mapping[str, Any]) -> None:

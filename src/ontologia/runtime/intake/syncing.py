@@ -43,8 +43,8 @@ def check_removals(ref: TypeRef, removals: int, source_rows: int, limit: int | N
     """The safety catch: more removals than may be, or all there is, are a mistake until somebody says they are none."""
     if limit is not None and removals > limit:
         raise RemovalLimitError(
-            f"{ref}: the source lacks {removals} rows that the store has, and {limit} may go: look at the source, or "
-            "raise max_removals. Nothing was written"
+            f"{ref}: the source lacks {removals} of the rows that the store has, and {limit} may go: look at the "
+            "source, or raise max_removals. Nothing was written"
         )
     if limit is None and removals and not source_rows:
         raise RemovalLimitError(
