@@ -172,10 +172,11 @@ def _try_one_object(server: S3Server) -> None:
 
 
 def _find_free_ports(count: int) -> list[int]:
-    """Ports that are free now together with their gRPC twins, and below 50000 so that the twins exist."""
+    """Ports that are free now together with their gRPC twins, all below those that the system gives to connections:
+    one of these may be taken before the server asks for it."""
     ports: list[int] = []
     while len(ports) < count:
-        port = random.randrange(20_000, 32_000)
+        port = random.randrange(20_000, 22_700)
         if port not in ports and _is_free(port) and _is_free(port + _GRPC_OFFSET):
             ports.append(port)
     return ports
