@@ -59,5 +59,13 @@ def test_a_mistake_in_a_load_that_is_typed_is_said_before_spark_starts(onto, wor
 def test_a_refused_sync_names_the_option_that_allows_it(onto, filled, tmp_path):
     store = filled("sqlite-v2")
     (tmp_path / "few.csv").write_text("id,name\nnew,New\n")
-    words = ("--into", "Customer", "--models", "myapp.models", *store.flags, "--mode", "sync", "--max-removals", "0")
-    onto("ingest", "few.csv", *words, "--quiet").failed(1, "raise --max-removals")
+    words = ("few.csv", "--into", "Customer", "--models", "myapp.models", *store.flags)
+    onto("ingest", *words, "--mode", "sync", "--max-removals", "0", "--quiet").failed(1, "raise --max-removals")
+
+
+def test_a_load_says_which_fields_get_their_defaults(onto, filled, tmp_path):
+    store = filled("sqlite-v2")
+    (tmp_path / "few.csv").write_text("id,name\nnew,New\n")
+    words = ("few.csv", "--into", "Customer", "--models", "myapp.models", *store.flags)
+    assert "Customer: the source has no column for " in onto("ingest", *words).err
+    assert "age" in onto("ingest", *words, "--json").json["defaulted"]["Customer"]

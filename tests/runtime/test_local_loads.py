@@ -60,6 +60,7 @@ def test_a_file_is_loaded_compared_and_committed_once(uri, tmp_path):
     file.write_text("nr,name\n8,Bob\n9,Cy\n")
     dry = LocalPipeline(uri).load(file, **load).commit(dry_run=True)
     assert (dry.commit_id, dry.types["Person"]) == (None, TypeReport(read=2, inserted=1, updated=1))
+    assert (again.defaulted, dry.defaulted) == ({"Person": ()}, {"Person": ("age", "born", "tags")})
     assert len(people(uri)) == 2
     with Session(uri, entity_types=[Person]) as opened:
         metadata = opened.list_commits()[0]["metadata"]

@@ -215,6 +215,7 @@ def _show(run: Run, report: PipelineReport) -> None:
         "application_id": report.application_id,
         "quarantine": report.quarantine,
         "types": {name: {key: getattr(item, key) for key in COUNTS} for name, item in report.types.items()},
+        "defaulted": {name: list(fields) for name, fields in report.defaulted.items() if fields},
     }
 
     def draw(face: Face) -> None:
@@ -229,3 +230,5 @@ def _show(run: Run, report: PipelineReport) -> None:
             face.line(f"rejected rows are in {report.quarantine}", "warning")
 
     run.output.show(facts, draw)
+    for name, fields in facts["defaulted"].items():
+        run.output.say(f"{name}: the source has no column for {', '.join(fields)}; every row gets the default")

@@ -132,6 +132,11 @@ def fills(columns: Sequence[str], declaration: Declaration, expressions: Mapping
     return found
 
 
+def defaulted_fields(columns: Sequence[str], declaration: Declaration, expressions: Mapping[str, Any]) -> list[str]:
+    """The fields that nothing fills, and that every row gets the default of."""
+    return [name for name in declaration.options if name not in expressions and name not in columns]
+
+
 def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:
     """A column whose name is a field's but for its case or a blank is no reason for the field's default."""
     names = {name.casefold(): name for name in defaulted}

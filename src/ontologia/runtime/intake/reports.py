@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ontologia.model import TypeRef
 from ontologia.runtime.intake.comparing import COUNTS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,11 @@ class PipelineReport:
     dry_run: bool = False
     application_id: str = ""
     quarantine: str | None = None
+    defaulted: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The fields, by type, that no column of a source filled: their rows got the defaults."""
 
 
-def name_reports(reports: Mapping[TypeRef, TypeReport]) -> dict[str, TypeReport]:
-    """Reports by the name of the type, and by its kind as well where a relation is called like an entity."""
-    names = [ref.name for ref in reports]
-    return {ref.name if names.count(ref.name) == 1 else str(ref): report for ref, report in reports.items()}
+def by_type_name(facts: Mapping[TypeRef, T]) -> dict[str, T]:
+    """Facts by the name of the type, and by its kind as well where a relation is called like an entity."""
+    names = [ref.name for ref in facts]
+    return {ref.name if names.count(ref.name) == 1 else str(ref): fact for ref, fact in facts.items()}

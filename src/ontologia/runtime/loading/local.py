@@ -41,9 +41,9 @@ from ontologia.runtime.intake.comparing import (
     tally,
 )
 from ontologia.runtime.intake.conversions import kind_of, rule_of
-from ontologia.runtime.intake.loads import check_choices, end_key, fills, load_terms
+from ontologia.runtime.intake.loads import check_choices, defaulted_fields, end_key, fills, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
-from ontologia.runtime.intake.reports import PipelineReport, TypeReport, name_reports
+from ontologia.runtime.intake.reports import PipelineReport, TypeReport, by_type_name
 from ontologia.runtime.intake.rows import ORDER, Intake, RejectedRow, must_be_filled
 from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
 from ontologia.runtime.loading.expressions import evaluate
@@ -64,6 +64,7 @@ class _Load:
     on_tie: OnTie
     mode: Mode
     max_removals: int | None
+    defaulted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ class LocalPipeline:
         table = read_source(source, format, options)
         given = _map(table, declaration, terms.expressions, order_by)
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
-        how = (terms.on_duplicate, terms.on_tie, terms.mode, terms.max_removals)
+        defaulted = tuple(defaulted_fields(table.column_names, declaration, terms.expressions))
+        how = (terms.on_duplicate, terms.on_tie, terms.mode, terms.max_removals, defaulted)
         loads.append(_Load(declaration, rows, rejected, table.num_rows, *how))
         return self
 
@@ -155,8 +157,9 @@ class LocalPipeline:
                 engine.tidy("load")
         rejected = any(load.rejected for load in loads) and not dry_run
         seconds = time.monotonic() - started
+        defaulted = by_type_name({load.declaration.ref: load.defaulted for load in loads})
         return PipelineReport(
-            commit_id, name_reports(reports), seconds, dry_run, "", quarantine.uri if rejected else None
+            commit_id, by_type_name(reports), seconds, dry_run, "", quarantine.uri if rejected else None, defaulted
         )
 
     def _publish(

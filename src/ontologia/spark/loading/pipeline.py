@@ -31,9 +31,9 @@ from ontologia.model import Declaration, TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import COUNTS, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
-from ontologia.runtime.intake.loads import LoadTerms, check_choices, load_terms
+from ontologia.runtime.intake.loads import LoadTerms, check_choices, defaulted_fields, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
-from ontologia.runtime.intake.reports import PipelineReport, TypeReport, name_reports
+from ontologia.runtime.intake.reports import PipelineReport, TypeReport, by_type_name
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.intake.syncing import check_removals, check_sync
 from ontologia.runtime.loading.local import LocalPipeline
@@ -57,6 +57,7 @@ class _Load:
     terms: LoadTerms
     order: DataType | None
     """The type of what `order_by` says."""
+    defaulted: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -134,7 +135,8 @@ class Pipeline:
             frame = opened(self.session, source, format, options, as_text=_find_structured(terms, order_by))
             rows = map_rows(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
-        load = _Load(terms.declaration, rows, terms, order)
+        defaulted = tuple(defaulted_fields(frame.columns, terms.declaration, terms.expressions))
+        load = _Load(terms.declaration, rows, terms, order, defaulted)
         self._check_alike(load)
         self._loads.append(load)
         return self
@@ -210,11 +212,12 @@ class Pipeline:
         rejected = any(report.rejected for report in reports.values())
         return PipelineReport(
             commit_id,
-            name_reports(reports),
+            by_type_name(reports),
             time.monotonic() - started,
             dry_run,
             application_id(self.session),
             run.quarantine.uri if rejected and not dry_run else None,
+            by_type_name({ref: _defaulted(loads) for ref, loads in run.by_type().items()}),
         )
 
     def _schemas(self) -> dict[TypeRef, TypeSchema]:
@@ -230,6 +233,11 @@ class Pipeline:
             raise ValidationError(f"{ref} is loaded and removed from in one run: make two of it")
         for ref in sorted(removing | removed):
             check_sync(ref, engine.capabilities, self.on_conflict if ref in removing else "upsert", 0)
+
+
+def _defaulted(loads: Sequence[_Load]) -> tuple[str, ...]:
+    """The fields that some source of a type has no column for."""
+    return tuple(dict.fromkeys(name for load in loads for name in load.defaulted))
 
 
 def _find_structured(terms: LoadTerms, order_by: Any) -> set[str]:
@@ -263,7 +271,7 @@ class _Run:
 
     def preview(self, catalog: Catalog) -> dict[TypeRef, TypeReport]:
         reports = {}
-        for ref, loads in self._by_type().items():
+        for ref, loads in self.by_type().items():
             layout = catalog.layouts.get(ref) or TypeLayout(ref, loads[0].declaration.schema, 1, catalog.head + 1)
             _, report = self._stage(catalog, loads, self._task(catalog, layout, loads, None))
             reports[ref] = replace(report, removed=self._lacking(catalog, loads, report).num_rows)
@@ -279,7 +287,7 @@ class _Run:
         catalog = transaction.catalog
         catalog.check(self.pipeline._schemas())
         reports: dict[TypeRef, TypeReport] = {}
-        for ref, loads in self._by_type().items():
+        for ref, loads in self.by_type().items():
             layout = transaction.layout_for(loads[0].declaration.schema)
             task = self._task(catalog, layout, loads, transaction.staging(layout))
             parts, report = self._stage(catalog, loads, task)
@@ -323,7 +331,7 @@ class _Run:
             "duration_s": f"{time.monotonic() - started:.3f}",
         }
 
-    def _by_type(self) -> dict[TypeRef, list[_Load]]:
+    def by_type(self) -> dict[TypeRef, list[_Load]]:
         found: dict[TypeRef, list[_Load]] = {}
         for load in self.pipeline._loads:
             found.setdefault(load.declaration.ref, []).append(load)
