@@ -67,6 +67,23 @@ def test_a_file_is_loaded_compared_and_committed_once(uri, tmp_path):
     assert (metadata["by"], metadata["pipeline"], metadata["rows_inserted"]) == ("me", "in process", "2")
 
 
+def test_fields_without_a_column_keep_what_is_stored_where_that_is_asked_for(uri):
+    born = dt.date(2024, 1, 2)
+    with Session(uri, entity_types=[Person]) as opened:
+        opened.ensure([Person(id=1, name="Ann", age=3, born=born, tags=["x"]), Person(id=2, name="Bob", age=4)])
+        opened.commit()
+    few = pa.table({"id": [1, 2, 3], "name": ["Anna", "Bob", "Cy"]})
+    report = LocalPipeline(uri).load(few, into=Person, missing="keep").commit()
+    assert report.types["Person"] == TypeReport(read=3, inserted=1, updated=1, unchanged=1)
+    assert report.defaulted == {"Person": ()}
+    kept = {1: ("Anna", 3, born, ["x"]), 2: ("Bob", 4, None, []), 3: ("Cy", 7, None, [])}
+    assert people(uri) == kept
+    with pytest.raises(ValidationError, match="missing is one of default, keep"):
+        LocalPipeline(uri).load(few, into=Person, missing="hold")
+    LocalPipeline(uri).load(few, into=Person).commit()
+    assert people(uri)[1] == ("Anna", 7, None, [])
+
+
 def test_ends_are_spelled_as_the_keys_they_mean(uri, tmp_path):
     (tmp_path / "likes.csv").write_text("a,b,since\n007,7.0,1\nx,7,2\n")
     pipeline = LocalPipeline(uri, on_invalid="quarantine").load(tmp_path / "likes.csv", into=Likes, left="a", right="b")

@@ -126,6 +126,24 @@ def test_a_dry_run_reports_and_writes_nothing(spark, folder):
     assert sorted(map(str, Path(folder.removeprefix("file://")).rglob("*"))) == before
 
 
+def test_fields_without_a_column_keep_what_is_stored_where_that_is_asked_for(spark, folder):
+    commit(folder, Customer(id="c1", name="Ann", age=30, tags=["a"], note="n"), Customer(id="c2", name="Bob", age=40))
+    rows = spark.createDataFrame([("c1", "Anna", 30), ("c2", "Bob", 40), ("c3", "Cy", 1)], COLUMNS)
+    report = Pipeline(spark, folder).load(rows, into=Customer, missing="keep").commit()
+    files = report.types["Customer"].files
+    assert report.types["Customer"] == TypeReport(read=3, inserted=1, updated=1, unchanged=1, files=files)
+    with session(folder) as opened:
+        found = opened.query().entities(Customer).collect()
+    assert [(one.name, one.tags, one.note) for one in found] == [
+        ("Anna", ["a"], "n"),
+        ("Bob", [], None),
+        ("Cy", [], None),
+    ]
+    loads = Pipeline(spark, folder).load(rows, into=Customer, missing="keep")
+    with pytest.raises(ValidationError, match="all of them fill the same fields"):
+        loads.load(rows.selectExpr("*", "'x' AS note"), into=Customer, missing="keep")
+
+
 def test_rows_that_do_not_fit_abort_the_run_or_go_to_quarantine_with_reason_and_source(spark, tmp_path):
     uri = str(tmp_path / "onto.db")
     rows = [("c1", "Ann", "30"), ("c2", None, "1"), (None, "No key", "1"), ("c3", "Cy", "many"), ("c4", "Di", "-4")]

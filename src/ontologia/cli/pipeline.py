@@ -63,6 +63,10 @@ def ingest(
     max_removals: Annotated[
         int | None, number("--max-removals", help="With --mode sync: refuse to remove more rows than this.")
     ] = None,
+    missing: Annotated[
+        Literal["default", "keep"],
+        typer.Option("--missing", help="What a field gets that the source has no column for: keep is what is stored."),
+    ] = "default",
     on_invalid: Annotated[Literal["abort", "quarantine"], typer.Option("--on-invalid")] = "abort",
     on_conflict: Annotated[Literal["abort", "skip", "upsert"], typer.Option("--on-conflict")] = "upsert",
     dry_run: DryRun = False,
@@ -84,7 +88,7 @@ def ingest(
     load_expressions(declaration, expressions, left=left, right=right)
     run.echo_target()
     load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format}
-    load |= {"order_by": order_by, "on_tie": on_tie, "mode": mode, "max_removals": max_removals}
+    load |= {"order_by": order_by, "on_tie": on_tie, "mode": mode, "max_removals": max_removals, "missing": missing}
 
     def in_process() -> LocalPipeline:
         from ontologia.runtime.loading.local import LocalPipeline

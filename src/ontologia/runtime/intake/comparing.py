@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ OnDuplicate = Literal["error", "last"]
 OnTie = Literal["error", "greatest"]
 OnConflict = Literal["abort", "skip", "upsert"]
 Mode = Literal["upsert", "sync"]
+Missing = Literal["default", "keep"]
 COUNTS = ("read", "inserted", "updated", "unchanged", "rejected", "ties", "removed")
 
 
@@ -28,6 +30,18 @@ def tally(counts: dict[str, int], changed: pa.Table, wanted: int) -> None:
     counts["inserted"] += inserted
     counts["updated"] += changed.num_rows - inserted
     counts["unchanged"] += wanted - changed.num_rows
+
+
+def keep_stored(wanted: pa.Table, current: pa.Table | None, ref: TypeRef, names: Sequence[str]) -> pa.Table:
+    """The rows with the values that the store has in these columns, where it has the row."""
+    if not names or current is None or not current.num_rows:
+        return wanted
+    place = pc.index_in(identity_key(wanted, ref.identity), value_set=identity_key(current, ref.identity))
+    for name in names:
+        number, column = wanted.schema.get_field_index(name), wanted.column(name)
+        stored = current.column(name).take(place).cast(column.type)
+        wanted = wanted.set_column(number, name, pc.if_else(pc.is_valid(place), stored, column))
+    return wanted
 
 
 def resolve_conflicts(changed: pa.Table, ref: TypeRef, on_conflict: OnConflict) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration
 from ontologia.runtime.intake.checks import instance_column
-from ontologia.runtime.intake.comparing import Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.comparing import Missing, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.rows import must_be_filled
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -18,6 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "on_duplicate": get_args(OnDuplicate),
     "on_tie": get_args(OnTie),
     "mode": get_args(Mode),
+    "missing": get_args(Missing),
 }
 
 
@@ -45,6 +46,20 @@ class LoadTerms:
     on_tie: OnTie
     mode: Mode = "upsert"
     max_removals: int | None = None
+    missing: Missing = "default"
+
+    def fields_without(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The fields that a source with these columns does not fill."""
+        return tuple(name for name in self.declaration.options if name not in self.expressions and name not in columns)
+
+    def defaulted(self, unfilled: Sequence[str]) -> tuple[str, ...]:
+        """Of the fields that a source does not fill, those that get their defaults in every row."""
+        return tuple(unfilled) if self.missing == "default" else ()
+
+    def kept_columns(self, unfilled: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the others, which keep what is stored."""
+        by_name = self.declaration.schema.by_name
+        return tuple(by_name[name].physical for name in unfilled) if self.missing == "keep" else ()
 
 
 def load_terms(
@@ -57,6 +72,7 @@ def load_terms(
     on_tie: OnTie,
     mode: Mode = "upsert",
     max_removals: int | None = None,
+    missing: Missing = "default",
 ) -> LoadTerms:
     """The terms of `load(…)`, in process and on Spark. A source is not touched before they are known to make sense."""
     declaration = getattr(into, "__declaration__", None)
@@ -64,10 +80,10 @@ def load_terms(
         raise TypeError(f"load(into=…) takes an entity or relation class, not {into!r}")
     expressions = load_expressions(declaration, {**(map or {})}, **identity)
     on_duplicate = duplicates_of(order_by, on_duplicate)
-    check_choices({"on_tie": on_tie, "mode": mode})
+    check_choices({"on_tie": on_tie, "mode": mode, "missing": missing})
     if max_removals is not None and (mode != "sync" or isinstance(max_removals, bool) or max_removals < 0):
         raise ValidationError(f"max_removals is a number of rows from 0 on, for mode='sync', not {max_removals!r}")
-    return LoadTerms(declaration, expressions, on_duplicate, on_tie, mode, max_removals)
+    return LoadTerms(declaration, expressions, on_duplicate, on_tie, mode, max_removals, missing)
 
 
 def duplicates_of(order_by: Any, on_duplicate: OnDuplicate | None) -> OnDuplicate:
@@ -130,11 +146,6 @@ def fills(columns: Sequence[str], declaration: Declaration, expressions: Mapping
         )
     _check_spelling(columns, defaulted)
     return found
-
-
-def defaulted_fields(columns: Sequence[str], declaration: Declaration, expressions: Mapping[str, Any]) -> list[str]:
-    """The fields that nothing fills, and that every row gets the default of."""
-    return [name for name in declaration.options if name not in expressions and name not in columns]
 
 
 def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:

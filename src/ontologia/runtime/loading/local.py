@@ -30,18 +30,20 @@ from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import (
     COUNTS,
+    Missing,
     Mode,
     OnConflict,
     OnDuplicate,
     OnInvalid,
     OnTie,
     count_ties,
+    keep_stored,
     one_each,
     resolve_conflicts,
     tally,
 )
 from ontologia.runtime.intake.conversions import kind_of, rule_of
-from ontologia.runtime.intake.loads import check_choices, defaulted_fields, end_key, fills, load_terms
+from ontologia.runtime.intake.loads import LoadTerms, check_choices, end_key, fills, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, by_type_name
 from ontologia.runtime.intake.rows import ORDER, Intake, RejectedRow, must_be_filled
@@ -60,11 +62,9 @@ class _Load:
     """Rows that fit, as storage has them."""
     rejected: list[RejectedRow]
     read: int
-    on_duplicate: OnDuplicate
-    on_tie: OnTie
-    mode: Mode
-    max_removals: int | None
-    defaulted: tuple[str, ...]
+    terms: LoadTerms
+    unfilled: tuple[str, ...]
+    """The fields that the source has no column for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,12 @@ class LocalPipeline:
         on_tie: OnTie = "error",
         mode: Mode = "upsert",
         max_removals: int | None = None,
+        missing: Missing = "default",
     ) -> Self:
         """Add a source, as `Pipeline.load` does."""
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
         rules: dict[str, Any] = {"on_duplicate": on_duplicate, "on_tie": on_tie}
-        rules |= {"mode": mode, "max_removals": max_removals}
+        rules |= {"mode": mode, "max_removals": max_removals, "missing": missing}
         terms = load_terms(into, map, identity, order_by=order_by, **rules)
         declaration = terms.declaration
         loads = self._loads.setdefault(declaration.ref, [])
@@ -119,9 +120,8 @@ class LocalPipeline:
         table = read_source(source, format, options)
         given = _map(table, declaration, terms.expressions, order_by)
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
-        defaulted = tuple(defaulted_fields(table.column_names, declaration, terms.expressions))
-        how = (terms.on_duplicate, terms.on_tie, terms.mode, terms.max_removals, defaulted)
-        loads.append(_Load(declaration, rows, rejected, table.num_rows, *how))
+        unfilled = terms.fields_without(table.column_names)
+        loads.append(_Load(declaration, rows, rejected, table.num_rows, terms, unfilled))
         return self
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
@@ -137,7 +137,7 @@ class LocalPipeline:
         with open_engine(Location.of(self.target, self.config), make_file=False) as engine:
             engine.catalog().check({load.declaration.ref: load.declaration.schema for load in loads})
             for load in loads:
-                if load.mode == "sync":
+                if load.terms.mode == "sync":
                     check_sync(load.declaration.ref, engine.capabilities, self.on_conflict, len(load.rejected))
             run = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{secrets.token_hex(4)}"
             quarantine = Quarantine(engine.staging_area, run)
@@ -157,7 +157,7 @@ class LocalPipeline:
                 engine.tidy("load")
         rejected = any(load.rejected for load in loads) and not dry_run
         seconds = time.monotonic() - started
-        defaulted = by_type_name({load.declaration.ref: load.defaulted for load in loads})
+        defaulted = by_type_name({load.declaration.ref: load.terms.defaulted(load.unfilled) for load in loads})
         return PipelineReport(
             commit_id, by_type_name(reports), seconds, dry_run, "", quarantine.uri if rejected else None, defaulted
         )
@@ -194,9 +194,9 @@ class LocalPipeline:
         counts = dict.fromkeys(COUNTS, 0)
         counts["read"], counts["rejected"] = load.read, len(load.rejected)
         rows = in_order(load.rows, schema.ref)
-        wanted = one_each(rows, schema.ref, load.on_duplicate)
+        wanted = one_each(rows, schema.ref, load.terms.on_duplicate)
         if ORDER in rows.column_names:
-            counts["ties"] = count_ties(rows, schema.ref, load.on_tie)
+            counts["ties"] = count_ties(rows, schema.ref, load.terms.on_tie)
             wanted = wanted.drop_columns([ORDER])
         current = None
         if schema.ref in catalog.layouts and wanted.num_rows:
@@ -204,12 +204,13 @@ class LocalPipeline:
                 current = engine.rows_of(schema, wanted, LATEST, catalog, dense=False)
             else:
                 current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
+        wanted = keep_stored(wanted, current, schema.ref, load.terms.kept_columns(load.unfilled))
         changed = resolve_conflicts(delta(wanted, current, schema.ref.identity), schema.ref, self.on_conflict)
         tally(counts, changed, wanted.num_rows)
         gone = None
-        if load.mode == "sync" and schema.ref in catalog.layouts:
+        if load.terms.mode == "sync" and schema.ref in catalog.layouts:
             gone = identities_to_remove(self._read_identities(engine, catalog, schema), wanted, schema.ref.identity)
-            check_removals(schema.ref, gone.num_rows, wanted.num_rows, load.max_removals)
+            check_removals(schema.ref, gone.num_rows, wanted.num_rows, load.terms.max_removals)
             counts["removed"] = gone.num_rows
         return _Changes(changed.drop_columns([OPERATION]), gone, TypeReport(**counts))
 

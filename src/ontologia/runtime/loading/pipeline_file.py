@@ -52,6 +52,7 @@ _LOAD = {
     "on_tie",
     "mode",
     "max_removals",
+    "missing",
 }
 
 

@@ -30,8 +30,8 @@ from ontologia.files.data_files import DataFile
 from ontologia.model import Declaration, TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
-from ontologia.runtime.intake.comparing import COUNTS, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
-from ontologia.runtime.intake.loads import LoadTerms, check_choices, defaulted_fields, load_terms
+from ontologia.runtime.intake.comparing import COUNTS, Missing, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.loads import LoadTerms, check_choices, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, by_type_name
 from ontologia.runtime.intake.rows import ORDER
@@ -57,7 +57,8 @@ class _Load:
     terms: LoadTerms
     order: DataType | None
     """The type of what `order_by` says."""
-    defaulted: tuple[str, ...]
+    unfilled: tuple[str, ...]
+    """The fields that the source has no column for."""
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class Pipeline:
         on_tie: OnTie = "error",
         mode: Mode = "upsert",
         max_removals: int | None = None,
+        missing: Missing = "default",
     ) -> Self:
         """Add a source: a DataFrame of Spark, pandas or polars, an Arrow table, files, or a `jdbc:` address.
 
@@ -118,11 +120,13 @@ class Pipeline:
 
         With `mode="sync"` the type becomes what its source is: what the source no longer has is removed, at most
         `max_removals` rows of it, in the same commit.
+
+        A field that the source has no column for gets its default; with `missing="keep"`, a stored row keeps its value.
         """
         if self._local is not None:
             told = {"map": map, "key": key, "left": left, "right": right, "instance_key": instance_key}
             told |= {"format": format, "options": options, "order_by": order_by}
-            told |= {"mode": mode, "max_removals": max_removals}
+            told |= {"mode": mode, "max_removals": max_removals, "missing": missing}
             try:
                 self._local.load(source, into=into, on_duplicate=on_duplicate, on_tie=on_tie, **told)
             except OnlySpark as reason:
@@ -130,13 +134,12 @@ class Pipeline:
             return self
         identity = {"key": key, "left": left, "right": right, "instance_key": instance_key}
         how: dict[str, Any] = {"order_by": order_by, "on_duplicate": on_duplicate, "on_tie": on_tie}
-        terms = load_terms(into, map, identity, **how, mode=mode, max_removals=max_removals)
+        terms = load_terms(into, map, identity, **how, mode=mode, max_removals=max_removals, missing=missing)
         with stoppable():
             frame = opened(self.session, source, format, options, as_text=_find_structured(terms, order_by))
             rows = map_rows(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
-        defaulted = tuple(defaulted_fields(frame.columns, terms.declaration, terms.expressions))
-        load = _Load(terms.declaration, rows, terms, order, defaulted)
+        load = _Load(terms.declaration, rows, terms, order, terms.fields_without(frame.columns))
         self._check_alike(load)
         self._loads.append(load)
         return self
@@ -180,6 +183,11 @@ class Pipeline:
                 raise ValidationError(
                     f"{ref} is loaded from several sources: give all of them order_by, on_duplicate and on_tie, or "
                     "none, and the same mode"
+                )
+            kept = [one.terms.kept_columns(one.unfilled) for one in (other, load)]
+            if kept[0] != kept[1]:
+                raise ValidationError(
+                    f"{ref} is loaded from several sources: with missing='keep', all of them fill the same fields"
                 )
             kinds = (other.order, load.order)
             if other.order != load.order and not all(isinstance(kind, NumericType) for kind in kinds):
@@ -237,7 +245,7 @@ class Pipeline:
 
 def _defaulted(loads: Sequence[_Load]) -> tuple[str, ...]:
     """The fields that some source of a type has no column for."""
-    return tuple(dict.fromkeys(name for load in loads for name in load.defaulted))
+    return tuple(dict.fromkeys(name for load in loads for name in load.terms.defaulted(load.unfilled)))
 
 
 def _find_structured(terms: LoadTerms, order_by: Any) -> set[str]:
@@ -350,6 +358,7 @@ class _Run:
             on_duplicate=loads[0].terms.on_duplicate,
             on_conflict=self.pipeline.on_conflict,
             on_tie=loads[0].terms.on_tie,
+            kept=loads[0].terms.kept_columns(loads[0].unfilled),
             checks=checks_of(declaration),
         )
 

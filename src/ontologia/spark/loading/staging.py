@@ -35,6 +35,7 @@ from ontologia.runtime.intake.comparing import (
     OnInvalid,
     OnTie,
     count_ties,
+    keep_stored,
     one_each,
     resolve_conflicts,
     tally,
@@ -80,6 +81,8 @@ class StageTask:
     on_duplicate: OnDuplicate
     on_conflict: OnConflict
     on_tie: OnTie = "error"
+    kept: tuple[str, ...] = ()
+    """The columns that keep what is stored."""
     checks: Mapping[str, Check] = field(default_factory=dict)
     dense: bool = False
     """Whether many of the stored rows in a range of keys are wanted."""
@@ -201,7 +204,9 @@ class _ShareTask:
         if task.on_duplicate == "last":
             self.counts["ties"] += count_ties(table, ref, task.on_tie)
             wanted = wanted.drop_columns([ORDER])
-        changed = resolve_conflicts(delta(wanted, self._current(wanted), ref.identity), ref, task.on_conflict)
+        current = self._current(wanted)
+        wanted = keep_stored(wanted, current, ref, task.kept)
+        changed = resolve_conflicts(delta(wanted, current, ref.identity), ref, task.on_conflict)
         tally(self.counts, changed, wanted.num_rows)
         if task.key_is_field:
             key = task.schema.by_name[task.schema.primary_key or ""].physical
