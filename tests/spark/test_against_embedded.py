@@ -246,6 +246,7 @@ spark.stop()
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("connect")  # its servers all listen on one port
 @pytest.mark.timeout(900)
 def test_a_connect_session_reads_and_loads_what_the_embedded_path_does(workers_path, tmp_path):
     done = subprocess.run(

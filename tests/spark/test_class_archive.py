@@ -54,6 +54,15 @@ def test_one_that_is_incomplete_is_made_again(java):
     assert not place.exists()
 
 
+def test_one_that_got_shorter_is_made_again(java):
+    place = place_in(archive_options(java))
+    place.write_bytes(WHOLE)
+    assert "SharedArchiveFile" in archive_options(java)[0]
+    place.write_bytes(WHOLE[:-1])
+    assert archive_options(java)[0] == f"-XX:ArchiveClassesAtExit={place}"
+    assert list(place.parent.iterdir()) == []
+
+
 def test_only_a_few_stay(java):
     place = place_in(archive_options(java))
     for number in range(5):

@@ -55,7 +55,8 @@ def test_ctrl_c_cancels_the_jobs_of_a_load_and_leaves_the_store_as_it_was(spark,
 @pytest.mark.slow
 def test_the_console_ends_in_one_line(workers_path, tmp_path):
     uri = new_store((tmp_path / "store").as_uri())
-    (tmp_path / "rows.csv").write_text("id,name,age\n" + "".join(f"{n},N,{n}\n" for n in range(1_000)))
+    rows = "".join(f"{n},{'N' * 40},{n}\n" for n in range(200_000))  # too many for a brief session, which says nothing
+    (tmp_path / "rows.csv").write_text("id,name,age\n" + rows)
     command = ["ingest", "rows.csv", "--into", "Customer", "--models", "support.spark_shop"]
     console = subprocess.Popen(
         [sys.executable, "-m", "ontologia.cli", *command, "--engine", "spark", "--storage-uri", uri],

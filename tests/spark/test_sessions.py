@@ -170,6 +170,7 @@ def test_without_java_the_one_from_pypi_starts_a_session(workers_path, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("connect")  # its servers all listen on one port
 @pytest.mark.parametrize("place", ["onto.db", "store"])
 def test_a_connect_session_of_the_user_loads_reads_and_compacts(workers_path, tmp_path, place):
     uri = str(tmp_path / place) if place.endswith(".db") else (tmp_path / place).as_uri()

@@ -31,7 +31,7 @@ def archive_options(java: str) -> list[str]:
         place = _place_for(java)
         if not _PLAIN.fullmatch(str(place)):
             return []
-        if _is_complete(place):
+        if _is_whole(place):
             os.utime(place)
             return [f"-XX:SharedArchiveFile={place}", "-XX:+VerifySharedSpaces", *QUIET]
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def archive_options(java: str) -> list[str]:
 def drop_archive(java: str) -> None:
     """Let the archive be made again: a JVM could not start with it."""
     with suppress(OSError):
-        _place_for(java).unlink(missing_ok=True)
+        _remove(_place_for(java))
 
 
 def _place_for(java: str) -> Path:
@@ -55,6 +55,25 @@ def _place_for(java: str) -> Path:
     return cache_folder("java") / f"spark-{version('pyspark')}-{digest}.jsa"
 
 
+def _is_whole(place: Path) -> bool:
+    """Whether an archive is complete, and as long as when it was first used: a JVM that maps a shorter one crashes."""
+    if not _is_complete(place):
+        return False
+    size, noted = str(place.stat().st_size), _size_of(place)
+    if not noted.exists():
+        noted.write_text(size)
+    return noted.read_text() == size
+
+
+def _size_of(place: Path) -> Path:
+    return place.with_suffix(".size")
+
+
+def _remove(place: Path) -> None:
+    for path in (place, _size_of(place)):
+        path.unlink(missing_ok=True)
+
+
 def _is_complete(place: Path) -> bool:
     with suppress(FileNotFoundError), place.open("rb") as file:
         return int.from_bytes(file.read(4), "little") == MAGIC
@@ -63,7 +82,7 @@ def _is_complete(place: Path) -> bool:
 
 def _make_room(place: Path) -> None:
     """Remove what is incomplete, and archives of other versions that nobody has used for long."""
-    place.unlink(missing_ok=True)
+    _remove(place)
     others = sorted(place.parent.glob("*.jsa"), key=lambda other: other.stat().st_mtime)
     for other in others[: max(len(others) + 1 - KEPT, 0)]:
-        other.unlink(missing_ok=True)
+        _remove(other)
