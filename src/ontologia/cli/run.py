@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ class Run:
     def __init__(self, given: GlobalOptions) -> None:
         self.given = given
         self.output = Output(as_json=given.json, quiet=given.quiet)
+        self.until_done = ExitStack()
 
     @cached_property
     def settings(self) -> Settings:
@@ -87,10 +88,15 @@ class Run:
     def spark(
         self, *, master: str | None = None, config: Mapping[str, str] | None = None, brief: bool = False
     ) -> SparkSession:
-        """A Spark session, and the address where its work can be watched, unless that is `brief`."""
+        """A Spark session, and the address where its work can be watched, unless that is `brief`.
+
+        From here on, Ctrl-C ends the command, wherever it is: PySpark's own handler can be lost between two jobs.
+        """
+        from ontologia.spark.failures import stoppable
         from ontologia.spark.session import spark_session
 
         session = spark_session("onto", master=master, config=config, brief=brief)
+        self.until_done.enter_context(stoppable())
         context = getattr(session, "_sc", None)
         if context is not None and context.uiWebUrl:
             self.output.say(f"Spark UI: {context.uiWebUrl}")
@@ -146,7 +152,7 @@ def command(
         def call(ctx: typer.Context, **values: Any) -> Any:
             run = Run(remember(ctx, values))
             _check_not_empty(ctx, values)
-            with run.logging():
+            with run.logging(), run.until_done:
                 try:
                     return function(run, **values)
                 except OntologiaError as problem:
