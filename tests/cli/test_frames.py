@@ -121,6 +121,15 @@ def test_the_storage_is_named_before_the_command_or_after_it(capsys, root):
     assert "--storage is empty" in capsys.readouterr().err
 
 
+def test_only_what_is_empty_in_a_csv_is_null(capsys, root, tmp_path):
+    run(capsys, root, "create", "a.b.c", "--column", "s:string", "--column", "temp:float64", "--apply")
+    (tmp_path / "texts.csv").write_text('s,temp\nNA,1\nnull,inf\nN/A,2\nnan,3\n"",4\n,\n')
+    assert run(capsys, root, "write", "a.b.c", str(tmp_path / "texts.csv"), "--apply")[0] == 0
+    rows = facts(capsys, root, "sql", "SELECT s FROM a.b.c WHERE temp IS NOT NULL ORDER BY s")
+    assert [row["s"] for row in rows] == ["", "N/A", "NA", "nan", "null"]
+    assert facts(capsys, root, "sql", "SELECT s FROM a.b.c WHERE temp IS NULL") == [{"s": None}]
+
+
 def test_the_rows_of_a_difference_are_shown(capsys, root):
     found = facts(capsys, root, "diff", NAME, "1", "2")
     assert [(row["change"], row["id"]) for row in found["rows"]] == [("added", 1)]

@@ -8,6 +8,7 @@ import zlib
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -29,6 +30,7 @@ from ontologia.engines.parquet.read.packed import PACKED_AFTER
 from ontologia.engines.sqlite import erasure as sqlite_erasure
 from ontologia.objects import Location, Request
 from ontologia.runtime import erasure
+from ontologia.runtime.loading.local import LocalPipeline
 from support.cut_off import Fault, faults_at, is_killed
 
 ENGINES = ["sqlite/v1", "sqlite/v2", "s3/v1", "s3/v2"]
@@ -201,6 +203,19 @@ def test_notes_that_mention_the_key_are_told_and_stay(tmp_path):
         session.commit(meta={"about": ANN})
     report = erase(where)
     assert {trace.place for trace in report.mentions} == {"table commits", where}
+
+
+@pytest.mark.parametrize("name", ["sqlite/v2", "s3/v2"])
+@pytest.mark.parametrize("key", ["a1", ANN])
+def test_rows_set_aside_that_mention_a_key_are_told(tmp_path, name, key):
+    where = target_of(name, tmp_path)
+    with Session(where, entity_types=[Person]) as session:
+        session.ensure(Person(id=key, name="x"))
+        session.commit()
+    wrong = pa.table({"id": [*(f"other{number}" for number in range(500)), key], "name": pa.nulls(501, pa.string())})
+    LocalPipeline(where, on_invalid="quarantine").load(wrong, into=Person).commit()
+    report = erase(where, key=key)
+    assert [trace.place for trace in report.mentions if "quarantine" in trace.place]
 
 
 def deleted_by_others(where: str) -> str:

@@ -56,11 +56,14 @@ def _separator(path: Path) -> str:
 
 
 def _format(kind: str, path: Path, declared: pa.Schema) -> FileFormat | str:
-    """Text has no types: its columns are read as the frame has them, so that 007 stays a text where one is declared."""
+    """Text has no types: its columns are read as the frame has them, so that 007 stays a text where one is declared.
+    What is empty is null, and nothing else is: NA is a text."""
     if kind == "csv":
         parse = csv.ParseOptions(delimiter=_separator(path), newlines_in_values=True)
         types = {field.name: field.type for field in declared}
-        convert = csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
+        convert = csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
         return dataset.CsvFileFormat(parse_options=parse, convert_options=convert)
     if kind == "json":
         options = json.ParseOptions(explicit_schema=declared, unexpected_field_behavior="infer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,28 @@ def needles_of(wanted: Iterable[Wanted]) -> list[str]:
 def as_bytes(needles: Sequence[str]) -> list[bytes]:
     """What is searched for in raw bytes."""
     return [data for data in (key.encode() for key in needles) if len(data) >= SHORTEST_SEARCHED]
+
+
+def is_in_texts(parquet: Path | bytes, needles: Sequence[str]) -> bool:
+    """Whether some text of a Parquet file is one of the keys, or has it as a value inside its JSON. One that cannot be
+    read has none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    keys = "|".join(map(re.escape, needles))
+    pattern = f'"({keys})"|[:,\\[] ?({keys})[,}}\\]]'
+    try:
+        with pq.ParquetFile(pa.BufferReader(parquet) if isinstance(parquet, bytes) else parquet) as file:
+            texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
+            for batch in file.iter_batches(columns=texts, use_threads=False) if texts else ():
+                for column in batch.columns:
+                    same = pc.is_in(column, pa.array(needles, pa.string()))
+                    if pc.any(pc.or_(same, pc.match_substring_regex(column, pattern))).as_py():
+                        return True
+    except (pa.ArrowException, OSError):
+        return False
+    return False
 
 
 def is_in_file(path: Path, needles: Sequence[bytes]) -> bool:

@@ -24,6 +24,7 @@ from ontologia.engines.erasure import (
     copy_comes_first,
     count_in_file,
     is_in_file,
+    is_in_texts,
     needles_of,
 )
 from ontologia.engines.sqlite import control
@@ -89,7 +90,8 @@ class SqliteEraser(Eraser):
         if not left and is_in_file(file, raw):
             found.append(Trace("mention", str(file)))
         beside = (path for path in sorted(self._engine.staging_folder.rglob("*")) if path.is_file())
-        return found + left + [Trace("mention", str(path)) for path in beside if is_in_file(path, raw)]
+        mentioning = (path for path in beside if is_in_file(path, raw) or is_in_texts(path, needles))
+        return found + left + [Trace("mention", str(path)) for path in mentioning]
 
 
 def _find(engine: SqliteEngine, connection: Connection, wanted: Wanted) -> FoundIdentities:

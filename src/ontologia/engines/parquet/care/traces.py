@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ontologia.engines.erasure import Trace, Wanted, as_bytes, needles_of
+from ontologia.engines.erasure import Trace, Wanted, as_bytes, is_in_texts, needles_of
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
 from ontologia.files.writing import LOOKUP_GROUP_ROWS
@@ -107,7 +107,7 @@ def places_with(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
     def look(name: str, place: str, data: bytes) -> None:
         if has_identity(data, name, wanted):
             found.append(Trace("row", place))
-        elif any(token in data for token in tokens):
+        elif any(token in data for token in tokens) or (name.endswith(".parquet") and is_in_texts(data, needles)):
             found.append(Trace("mention", place))
 
     for info in engine.objects.list():
