@@ -166,8 +166,8 @@ def test_rows_may_come_in_anything_that_has_columns(frame, given):
         (7, "does not hold rows"),
         (b"not arrow", "not an Arrow IPC stream"),
         ([{"region": "n", "id": "seven"}], "'id' is int64"),
-        ([{"region": "n", "id": 1.5}], "1.5 is not a whole number"),
-        ([{"region": "n", "id": True}], "True is not a whole number"),
+        ([{"region": "n", "id": 1.5}], "1.5 is a float, not an int"),
+        ([{"region": "n", "id": True}], "True is a bool, not an int"),
         (pd.Series([1]), "does not hold rows"),
     ],
 )

@@ -62,6 +62,8 @@ def test_examine_of_a_commit_before_a_migration_knows_its_changes_without_fields
     assert onto("migrate", *shop.flags, *more).code == 0
     (change,) = onto("commits", "examine", "--id", "2", *shop.flags, "--json").valid("commit")["changes"]
     assert (change["key"], change["fields"]) == ("c1", None)
+    migration = onto("commits", "examine", "--id", "3", *shop.flags, "--json").valid("commit")["changes"]
+    assert {item["fields"] for item in migration} == {None}
 
 
 @pytest.mark.parametrize(

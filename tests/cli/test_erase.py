@@ -4,7 +4,7 @@
 def test_an_identity_is_erased_with_the_token_of_its_preview(onto, filled):
     store = filled("sqlite-v2")
     words = ("erase", "Customer", "c1", "--reason", "article 17", *store.flags, "--json")
-    onto(*words).failed(7, "Subscription", "with cascade")
+    onto(*words).failed(7, "Subscription", "with --cascade")
     preview = onto(*words, "--cascade").valid("erase")
     assert (preview["applied"], preview["rows"] > 1) == (False, True)
     onto(*words, "--cascade", "--apply").failed(2, "--apply needs --token")

@@ -82,6 +82,13 @@ def test_cleanup_is_a_preview_until_it_is_applied(onto, busy):
     assert onto("events", "show", *busy.flags, "--json").json == {"events": []}
 
 
+def test_where_nothing_is_found_other_namespaces_are_named(onto, busy):
+    for command in ("show", "dead-letters", "sessions"):
+        said = onto("events", command, *busy.flags[:2], "--namespace", "shopp").err
+        assert "this is namespace 'shopp'; --namespace names another: shop" in said
+    assert f"replay EVENT_ID --namespace {busy.flags[-1]} --apply" in onto("events", "dead-letters", *busy.flags).err
+
+
 def test_namespaces_and_sessions(onto, busy):
     flags = busy.flags[:2]
     assert onto("events", "list-namespaces", *flags, "--json").valid("events-list-namespaces") == {

@@ -25,6 +25,7 @@ def test_history_is_given_up_with_the_token_of_its_preview(onto, filled, kind):
     assert "begins at commit 2" in onto("info", *store.flags).out
     again = onto("forget", "--before", "2", *store.flags)
     assert ("begins at commit 2 already" in again.out, "--apply" in again.err) == (True, False)
+    assert "token" not in again.out
     onto("check", *store.flags)
 
 

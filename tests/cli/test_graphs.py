@@ -76,7 +76,7 @@ def test_a_conflict_has_its_exit_code_and_says_what_to_do(onto, filled):
     onto("branch", "create", "review")
     put(filled, {PERSON: people(a=5)}, branch="review")
     put(filled, {PERSON: people(a=6)})
-    assert "strategy='ours'" in onto("branch", "merge", "review", code=6)
+    assert "--strategy ours" in onto("branch", "merge", "review", code=6)
     merged = onto("branch", "merge", "review", "--strategy", "theirs")
     assert merged["outcome"] == "merged"
     assert [(it["kind"], it["id"], it["base"]["age"]) for it in merged["conflicts"]] == [("DivergentUpdate", "a", 1)]
@@ -107,7 +107,7 @@ def test_recoveries_are_shown_and_reading_them_recovers_nothing(onto, filled):
         (["snapshot", "nope"], 1, "not a commit, branch or tag"),
         (["branch", "delete", "main"], 1, "main cannot be deleted"),
         (["branch", "create", "a b"], 1, "cannot name a branch"),
-        (["cleanup", "--older-than", "soon"], 1, "is not an age: write it as 30m, 12h, 7d or 2w"),
+        (["cleanup", "--older-than", "soon"], 1, "is not an age: write it as 45s, 30m, 12h, 7d or 2w"),
         (["repair", "--force"], 2, "--confirm"),
     ],
 )

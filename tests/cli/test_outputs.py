@@ -92,6 +92,7 @@ def test_sizes_and_counts_read_well():
         ("say so with max_removals=12.", "say so with --max-removals 12."),
         ("keep them with on_tie='greatest'", "keep them with --on-tie greatest"),
         ("it needs force=True", "it needs --force"),
+        ('with map={"tier": "`Tier`", "a": "b"}, or', "with --map 'tier=`Tier`' --map 'a=b', or"),
         ("with allow_discard=True (--allow-discard)", "with --allow-discard"),
         ("a force of nature, Customer.on_tie and 'on_tie'", "a force of nature, Customer.on_tie and 'on_tie'"),
         ("engine='spark' is no option here", "engine='spark' is no option here"),
@@ -102,6 +103,7 @@ def test_errors_speak_of_options_and_not_of_arguments(said, typed):
         "max_removals": "--max-removals",
         "on_tie": "--on-tie",
         "force": "--force",
+        "map": "--map",
         "allow_discard": "--allow-discard",
     }
     assert exits.in_options(said, options) == typed

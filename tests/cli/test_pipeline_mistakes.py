@@ -23,7 +23,7 @@ MISTAKES = [
     (TARGET + LOAD + 'left = "a"', 1, "entity Customer has no left"),
     (TARGET + LOAD + LOAD + 'on_duplicate = "last"', 1, "[[load]] 2: on_duplicate='last' needs order_by"),
     (TARGET + LOAD.replace("people", "missing"), 2, "missing.csv: there is no such file"),
-    (TARGET + LOAD.replace("people.csv", "people"), 1, "say what it is with format"),
+    (TARGET + LOAD.replace("people.csv", "people"), 1, "say what it is with format='csv'"),
     (TARGET + LOAD.replace("people.csv", "jdbc:sqlite:x"), 1, "dbtable or query"),
     (TARGET + LOAD + 'map = "id"', 1, "map must be a table"),
     (TARGET + LOAD + "map = { age = 5 }", 1, "map.age must be a Spark expression"),

@@ -156,6 +156,16 @@ def test_an_import_makes_a_sqlite_file_that_is_not_there(onto, filled):
     assert onto("info", "--db", "new.db", "--json").json["head"] == 1
 
 
+def test_an_import_that_is_refused_makes_no_file(onto, filled):
+    store = filled("sqlite-v2", "source")
+    models = ("--models", "myapp.next_models", "--upgraders", "myapp.migrations")
+    assert onto("migrate", *store.flags, *models, "--apply", "--force").code == 0
+    assert onto("export", *store.flags, "--output", "all", "--with-history").code == 0
+    onto("import", "--db", "new.db", "--input", "all", "--apply").failed(1, "--with-history")
+    assert not Path("new.db").exists()
+    assert onto("import", "--db", "new.db", "--input", "all", "--with-history", "--apply").code == 0
+
+
 def test_the_commit_carries_notes(onto, filled, empty):
     export(onto, filled("sqlite-v2", "source"))
     answer = import_(onto, empty, "data", "--apply", "--meta", "ticket=7", "--meta", "who=me=you")

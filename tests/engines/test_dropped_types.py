@@ -100,6 +100,12 @@ def test_other_types_go_on(onto):
     assert onto.query().entities(Product).count() == 2
 
 
+def test_types_are_named_in_a_list_by_their_names_or_classes(onto):
+    assert onto.drop_types([Customer]).types == onto.drop_types(["Customer"]).types
+    with pytest.raises(TypeError, match="takes lists of names"):
+        onto.drop_types("Customer")
+
+
 def test_dropping_without_the_token_is_refused(onto):
     with pytest.raises(DropRefusedError, match="token"):
         onto.drop_types(entities=["Customer"], dry_run=False)

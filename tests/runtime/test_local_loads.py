@@ -138,15 +138,21 @@ def test_a_wrong_load_is_refused_as_on_spark(tmp_path):
     (tmp_path / "b.csv").write_text("id,name,Age\n1,Ann,2\n")
     (tmp_path / "c.csv").write_text("id,name,name\n1,Ann,2\n")
     (tmp_path / "d.csv").write_text("id,name\n1,Ann,2\n")
+    (tmp_path / "e.csv").touch()
+    (tmp_path / "f.csv").write_text("id, name\n1,Ann\n")
+    (tmp_path / "g.json").write_text('{"id": 1, "name": "Ann", "id": 2}\n')
     local = LocalPipeline(str(tmp_path / "onto.db"))
     for name, said in {
         "a": "nothing fills name of entity Person: map it",
         "b": "'Age' for age",
         "c": "has the column 'name' more than once",
         "d": "d.csv cannot be read as CSV: .*Expected 2 columns, got 3",
+        "e": "the source for entity Person is empty",
+        "f": "The source has the columns id, ' name'",
+        "g": "line 1: cannot be read as JSON: 'id' is there more than once",
     }.items():
         with pytest.raises(ValidationError, match=said):
-            local.load(tmp_path / f"{name}.csv", into=Person)
+            local.load(tmp_path / f"{name}.{'json' if name == 'g' else 'csv'}", into=Person)
     with pytest.raises(ValidationError, match="id is a key: text, a whole number, a date or a time"):
         LocalPipeline(local.target).load(pa.table({"id": [True], "name": ["x"]}), into=Person)
 

@@ -366,7 +366,7 @@ def test_what_cannot_be_loaded_is_refused_before_any_task_starts(spark, folder, 
         pipeline.load(frame, into=Customer, map={"wrong": "id"})
     with pytest.raises(ValidationError, match="there is no such file"):
         pipeline.load(tmp_path / "missing.csv", into=Customer)
-    with pytest.raises(ValidationError, match="say what it is with format: csv, json"):
+    with pytest.raises(ValidationError, match="say what it is with format='csv'"):
         pipeline.load(tmp_path / "data.bin", into=Customer)
     with pytest.raises(TypeError, match="takes an entity or relation class"):
         pipeline.load(frame, into=str)

@@ -21,6 +21,7 @@ from ontologia import (
 from ontologia.engines import shares
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.parquet.read import shares as file_shares
+from ontologia.errors import CommitAfterHeadWarning
 from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Window
@@ -76,6 +77,8 @@ def test_a_time_means_the_last_commit_made_by_then(spark, folder):
     assert read(spark, folder, Customer, timestamp_as_of=moment).first().age == 1
     assert loaded(spark, folder, "Customer", timestampAsOf=moment.isoformat()).first().age == 1
     assert loaded(spark, folder, "Customer", versionAsOf=1).first().age == 1
+    with pytest.warns(CommitAfterHeadWarning, match="commit 9 is not there yet"):
+        assert read(spark, folder, Customer, as_of=9).first().age == 2
 
 
 def test_every_type_of_value_reads_the_same_both_ways(spark, folder):

@@ -79,7 +79,7 @@ def column_of(values: Sequence[Any], name: str, field: FrameField | None) -> pa.
         if field is not None and pa.types.is_integer(field.arrow):
             for value in values:
                 if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-                    raise pa.ArrowInvalid(f"{value!r} is not a whole number")
+                    raise pa.ArrowInvalid(f"{value!r} is a {type(value).__name__}, not an int")
         return pa.array(values, type=field.arrow if field else None)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as problem:
         raise FrameSchemaError(f"column {name!r} is {wanted}, and a value does not fit: {problem}") from problem

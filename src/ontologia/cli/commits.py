@@ -131,8 +131,10 @@ def _add_fields(store: Store, commit_id: int, changes: Sequence[dict[str, Any]])
         identities = [_identity(ref, item) for item in own]
         after = _state(store, ref, identities, commit_id)
         before = _state(store, ref, identities, commit_id - 1)
+        migrated = layout.activation_commit_id == commit_id
         for item, identity in zip(own, identities, strict=True):
-            item["fields"] = _find_changed(before.get(identity), after.get(identity))
+            unknown = migrated and item["operation"] != "insert"  # what was there before has another schema
+            item["fields"] = None if unknown else _find_changed(before.get(identity), after.get(identity))
 
 
 def _identity(ref: TypeRef, change: dict[str, Any]) -> tuple[str, ...]:

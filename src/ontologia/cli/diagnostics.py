@@ -21,6 +21,8 @@ def describe_diagnostic(diagnostic: Mapping[str, Any]) -> str:
         case "commit_before_activation":
             since, of = diagnostic["activation_commit_id"], diagnostic.get("type")
             rows = "rows" if of is None else f"rows of {of}"
+            if since == 1:
+                return "there was nothing before commit 1"
             return (
                 f"{rows} are readable since commit {since}, when the current schema became active; those of earlier "
                 "schemas, if there were any, with --across-versions"

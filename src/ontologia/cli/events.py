@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -49,6 +49,13 @@ def _events(run: Run, namespace: str | None, *, relayed: bool = False) -> Iterat
         yield events
 
 
+def _name_others(run: Run, events: EventStore, found: Sequence[Any]) -> None:
+    """Where nothing was found, it is perhaps in another namespace."""
+    others = [] if found else [name for name in events.namespaces() if name != events.namespace]
+    if others:
+        run.output.say(f"this is namespace {events.namespace!r}; --namespace names another: {', '.join(others)}")
+
+
 def list_namespaces(run: Run) -> None:
     """Namespaces that have events or sessions."""
     with _events(run, None) as events:
@@ -68,6 +75,7 @@ def sessions(run: Run, namespace: Namespace = None) -> None:
         found = [
             {**record.body(), "alive": record.is_alive(events.clock.wall(), ttl_s)} for record in events.sessions()
         ]
+        _name_others(run, events, found)
 
     def draw(face: Face) -> None:
         rows = [
@@ -109,6 +117,7 @@ def show(
             }
             for item in events.events(type=type, status=status, limit=limit)
         ]
+        _name_others(run, events, found)
 
     def draw(face: Face) -> None:
         names = ("id", "type", "created_at", "priority", "status", "handler", "attempts", "payload")
@@ -155,6 +164,7 @@ def dead_letters(run: Run, namespace: Namespace = None, handler: HandlerOption =
     """Events that a handler gave up on, newest first."""
     with _events(run, namespace) as events:
         found = [letter.body() for letter in events.dead_letters(handler_id=handler, limit=limit)]
+        _name_others(run, events, found)
 
     def draw(face: Face) -> None:
         names = ("event_id", "event_type", "handler_id", "attempts", "failed_at", "last_error")
@@ -162,7 +172,8 @@ def dead_letters(run: Run, namespace: Namespace = None, handler: HandlerOption =
 
     run.output.show({"dead_letters": found}, draw)
     if found:
-        run.output.say("to try one again: onto events replay EVENT_ID --apply")
+        where = "" if namespace is None else f" --namespace {namespace}"
+        run.output.say(f"to try one again: onto events replay EVENT_ID{where} --apply")
 
 
 def replay(

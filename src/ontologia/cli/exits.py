@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Mapping
+from functools import partial
 
 from ontologia.errors import OntologiaError, without_passwords
 
@@ -95,11 +96,17 @@ def in_options(text: str, options: Mapping[str, str]) -> str:
     `options` are those of a command, by the names of the arguments they stand for.
     """
     for name, option in options.items():
+        text = re.sub(rf"(?<![\w.]){name}=\{{([^}}]*)\}}", partial(_pairs, option), text)
         text = re.sub(rf"(?<![\w.]){name}=True( \({option}\))?", option, text)
         text = re.sub(rf"(?<![\w.]){name}=(?:'([^']*)'|\"([^\"]*)\"|(\d+))", rf"{option} \1\2\3", text)
         if "_" in name:  # other names are words, too
             text = re.sub(rf"(?<![\w.'\"]){name}(?![\w='\"])", option, text)
     return text
+
+
+def _pairs(option: str, said: re.Match[str]) -> str:
+    """What a dict says, as an option that is given for each pair."""
+    return " ".join(f"{option} '{key}={value}'" for key, value in re.findall(r'"([^"]*)": "([^"]*)"', said[1]))
 
 
 def close_broken_pipe() -> None:

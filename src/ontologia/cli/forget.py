@@ -69,7 +69,8 @@ def _show_preview(run: Run, plan: ForgetPreview) -> None:
         else:
             face.line(f"history would begin at commit {plan.base}: its state stays, earlier ones are given up", "bad")
             face.line(f"{count_noun(plan.rows, 'version')} would go; that cannot be undone", "bad")
-        face.line(f"token: {plan.token}")
+        if not plan.is_done:
+            face.line(f"token: {plan.token}")
 
     run.output.show({**facts, "token": plan.token}, draw)
     if not plan.is_done:

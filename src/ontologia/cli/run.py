@@ -193,7 +193,7 @@ def remember(ctx: typer.Context, values: dict[str, Any]) -> GlobalOptions:
 
 def _options(ctx: typer.Context) -> dict[str, str]:
     """The options of a command, by the names of the arguments they stand for."""
-    longest = {parameter.name or "": max(parameter.opts, key=len) for parameter in ctx.command.params}
+    longest = {(parameter.name or "").rstrip("_"): max(parameter.opts, key=len) for parameter in ctx.command.params}
     return {name: option for name, option in longest.items() if option.startswith("--")}
 
 

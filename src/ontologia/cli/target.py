@@ -72,7 +72,9 @@ class Settings:
             raise UninitializedStorageError(
                 f"{self.where}: there is no ontology here yet; make one with onto init{hint}"
             )
-        return open_repository(self.db, storage_uri=self.storage_uri, config=self.config, branch=branch)
+        return open_repository(
+            self.db, storage_uri=self.storage_uri, config=self.config, branch=branch, make_file=False
+        )
 
 
 def resolve(given: GlobalOptions, environ: Mapping[str, str] | None = None) -> Settings:

@@ -101,7 +101,7 @@ def _initialize_sqlite(asked: _Initialization) -> InitReport:
     if stamp.written_by_03:
         raise kept_for_03_error(path)
     if not asked.force:
-        raise ValidationError(f"{path} holds an ontology already; re-initialize it with force, which empties it")
+        raise ValidationError(f"{path} holds an ontology already; re-initialize it with force=True, which empties it")
     if asked.dry_run:
         with open_engine(path) as engine:
             return asked.report_plan([path], _reset_token(path, engine.commits(limit=1)))

@@ -6,7 +6,7 @@ import re
 
 from ontologia.errors import ValidationError
 
-HOW = "write it as 30m, 12h, 7d or 2w"
+HOW = "write it as 45s, 30m, 12h, 7d or 2w"
 OLDEST_S = 100 * 366 * 86_400
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}

@@ -92,7 +92,7 @@ def plan_merge(
         more = f"; and {len(conflicts) - 20:,} more" if len(conflicts) > 20 else ""
         raise MergeConflictError(
             f"{source.branch} cannot be merged into {target.branch}, {_describe_count(conflicts)}: {shown}{more}; "
-            "change one side, or choose strategy='ours' (the target's) or 'theirs' (the source's)",
+            "change one side, or choose strategy='ours' (the target's) or strategy='theirs' (the source's)",
             conflicts,
         )
     details = {"merged": source.branch, **({"message": message} if message else {})}

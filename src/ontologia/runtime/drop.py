@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.repository import Repository
 from ontologia.errors import DropRefusedError, ValidationError
-from ontologia.model import TypeRef
+from ontologia.model import Declared, Kind, TypeRef
 from ontologia.runtime.tokens import token_for
 
 
@@ -24,8 +24,8 @@ class DropPreview:
 
 def preview(
     repository: Repository,
-    entities: Sequence[str],
-    relations: Sequence[str],
+    entities: Sequence[str | type[Declared]],
+    relations: Sequence[str | type[Declared]],
     *,
     cascade_relations: bool,
     purge_history: bool,
@@ -43,6 +43,8 @@ def preview(
 
 def apply(repository: Repository, plan: DropPreview, token: str | None) -> int:
     """Drop the types of a preview in one commit."""
+    if token is None:
+        raise DropRefusedError("it needs the token of its preview")
     if token != plan.token:
         raise DropRefusedError("the token does not belong to this drop on this head: preview it again")
     names = ", ".join(map(str, plan.types))
@@ -50,8 +52,21 @@ def apply(repository: Repository, plan: DropPreview, token: str | None) -> int:
     return repository.apply_schema_drop(plan.types, purge_history=plan.purge_history, metadata=metadata)
 
 
-def _close_over(catalog: Catalog, entities: Sequence[str], relations: Sequence[str], *, cascade: bool) -> list[TypeRef]:
-    wanted = [TypeRef("entity", name) for name in entities] + [TypeRef("relation", name) for name in relations]
+def _name_of(type_: str | type[Declared]) -> str:
+    return type_ if isinstance(type_, str) else type_.__declaration__.ref.name
+
+
+def _close_over(
+    catalog: Catalog,
+    entities: Sequence[str | type[Declared]],
+    relations: Sequence[str | type[Declared]],
+    *,
+    cascade: bool,
+) -> list[TypeRef]:
+    if isinstance(entities, str) or isinstance(relations, str):
+        raise TypeError('drop_types() takes lists of names, as in drop_types(["Customer"])')
+    named: tuple[tuple[Kind, Sequence[str | type[Declared]]], ...] = (("entity", entities), ("relation", relations))
+    wanted = [TypeRef(kind, _name_of(type_)) for kind, types in named for type_ in types]
     for ref in wanted:
         other = TypeRef("relation" if ref.kind == "entity" else "entity", ref.name)
         if ref not in catalog.layouts:

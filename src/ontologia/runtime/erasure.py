@@ -76,7 +76,7 @@ def preview(
     if touched and not cascade:
         told = ", ".join(f"{item.rows:,} of {item.ref.name}" for item in touched)
         raise ErasureRefusedError(
-            f"versions of relations end at what would be erased ({told}): erase them as well, with cascade"
+            f"versions of relations end at what would be erased ({told}): erase them as well, with cascade=True"
         )
     content = (reason, [str(item) for item in found], sorted(map(_serialize, wanted)))
     token = token_for(engine, ERASURE, *content, at_head=False)  # else nobody is erased while others commit

@@ -59,6 +59,8 @@ def preview(engine: Engine, before: int | datetime) -> ForgetPreview:
 
 def apply(engine: Engine, plan: ForgetPreview, token: str | None) -> ForgetReport:
     """Give up what was previewed."""
+    if token is None:
+        raise ForgetRefusedError("it needs the token of its preview")
     if token != plan.token:
         raise ForgetRefusedError("the token does not belong to this point on this head: preview it again")
     if plan.is_done:

@@ -116,8 +116,8 @@ class Store:
 
     def drop_types(
         self,
-        entities: Sequence[str] = (),
-        relations: Sequence[str] = (),
+        entities: Sequence[str | type[Declared]] = (),
+        relations: Sequence[str | type[Declared]] = (),
         *,
         cascade_relations: bool = False,
         purge_history: bool = False,
@@ -179,6 +179,8 @@ def collect_declarations(
     """The declarations of these classes; two classes under one stored name are an error."""
     found: dict[TypeRef, Declaration] = {}
     for base, classes in ((Entity, entity_types or ()), (Relation, relation_types or ())):
+        if isinstance(classes, type):
+            raise TypeError(f"{base.__name__.lower()}_types is a list of classes, as in [{classes.__name__}]")
         for cls in classes:
             if not isinstance(cls, type) or not issubclass(cls, base) or cls is base:
                 raise TypeError(f"{cls!r} is not a class derived from {base.__name__}")

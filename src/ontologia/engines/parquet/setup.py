@@ -74,7 +74,9 @@ def plan_objects(engine_version: str) -> dict[str, bytes]:
 def check_free(objects: Objects) -> None:
     """Refuse a prefix that holds an ontology, or anything else but what an initialization leaves when it is cut off."""
     if objects.exists(paths.HEAD):
-        raise ValidationError(f"{objects.uri} holds an ontology already; re-initialize it with force, which empties it")
+        raise ValidationError(
+            f"{objects.uri} holds an ontology already; re-initialize it with force=True, which empties it"
+        )
     leftovers = {paths.ENGINE, paths.TYPES, paths.LAYOUTS, paths.lock()}
     for info in objects.list():
         if info.key not in leftovers and not info.key.startswith(paths.PROBES):

@@ -74,7 +74,7 @@ def occurs_twice(table: pa.Table, ref: TypeRef, row: int = 0) -> ValidationError
     """What is said of an identity that a load has more than once."""
     return ValidationError(
         f"{ref} {_name_row(table, ref, row)} occurs more than once in this load: "
-        "clean the source, or keep the last by an order column"
+        "clean the source, or say with order_by which is the last"
     )
 
 

@@ -139,13 +139,20 @@ def fills(columns: Sequence[str], declaration: Declaration, expressions: Mapping
             missing.append(name)
         else:
             defaulted.append(name)
+    if missing and not columns:
+        raise ValidationError(f"the source for {declaration.ref} is empty: it names no columns")
     if missing:
         raise ValidationError(
             f"nothing fills {', '.join(missing)} of {declaration.ref}: map it. "
-            f"The source has the columns {', '.join(columns)}"
+            f"The source has the columns {show_names(columns)}"
         )
     _check_spelling(columns, defaulted)
     return found
+
+
+def show_names(columns: Sequence[str]) -> str:
+    """Names of columns for a message. Blanks around one are seen between quotes alone."""
+    return ", ".join(name if name == name.strip() else repr(name) for name in columns)
 
 
 def _check_spelling(columns: Sequence[str], defaulted: Sequence[str]) -> None:

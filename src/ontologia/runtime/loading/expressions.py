@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ontologia.errors import ValidationError
+from ontologia.runtime.intake.loads import show_names
 from ontologia.runtime.loading.sources import OnlySpark
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,7 +59,7 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
         raise OnlySpark(f"several columns of the source are called {name!r}")
     if name.lower() in VALUES:
         raise OnlySpark(f"{name!r} is an expression of Spark")
-    raise ValidationError(f"the source has no column {name}; it has {', '.join(names)}")
+    raise ValidationError(f"the source has no column {name}; it has {show_names(names)}")
 
 
 def _repeat(table: pa.Table, value: pa.Scalar) -> pa.ChunkedArray:

@@ -20,7 +20,7 @@ def format_of(source: str, format: str | None = None) -> str:
         return "jdbc"
     kind = ENDINGS.get((format or suffix_of(source)).lower())
     if kind is None:
-        raise ValidationError(f"{source}: say what it is with format: csv, json, parquet or orc")
+        raise ValidationError(f"{source}: say what it is with format='csv' (or json, parquet, orc)")
     if "://" not in source and not glob.glob(source) and not Path(source).exists():
         raise UnreadableFileError(f"{source}: there is no such file")
     return kind

@@ -147,7 +147,9 @@ def _json(file: Path) -> pa.Table:
     try:
         for number, line in enumerate(file.read_bytes().decode("utf-8-sig").splitlines(), 1):
             if line.strip():
-                row = json.loads(line)
+                row = json.loads(line, object_pairs_hook=_without_repetition)
+                if isinstance(row, list):
+                    raise OnlySpark(f"{file.name} has a JSON array")
                 if not isinstance(row, dict):
                     raise ValidationError(f"{file.name}, line {number}: not a JSON object")
                 rows.append(row)
@@ -157,6 +159,14 @@ def _json(file: Path) -> pa.Table:
         raise ValidationError(f"{file.name}, line {number}: cannot be read as JSON: {problem}") from None
     names = list(dict.fromkeys(name for row in rows for name in row))
     return pa.table([_column(file, name, [row.get(name) for row in rows]) for name in names], names=names)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there more than once")
+    return found
 
 
 def _column(file: Path, name: str, values: list[Any]) -> pa.Array:

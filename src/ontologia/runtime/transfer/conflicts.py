@@ -60,8 +60,8 @@ class Rules:
             return f"{ref} {_first(ref, current)!r} is in the store, and the precondition is must_not_exist"
         if found and current is not None and self.on_conflict == "abort":
             return (
-                f"{ref} {_first(ref, current)!r} is in the store already: import with on-conflict skip to keep it, "
-                "or upsert to replace it"
+                f"{ref} {_first(ref, current)!r} is in the store already: import with on_conflict='skip' "
+                "to keep it, or on_conflict='upsert' to replace it"
             )
         return None
 

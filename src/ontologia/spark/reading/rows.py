@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from ontologia.config import OntologiaConfig
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
+from ontologia.engines.diagnostics import window_diagnostics
 from ontologia.engines.dispatch import open_engine
 from ontologia.engines.shares import FilesInForce
 from ontologia.engines.targets import parse_storage_target
@@ -113,6 +114,8 @@ def read(
         window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
         names = _choose_names(schema, window, columns)
         across = across_of(type_, upgraders) if across_versions else None
+        if window.mode != "latest":  # of which a caller is warned as elsewhere
+            window_diagnostics(window, () if across else (schema.ref,), engine, engine.catalog())
         if where is not None:
             check_filter(where, schema.ref)
             plan = Plan.of(schema, window, (where,), unordered=True, across=across)
