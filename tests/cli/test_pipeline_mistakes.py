@@ -63,9 +63,13 @@ def test_a_refused_sync_names_the_option_that_allows_it(onto, filled, tmp_path):
     onto("ingest", *words, "--mode", "sync", "--max-removals", "0", "--quiet").failed(1, "raise --max-removals")
 
 
-def test_a_load_says_which_fields_get_their_defaults(onto, filled, tmp_path):
+def test_a_load_says_which_fields_get_their_defaults_and_which_columns_fill_none(onto, filled, tmp_path):
     store = filled("sqlite-v2")
-    (tmp_path / "few.csv").write_text("id,name\nnew,New\n")
-    words = ("few.csv", "--into", "Customer", "--models", "myapp.models", *store.flags)
-    assert "Customer: the source has no column for " in onto("ingest", *words).err
-    assert "age" in onto("ingest", *words, "--json").json["defaulted"]["Customer"]
+    (tmp_path / "few.csv").write_text("id;name;agee;note\nnew;New;3;x\n")
+    words = ("few.csv", "--into", "Customer", "--models", "myapp.models", *store.flags, "--option", "sep=;")
+    words = (*words, "--map", "tier=trim(note)")
+    said = onto("ingest", *words).err
+    assert "Customer: the source has no column for age, " in said
+    assert "Customer: columns that fill no field: agee\n" in said
+    facts = onto("ingest", *words, "--json").json
+    assert ("age" in facts["defaulted"]["Customer"], facts["ignored"]) == (True, {"Customer": ["agee"]})

@@ -122,7 +122,7 @@ def test_a_dry_run_reports_and_writes_nothing(spark, folder):
     report = pipeline.commit(dry_run=True)
     assert report.types["Customer"] == TypeReport(read=4, inserted=1, updated=1, unchanged=1, rejected=1)
     assert (report.dry_run, report.commit_id, report.quarantine) == (True, None, None)
-    assert report.defaulted == {"Customer": ("tags", "note")}
+    assert (report.defaulted, report.ignored) == ({"Customer": ("tags", "note")}, {"Customer": ()})
     assert sorted(map(str, Path(folder.removeprefix("file://")).rglob("*"))) == before
 
 

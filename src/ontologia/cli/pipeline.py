@@ -56,6 +56,10 @@ def ingest(
     format: Annotated[
         str | None, typer.Option("--format", help="csv, json or parquet; by default from the suffix.")
     ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="K=V", help="How the file is read, as sep=; or encoding=ISO-8859-1."),
+    ] = None,
     mode: Annotated[
         Literal["upsert", "sync"],
         typer.Option("--mode", help="sync also removes what the source no longer has; --dry-run counts it."),
@@ -84,10 +88,11 @@ def ingest(
         known = ", ".join(sorted(declarations)) or "none"
         raise UsageError(f"--into {into}: no declared type has that name; the models have {known}")
     expressions = metadata(map_, "--map")
-    check_source(source, format)  # before Spark takes its time to start
+    reading = metadata(options, "--option")
+    check_source(source, format, reading)  # before Spark takes its time to start
     load_expressions(declaration, expressions, left=left, right=right)
     run.echo_target()
-    load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format}
+    load: dict[str, Any] = {"map": expressions, "left": left, "right": right, "format": format, "options": reading}
     load |= {"order_by": order_by, "on_tie": on_tie, "mode": mode, "max_removals": max_removals, "missing": missing}
 
     def in_process() -> LocalPipeline:
@@ -220,6 +225,7 @@ def _show(run: Run, report: PipelineReport) -> None:
         "quarantine": report.quarantine,
         "types": {name: {key: getattr(item, key) for key in COUNTS} for name, item in report.types.items()},
         "defaulted": {name: list(fields) for name, fields in report.defaulted.items() if fields},
+        "ignored": {name: list(columns) for name, columns in report.ignored.items() if columns},
     }
 
     def draw(face: Face) -> None:
@@ -236,3 +242,5 @@ def _show(run: Run, report: PipelineReport) -> None:
     run.output.show(facts, draw)
     for name, fields in facts["defaulted"].items():
         run.output.say(f"{name}: the source has no column for {', '.join(fields)}; every row gets the default")
+    for name, columns in facts["ignored"].items():
+        run.output.say(f"{name}: columns that fill no field: {', '.join(columns)}")

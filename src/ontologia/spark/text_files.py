@@ -33,7 +33,7 @@ CSV = {"header": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "tr
 CSV |= {"unescapedQuoteHandling": "RAISE_ERROR"}  # a value that continues after its closing quote
 BYTES = "ISO-8859-1"
 """An encoding in which every byte is a sign, so that bytes can be had back from text."""
-SAY_SO = "say its encoding, as in options={'encoding': 'ISO-8859-1'}"
+SAY_SO = 'say its encoding, as in options={"encoding": "ISO-8859-1"}'
 ABOUT_FILES = frozenset(
     ("pathglobfilter", "recursivefilelookup", "modifiedbefore", "modifiedafter", "compression", "linesep")
 )

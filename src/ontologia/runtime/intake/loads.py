@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -12,6 +13,8 @@ from ontologia.runtime.intake.checks import instance_column
 from ontologia.runtime.intake.comparing import Missing, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.rows import must_be_filled
 
+NAME = re.compile(r"`((?:[^`]|``)+)`|[^\W\d]\w*")
+"""A name in an expression of Spark."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "on_invalid": get_args(OnInvalid),
     "on_conflict": get_args(OnConflict),
@@ -51,6 +54,12 @@ class LoadTerms:
     def fields_without(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The fields that a source with these columns does not fill."""
         return tuple(name for name in self.declaration.options if name not in self.expressions and name not in columns)
+
+    def columns_without(self, columns: Sequence[str], order_by: Any) -> tuple[str, ...]:
+        """The columns that fill no field, and that no expression names."""
+        used = names_in(order_by).union(*map(names_in, self.expressions.values()))
+        fields = {*_ends(self.declaration), *self.declaration.options}
+        return tuple(name for name in columns if name not in fields and name.lower() not in used)
 
     def defaulted(self, unfilled: Sequence[str]) -> tuple[str, ...]:
         """Of the fields that a source does not fill, those that get their defaults in every row."""
@@ -148,6 +157,15 @@ def fills(columns: Sequence[str], declaration: Declaration, expressions: Mapping
         )
     _check_spelling(columns, defaulted)
     return found
+
+
+def names_in(expression: Any) -> set[str]:
+    """What may be the name of a column in an expression of Spark, in lower case."""
+    return {unquote(name).lower() for name in NAME.finditer(str(expression))}
+
+
+def unquote(name: re.Match[str]) -> str:
+    return name[0] if name[1] is None else name[1].replace("``", "`")
 
 
 def show_names(columns: Sequence[str]) -> str:

@@ -48,6 +48,8 @@ class PipelineReport:
     quarantine: str | None = None
     defaulted: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The fields, by type, that no column of a source filled: their rows got the defaults."""
+    ignored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns, by type, that filled nothing."""
 
 
 def by_type_name(facts: Mapping[TypeRef, T]) -> dict[str, T]:

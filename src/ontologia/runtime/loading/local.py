@@ -65,6 +65,7 @@ class _Load:
     terms: LoadTerms
     unfilled: tuple[str, ...]
     """The fields that the source has no column for."""
+    ignored: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,9 @@ class LocalPipeline:
         table = read_source(source, format, options)
         given = _map(table, declaration, terms.expressions, order_by)
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
-        unfilled = terms.fields_without(table.column_names)
-        loads.append(_Load(declaration, rows, rejected, table.num_rows, terms, unfilled))
+        names = table.column_names
+        unfilled, ignored = terms.fields_without(names), terms.columns_without(names, order_by)
+        loads.append(_Load(declaration, rows, rejected, table.num_rows, terms, unfilled, ignored))
         return self
 
     def commit(self, *, meta: Mapping[str, str] | None = None, dry_run: bool = False) -> PipelineReport:
@@ -158,9 +160,9 @@ class LocalPipeline:
         rejected = any(load.rejected for load in loads) and not dry_run
         seconds = time.monotonic() - started
         defaulted = by_type_name({load.declaration.ref: load.terms.defaulted(load.unfilled) for load in loads})
-        return PipelineReport(
-            commit_id, by_type_name(reports), seconds, dry_run, "", quarantine.uri if rejected else None, defaulted
-        )
+        ignored = by_type_name({load.declaration.ref: load.ignored for load in loads})
+        aside = quarantine.uri if rejected else None
+        return PipelineReport(commit_id, by_type_name(reports), seconds, dry_run, "", aside, defaulted, ignored)
 
     def _publish(
         self,

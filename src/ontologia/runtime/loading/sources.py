@@ -131,7 +131,7 @@ def _first_line(file: Path, separator: str) -> list[str]:
         return next(csv.reader([line.decode()], delimiter=separator))
     except UnicodeDecodeError:
         raise ValidationError(
-            f"the first line of {file.name} is not UTF-8: say its encoding, as in options={{'encoding': 'ISO-8859-1'}}"
+            f'the first line of {file.name} is not UTF-8: say its encoding, as in options={{"encoding": "ISO-8859-1"}}'
         ) from None
 
 

@@ -7,12 +7,12 @@ that fails or is killed leaves nothing visible, and what it staged is vacuumed.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import chain
 from typing import Any, Self
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from ontologia.model import Declaration, TypeRef, TypeSchema
 from ontologia.objects import Location
 from ontologia.runtime.intake.checks import checks_of
 from ontologia.runtime.intake.comparing import COUNTS, Missing, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
-from ontologia.runtime.intake.loads import LoadTerms, check_choices, load_terms
+from ontologia.runtime.intake.loads import NAME, LoadTerms, check_choices, load_terms, names_in, unquote
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, by_type_name
 from ontologia.runtime.intake.rows import ORDER
@@ -46,7 +46,6 @@ from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import opened
 from ontologia.spark.workers import parts_of
 
-_NAME = re.compile(r"`((?:[^`]|``)+)`|[^\W\d]\w*")
 """A name in an expression of Spark, quoted or not."""
 
 
@@ -59,6 +58,7 @@ class _Load:
     """The type of what `order_by` says."""
     unfilled: tuple[str, ...]
     """The fields that the source has no column for."""
+    ignored: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -139,7 +139,8 @@ class Pipeline:
             frame = opened(self.session, source, format, options, as_text=_find_structured(terms, order_by))
             rows = map_rows(frame, terms.declaration, terms.expressions, order_by=order_by)
         order = None if order_by is None else rows.schema[ORDER].dataType
-        load = _Load(terms.declaration, rows, terms, order, terms.fields_without(frame.columns))
+        unfilled, ignored = terms.fields_without(frame.columns), terms.columns_without(frame.columns, order_by)
+        load = _Load(terms.declaration, rows, terms, order, unfilled, ignored)
         self._check_alike(load)
         self._loads.append(load)
         return self
@@ -217,7 +218,7 @@ class Pipeline:
                     run.quarantine.clear()
                     raise
                 engine.tidy("load")
-        rejected = any(report.rejected for report in reports.values())
+        rejected, loads = any(report.rejected for report in reports.values()), run.by_type()
         return PipelineReport(
             commit_id,
             by_type_name(reports),
@@ -225,7 +226,8 @@ class Pipeline:
             dry_run,
             application_id(self.session),
             run.quarantine.uri if rejected and not dry_run else None,
-            by_type_name({ref: _defaulted(loads) for ref, loads in run.by_type().items()}),
+            by_type_name({r: _each_once(it.terms.defaulted(it.unfilled) for it in its) for r, its in loads.items()}),
+            by_type_name({r: _each_once(it.ignored for it in its) for r, its in loads.items()}),
         )
 
     def _schemas(self) -> dict[TypeRef, TypeSchema]:
@@ -243,30 +245,21 @@ class Pipeline:
             check_sync(ref, engine.capabilities, self.on_conflict if ref in removing else "upsert", 0)
 
 
-def _defaulted(loads: Sequence[_Load]) -> tuple[str, ...]:
-    """The fields that some source of a type has no column for."""
-    return tuple(dict.fromkeys(name for load in loads for name in load.terms.defaulted(load.unfilled)))
+def _each_once(names: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """What the loads of one type name, together."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 def _find_structured(terms: LoadTerms, order_by: Any) -> set[str]:
     """The columns that fill structured fields as they are, and nothing else."""
     structured = {column.name for column in terms.declaration.schema.columns if column.scalar is None}
-    whole, others = set(), _names_in(order_by)
+    whole, others = set(), names_in(order_by)
     for filled, by in ({name: name for name in structured} | dict(terms.expressions)).items():
-        if filled in structured and isinstance(by, str) and (name := _NAME.fullmatch(by)):
-            whole.add(_unquote(name))
+        if filled in structured and isinstance(by, str) and (name := NAME.fullmatch(by)):
+            whole.add(unquote(name))
         else:
-            others |= _names_in(by)
+            others |= names_in(by)
     return {name for name in whole if name.lower() not in others}
-
-
-def _names_in(expression: Any) -> set[str]:
-    """What may be the name of a column in an expression of Spark, in lower case."""
-    return {_unquote(name).lower() for name in _NAME.finditer(str(expression))}
-
-
-def _unquote(name: re.Match[str]) -> str:
-    return name[0] if name[1] is None else name[1].replace("``", "`")
 
 
 @dataclass(slots=True)
