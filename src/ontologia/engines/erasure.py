@@ -19,6 +19,8 @@ ERASURE = "erasure"
 """The kind of the commit that says that one took place."""
 SHORTEST_SEARCHED = 5
 """In bytes: shorter keys are found everywhere by chance."""
+AT_ONCE = 200
+"""Keys in one pattern: of many more, a pattern is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +128,26 @@ def is_in_texts(parquet: Path | bytes, needles: Sequence[str]) -> bool:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    keys = "|".join(map(re.escape, needles))
-    pattern = f'"({keys})"|[:,\\[] ?({keys})[,}}\\]]'
+    keys = pa.array(needles, pa.string())
+    patterns = [_inside_json(needles[first : first + AT_ONCE]) for first in range(0, len(needles), AT_ONCE)]
     try:
         with pq.ParquetFile(pa.BufferReader(parquet) if isinstance(parquet, bytes) else parquet) as file:
             texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
-            for batch in file.iter_batches(columns=texts, use_threads=False) if texts else ():
+            for batch in file.iter_batches(columns=texts, use_threads=False) if texts and needles else ():
                 for column in batch.columns:
-                    same = pc.is_in(column, pa.array(needles, pa.string()))
-                    if pc.any(pc.or_(same, pc.match_substring_regex(column, pattern))).as_py():
+                    if pc.any(pc.is_in(column, keys)).as_py():
+                        return True
+                    if any(pc.any(pc.match_substring_regex(column, pattern)).as_py() for pattern in patterns):
                         return True
     except (pa.ArrowException, OSError):
         return False
     return False
+
+
+def _inside_json(needles: Sequence[str]) -> str:
+    """A pattern for one of these as a text or a number of JSON."""
+    keys = "|".join(map(re.escape, needles))
+    return rf'"({keys})"|[:,\[] ?({keys})[,}}\]]'
 
 
 def is_in_file(path: Path, needles: Sequence[bytes]) -> bool:
