@@ -92,10 +92,12 @@ class Run:
 
         From here on, Ctrl-C ends the command, wherever it is: PySpark's own handler can be lost between two jobs.
         """
-        from ontologia.spark.failures import stoppable
         from ontologia.spark.session import spark_session
 
         session = spark_session("onto", master=master, config=config, brief=brief)
+
+        from ontologia.spark.failures import stoppable  # it imports PySpark, which was asked for just now
+
         self.until_done.enter_context(stoppable())
         context = getattr(session, "_sc", None)
         if context is not None and context.uiWebUrl:
