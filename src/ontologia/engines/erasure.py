@@ -135,6 +135,8 @@ def is_in_texts(parquet: Path | bytes, needles: Sequence[str]) -> bool:
             texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
             for batch in file.iter_batches(columns=texts, use_threads=False) if texts and needles else ():
                 for column in batch.columns:
+                    if len(needles) == 1:  # most often, and in few texts: plain search takes half the time
+                        column = column.filter(pc.match_substring(column, needles[0]))
                     if pc.any(pc.is_in(column, keys)).as_py():
                         return True
                     if any(pc.any(pc.match_substring_regex(column, pattern)).as_py() for pattern in patterns):
