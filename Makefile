@@ -33,8 +33,9 @@ test-s3a: $(INSTALLED) ## Buckets read by Spark itself, through Hadoop's S3A, wh
 	@$(BIN)/python -m pytest -n 0 -m s3a tests/spark/test_s3a.py
 
 SECONDS ?= 600
-soak: $(INSTALLED) ## Random questions, answered by every engine as by an oracle, for SECONDS=600
-	@$(BIN)/python -m ontologia.testing.differential --seconds $(SECONDS)
+SUITE ?= types
+soak: $(INSTALLED) ## Random histories, held against an oracle, for SECONDS=600: SUITE=types, …
+	@$(BIN)/python -m ontologia.testing.differential --suite $(SUITE) --seconds $(SECONDS)
 
 check: lint types ## Lint, types and the quick tests, for before every commit
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not thorough and not s3 and not spark"

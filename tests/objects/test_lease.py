@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import json
+import re
+import socket
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from ontologia.config import new_runtime_id
 from ontologia.errors import LeaseExpiredError, LockContentionError, StorageBackendError
 from ontologia.objects import Lease, LeaseRecord, Objects, open_objects
 from ontologia.testing.crash import crash_point, run_and_crash
@@ -373,6 +376,35 @@ def test_a_killed_holder_is_taken_over_after_its_lease(tmp_path: Path) -> None:
     assert run_and_crash(hold_and_die, uri, at_step="holding").killed
     with Lease(open_objects(uri), KEY, ttl_s=0.5, owner_id="heir", timeout_s=20) as heir:
         heir.guard()
+
+
+def hold_for_long_and_die(uri: str, owner: str, keep_alive: bool) -> None:
+    Lease(open_objects(uri), KEY, ttl_s=3600, owner_id=owner or new_runtime_id(), keep_alive=keep_alive).acquire()
+    crash_point("holding")
+
+
+@pytest.mark.parametrize(("owner", "keep_alive"), [("", True), ("writer-a", True), ("", False)])
+def test_the_lease_of_a_dead_process_of_this_machine_is_free_at_once(
+    tmp_path: Path, owner: str, keep_alive: bool
+) -> None:
+    uri = (tmp_path / "store").as_uri()
+    assert run_and_crash(hold_for_long_and_die, uri, owner, keep_alive, at_step="holding").killed
+    with Lease(open_objects(uri), KEY, owner_id="heir", timeout_s=0) as heir:
+        heir.guard()
+
+
+def test_a_lock_under_a_chosen_name_outlives_the_process_that_took_it(tmp_path: Path) -> None:
+    uri = (tmp_path / "store").as_uri()
+    assert run_and_crash(hold_for_long_and_die, uri, "night-shift", False, at_step="holding").killed
+    with pytest.raises(LockContentionError, match="night-shift"):
+        Lease(open_objects(uri), KEY, owner_id="heir", timeout_s=0).acquire()
+
+
+def test_the_lease_of_a_process_of_another_machine_is_waited_for(memory: Objects) -> None:
+    ended = new_runtime_id().replace(socket.gethostname(), "another-host", 1)
+    lease(memory, re.sub(r"-\d+-", "-999999999-", ended)).acquire()
+    with pytest.raises(LockContentionError, match="another-host"):
+        lease(memory, "heir", timeout_s=0.0).acquire()
 
 
 def test_threads_that_compete_hold_it_one_at_a_time(objects: Objects) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from ontologia.config import new_runtime_id
 from ontologia.errors import (
     CommitOutcomeUnknownError,
     LeaseExpiredError,
@@ -127,7 +128,8 @@ class Lease:
     def _try(self, expected: str | None, deadline: float) -> Rejected | None:
         """Steps 1 and 4: create, or replace what was seen to be free. None if the lease is ours."""
         wall, steady = self.clock.wall(), self.clock.steady()
-        record = LeaseRecord.starting(self.owner_id, wall, self.ttl_s)
+        process = new_runtime_id() if self.keep_alive else None  # without, whoever owns it may outlive this process
+        record = LeaseRecord.starting(self.owner_id, wall, self.ttl_s, process)
         budget = max(deadline - steady, self.ttl_s / 3)
         try:
             outcome = self._write(record, expected, budget)
@@ -162,11 +164,14 @@ class Lease:
         return Rejected(decode(blob.data), blob.etag)
 
     def _is_free(self, seen: Rejected) -> bool:
-        """Gone, released, expired by its own word, or unchanged for a whole ttl under our eyes."""
+        """Gone, released, expired by its own word, of a process that has ended, or unchanged for a whole ttl under our
+        eyes."""
         if seen.etag is None:
             return True
         record = LeaseRecord.read(seen.winner)
         if record is not None and (record.released or self.clock.wall() >= record.expires_at.timestamp()):
+            return True
+        if record is not None and record.holder_has_ended:
             return True
         now = self.clock.steady()
         if self._seen is None or self._seen[0] != seen.etag:

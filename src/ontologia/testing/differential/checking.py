@@ -16,13 +16,14 @@ from ontologia.model import Declared, Relation, meta
 from ontologia.query.builder import QueryRoot
 from ontologia.query.results import Path
 from ontologia.runtime.session import Session
-from ontologia.testing.conformance.case import EngineCase, StoreUnderTest
+from ontologia.testing.conformance.case import EngineCase, StoreUnderTest, directory, graph, sqlite
 from ontologia.testing.differential.making import make_question
 from ontologia.testing.differential.oracle import Oracle, Row, sizes
 from ontologia.testing.differential.questions import Question, ask
 from ontologia.testing.differential.worlds import World, make_world, with_removals
 
 LARGEST_EXACT_SUM = 2**62
+QUESTIONS_PER_HISTORY = 40
 
 
 class Disagreement(AssertionError):
@@ -82,6 +83,12 @@ def check_seed(
             _check(f"{case}, seed {seed}, question {number}", question, known.oracle, root)
             asked += 1
     return asked
+
+
+def soak_seed(seed: int) -> int:
+    """One seed on every embedded engine. Returns how many questions were asked."""
+    cases = [sqlite("v1"), sqlite("v2"), directory("v1"), directory("v2"), graph()]
+    return sum(check_seed(case, seed, QUESTIONS_PER_HISTORY) for case in cases)
 
 
 def _check(where: str, question: Question, oracle: Oracle, root: QueryRoot) -> None:
