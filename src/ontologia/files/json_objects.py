@@ -1,4 +1,8 @@
-"""Small JSON objects that control a store: read with checks that say what is wrong, and written."""
+"""Small JSON objects that control a store: read with checks that say what is wrong, and written.
+
+Whoever reads one declares its shape with the functions below, inside `parse`: a value of another kind, a missing key or
+nesting without end is a `StorageBackendError` that names the object, and never an error of Python's.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,32 @@ from ontologia.errors import StorageBackendError
 
 T = TypeVar("T")
 
+LARGEST = 2**63 - 1
+WRONG_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError)
+"""What comes of reading JSON that is not what it should be."""
+
 
 def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def parse(data: bytes, url: str, read: Callable[[Mapping[str, Any]], T]) -> T:
-    """Read an object, or say which one is malformed and how."""
+def load(data: bytes | str) -> Any:
+    """The JSON value in a text. What is nested deeper than 200 levels is a ValueError, as is what is no JSON."""
+    from pydantic_core import from_json
+
+    return from_json(data)
+
+
+def parse(
+    data: bytes | str, url: str, read: Callable[[Mapping[str, Any]], T], advice: str = "Nothing was changed"
+) -> T:
+    """Read an object, or say which one is malformed, how, and what to do about it."""
     try:
-        body = json.loads(data)
-        if not isinstance(body, dict):
-            raise TypeError(f"a JSON object is needed, not {type(body).__name__}")
-        return read(body)
-    except (ValueError, TypeError, KeyError) as problem:
+        return read(_an_object(load(data), "a control object"))
+    except WRONG_SHAPE as problem:
         reason = f"{problem.args[0]!r} is missing" if isinstance(problem, KeyError) else str(problem)
         raise StorageBackendError(
-            f"{url} is malformed: {reason}. Nothing was changed", context={"operation": "read", "url": url}
+            f"{url} is malformed: {reason}. {advice}", context={"operation": "read", "url": url}
         ) from problem
 
 
@@ -36,20 +50,68 @@ def encode(body: Mapping[str, Any]) -> bytes:
 
 def whole(body: Mapping[str, Any], name: str, *, least: int = 0) -> int:
     value = body[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+        raise ValueError(f"{name} must be a whole number of at least {least} and of 64 bits, not {_short(value)}")
     return value
+
+
+def optional_whole(body: Mapping[str, Any], name: str, *, least: int = 0) -> int | None:
+    return None if body.get(name) is None else whole(body, name, least=least)
 
 
 def text(body: Mapping[str, Any], name: str) -> str:
     value = body[name]
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be text, not {value!r}")
+        raise TypeError(f"{name} must be text, not {_short(value)}")
     return value
 
 
 def optional_text(body: Mapping[str, Any], name: str) -> str | None:
     return None if body.get(name) is None else text(body, name)
+
+
+def flag(body: Mapping[str, Any], name: str) -> bool:
+    """Whether something is said; not saying it is False."""
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false, not {_short(value)}")
+    return value
+
+
+def record(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object inside this one."""
+    return _an_object(body[name], name)
+
+
+def records(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of objects; one that is left out is a KeyError."""
+    return [_an_object(item, f"an item of {name}") for item in _a_list(body[name], name)]
+
+
+def texts(body: Mapping[str, Any], name: str) -> list[str]:
+    items = _a_list(body[name], name)
+    for item in items:
+        if not isinstance(item, str):
+            raise TypeError(f"{name} must be a list of texts, and has {_short(item)}")
+    return items
+
+
+def _a_list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{name} must be a list, not {_short(value)}")
+    return value
+
+
+def _an_object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a JSON object, not {_short(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    """A value as a message shows it: a whole index in one would help nobody."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:60]}… ({type(value).__name__})"
 
 
 def rest(body: Mapping[str, Any], *known: str) -> dict[str, Any]:
