@@ -8,7 +8,7 @@ WORKERS ?= 3
 LOCKED := --constraint requirements.lock --build-constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-s3a soak check lint types bench bench-delta docs lock clean
+.PHONY: help demo test test-slow test-s3a soak check lint types bench bench-delta docs dist lock clean
 
 help: ## What this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench-delta: $(INSTALLED) ## The pipeline beside Delta Lake, on the Spark that D
 
 docs: $(INSTALLED) ## Check the documentation: links, anchors, error codes, every example
 	@$(BIN)/python -m pytest tests/docs
+
+dist: $(INSTALLED) ## Wheel and source distribution, each installed in a fresh environment and tried
+	@.ci/dist $(BIN)/python
 
 lock: ## Write requirements.lock anew: RENEW=<name> or RENEW=all takes newer versions
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

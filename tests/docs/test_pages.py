@@ -38,6 +38,12 @@ def test_every_link_inside_the_repository_leads_somewhere(page):
     assert broken == []
 
 
+def test_the_index_lists_every_page():
+    listed = {link.partition("#")[0] for link in LINK.findall((ROOT / "docs" / "index.md").read_text())}
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")} - {"index.md"}
+    assert pages - listed == set()
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.code)
 def test_every_error_is_explained_under_its_code(error):
     page = (ROOT / "docs" / "errors.md").read_text()
