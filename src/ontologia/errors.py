@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -313,9 +314,58 @@ class LockContentionError(ConcurrentWriteError):
 
 
 class HeadMismatchError(ConcurrentWriteError):
-    """The head kept moving until the retry budget was spent."""
+    """The head is not the commit that was expected, or kept moving until the retry budget was spent."""
 
     code = "head_mismatch"
+
+
+class StaleObjectError(ConcurrentWriteError):
+    """Rows changed after the objects were read that would replace or remove them. Nothing was written.
+
+    `rows` has each of them: what was read and at which commit, what is stored now, and the commit that stored it.
+    """
+
+    code = "stale_object"
+
+    def __init__(self, rows: Sequence[StaleRow]) -> None:
+        self.rows = list(rows)
+        shown = "; ".join(map(str, self.rows[:3]))
+        more = f"; and {len(self.rows) - 3:,} more" if len(self.rows) > 3 else ""
+        super().__init__(
+            f"{shown}{more}. Nothing was written: read again and repeat the change, or open the session with "
+            "on_stale='overwrite'"
+        )
+
+
+@dataclass(frozen=True)
+class StaleRow:
+    """A row that changed after an object was read. `yours` and `stored` have the fields that differ; `stored` is None
+    where the row is gone. `commit` is the one that changed it, as `get_commit` has it, where it is known."""
+
+    type_name: str
+    key: str | tuple[str, ...]
+    read_at: int
+    yours: Mapping[str, Any]
+    stored: Mapping[str, Any] | None
+    commit: Mapping[str, Any] | None
+
+    def __str__(self) -> str:
+        what = f"{self.type_name} {self.key!r} was read at commit {self.read_at}"
+        by = ""
+        if self.commit is not None:
+            by = f" by commit {self.commit['id']} ({self.commit['runtime_id']}, {self.commit['created_at']})"
+        if self.stored is None:
+            return f"{what} and was removed since{by}"
+        values = ", ".join(
+            f"{name} is {_shorten(self.stored[name])} there and {_shorten(value)} here"
+            for name, value in self.yours.items()
+        )
+        return f"{what} and was changed since{by}{': ' if values else ''}{values}"
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class ExpectedVersionMismatchError(ConcurrentWriteError):

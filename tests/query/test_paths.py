@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from ontologia import Entity, Field, Ontology, Relation
+from ontologia.model import Origin
 from ontologia.query.results import Hydrator
 
 
@@ -49,7 +50,7 @@ def test_two_versions_of_one_thing_are_two_objects(onto):
         session.ensure(Person(id="a", name="new"))
 
     columns = [[1, 2, 1], ["a", "a", "a"], ["A", "new", "A"]]
-    old, new, again = Hydrator.of(Person).hydrate_shared(columns)
+    old, new, again = Hydrator.of(Person).hydrate_shared(columns, Origin("here"))
 
     assert (old.name, new.name) == ("A", "new")
     assert again is old
@@ -60,7 +61,7 @@ def test_the_collector_runs_again_after_objects_were_made_or_failed_to_be(onto):
     onto.query().entities(Person).collect()
     assert gc.isenabled()
     with pytest.raises(ValueError, match="zip"):
-        Hydrator.of(Person).objects([[1, 2], ["a"], ["A"]])
+        Hydrator.of(Person).objects([[1, 2], ["a"], ["A"]], origin=Origin("here"))
     assert gc.isenabled()
 
 

@@ -25,7 +25,7 @@ from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.diagnostics import plan_diagnostics, report_dropped_types
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
-from ontologia.model import COMMIT_ID, TypeRef, TypeSchema, to_utc
+from ontologia.model import COMMIT_ID, Origin, TypeRef, TypeSchema, to_utc
 from ontologia.model.columns import SCALARS, arrow_type
 from ontologia.query.compiler import Statement, compile
 from ontologia.query.dialects import Dialect
@@ -70,6 +70,15 @@ class Engine(ABC):
         self.runtime_id = self.config.runtime_id or new_runtime_id()
         self._statements: dict[Any, Statement] = {}
         self._local = threading.local()
+
+    @property
+    def address(self) -> str:
+        """The store and its branch, spelled the same by everyone who opens it."""
+        return self.location.uri if self.objects is None else f"{self.objects.identity} {self.objects.prefix}"
+
+    def origin(self, window: Window) -> Origin:
+        """What objects remember that are read in a window."""
+        return Origin(self.address, past=window != LATEST)
 
     # --- what each engine supplies ---
 

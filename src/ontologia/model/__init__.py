@@ -14,7 +14,18 @@ from ontologia.model.columns import (
     arrow_schema,
     identity_of,
 )
-from ontologia.model.declarations import Declaration, Declared, Endpoint, Entity, Meta, Relation, left, meta, right
+from ontologia.model.declarations import (
+    Declaration,
+    Declared,
+    Endpoint,
+    Entity,
+    Meta,
+    Origin,
+    Relation,
+    left,
+    meta,
+    right,
+)
 from ontologia.model.diff import FieldChange, TypeSchemaDiff, diff, widens
 from ontologia.model.expressions import Combination, Condition, FieldExpr, Negation, Predicate, field_at
 from ontologia.model.fields import Field, FieldOptions
@@ -44,6 +55,7 @@ __all__ = [
     "Kind",
     "Meta",
     "Negation",
+    "Origin",
     "Predicate",
     "Relation",
     "TypeRef",

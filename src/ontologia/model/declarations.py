@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 import types
@@ -38,6 +39,14 @@ class Meta:
     right_key: str | None = None
     instance_key: str | None = None
     removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which state an object was read from: the store and its branch, and whether it was a past state."""
+
+    address: str
+    past: bool = False
 
 
 class _Attribute:
@@ -78,6 +87,13 @@ class Declaration:
     @cached_property
     def instance_key(self) -> str | None:
         return next((name for name, options in self.options.items() if options.instance_key), None)
+
+    @cached_property
+    def identity_fields(self) -> tuple[str, ...]:
+        """The fields that make an object this one, under the names that the class gives them."""
+        if self.ref.kind == "relation":
+            return ("left_key", "right_key", *([] if self.instance_key is None else [self.instance_key]))
+        return () if self.primary_key is None else (self.primary_key,)
 
     @property
     def stored(self) -> dict[str, FieldOptions]:
@@ -221,7 +237,7 @@ def _is_constrained(annotation: Any) -> bool:
 class Declared:
     """What entities and relations share: validated construction, value equality, and a way to expressions."""
 
-    __slots__ = ("__commit_id__", "__dict__", "__removed__", "__weakref__")
+    __slots__ = ("__commit_id__", "__dict__", "__origin__", "__removed__", "__weakref__")
 
     __declaration__: ClassVar[Declaration]
 
@@ -238,14 +254,35 @@ class Declared:
         found: dict[str, Any] = self.__declaration__.adapter.dump_python(self.__dict__)
         return found
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """A copy, with other values where `update` has them, all of them checked. Of an object that was read, the copy
+        was read at the same version."""
+        copied = copy.copy(self)
+        copied.__dict__ = self.__declaration__.adapter.validator.validate_python({**self.__dict__, **(update or {})})
+        copied._note_change(self.__dict__)
+        return copied
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "__dict__" or name in Declared.__slots__:
+        if name.startswith("__") and name.endswith("__"):  # slots, which copies and unpickled objects set
             object.__setattr__(self, name, value)
             return
         if name not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}")
-        checked = self.__declaration__.adapter.validator.validate_python({**self.__dict__, name: value})
+        before = dict(self.__dict__)
+        checked = self.__declaration__.adapter.validator.validate_python({**before, name: value})
         self.__dict__[name] = checked[name]
+        self._note_change(before)
+
+    def _note_change(self, before: Mapping[str, Any]) -> None:
+        """A past state that is changed is no longer a past state; under another key, an object is a new one."""
+        origin: Origin | None = getattr(self, "__origin__", None)
+        if origin is None:
+            return
+        values, declaration = self.__dict__, self.__declaration__
+        if any(values[name] != before[name] for name in declaration.identity_fields):
+            del self.__origin__, self.__commit_id__  # type: ignore[attr-defined]
+        elif origin.past and values != before:
+            object.__setattr__(self, "__origin__", Origin(origin.address))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.__dict__ == other.__dict__

@@ -82,14 +82,15 @@ class PathQuery(Query[Path]):
 
     def _paths(self, fetched: Fetched) -> Result[Path]:
         start: Hydrator[Any] = Hydrator.of(self._declaration.cls)
-        sources = start.hydrate_shared(fetched.columns)
+        origin = self._source.origin(self._plan.window)
+        sources = start.hydrate_shared(fetched.columns, origin)
         position = start.end
         relations: list[list[Any]] = []
         entities: list[list[Any]] = []
         for step, there in self._steps:
             for declaration, found in ((step, relations), (there, entities)):
                 hydrator = Hydrator.of(declaration.cls, position)
-                found.append(hydrator.hydrate_shared(fetched.columns))
+                found.append(hydrator.hydrate_shared(fetched.columns, origin))
                 position = hydrator.end
         before = sources
         for hop, over, to in zip(self._plan.hops, relations, entities, strict=True):
@@ -133,7 +134,8 @@ class EndQuery(PathQuery):
     def collect(self) -> Result[Any]:
         fetched = self._source.fetch(self._plan)
         hydrator: Hydrator[Any] = Hydrator.of(self._steps[-1][1].cls)
-        return Result(hydrator.objects(fetched.columns), fetched.diagnostics)
+        origin = self._source.origin(self._plan.window)
+        return Result(hydrator.objects(fetched.columns, origin=origin), fetched.diagnostics)
 
     def to_arrow(self) -> pa.Table:
         return Query.to_arrow(self)

@@ -14,6 +14,7 @@ from ontologia.extras import need
 from ontologia.model import (
     Declaration,
     FieldExpr,
+    Origin,
     Predicate,
     TypeRef,
     TypeSchema,
@@ -57,6 +58,8 @@ class Made(Generic[T]):
 
 class QuerySource(Protocol):
     """What can answer a plan: every engine can."""
+
+    def origin(self, window: Window) -> Origin: ...
 
     def fetch(self, plan: Plan, keys: pa.Table | None = None) -> Fetched: ...
 

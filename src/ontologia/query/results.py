@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef, TypeSchema, key_text
+from ontologia.model import Declaration, Declared, Entity, Origin, Relation, TypeRef, TypeSchema, key_text
 from ontologia.model.typespec import accepts_none
 from ontologia.query.plan import Plan, Window
 
@@ -100,7 +100,7 @@ class Hydrator(Generic[T]):
         """The columns by which two rows are the same version of the same thing."""
         self.end = start + len(declaration.schema.columns) + 1
 
-    def hydrate_shared(self, columns: Sequence[Sequence[Any]]) -> list[T]:
+    def hydrate_shared(self, columns: Sequence[Sequence[Any]], origin: Origin) -> list[T]:
         """An object for each row; rows that are there several times, as in paths, have the same one."""
         if not columns:
             return []
@@ -110,7 +110,7 @@ class Hydrator(Generic[T]):
             for row in zip(*(columns[position] for position in self.identity), strict=True)
         ]
         if len(numbers) == len(places):
-            return self.objects(columns)
+            return self.objects(columns, origin=origin)
         first: dict[int, int] = {}
         for place, number in enumerate(places):
             first.setdefault(number, place)
@@ -118,19 +118,19 @@ class Hydrator(Generic[T]):
         distinct = [
             [columns[column][place] for place in first.values()] if column in own else () for column in range(self.end)
         ]
-        objects = self.objects(distinct)
+        objects = self.objects(distinct, origin=origin)
         return [objects[number] for number in places]
 
     def all_of(self, source: QuerySource, plan: Plan) -> Made[T]:
         """The objects of a plan. Its columns come and go in parts, while the objects that are made stay."""
-        make = partial(self.objects, removals=plan.shows_removals)
+        make = partial(self.objects, origin=source.origin(plan.window), removals=plan.shows_removals)
         return make_at_once(lambda asked: source.made_of(asked, make), plan)
 
-    def objects(self, columns: Sequence[Sequence[Any]], *, removals: bool = False) -> list[T]:
+    def objects(self, columns: Sequence[Sequence[Any]], *, origin: Origin, removals: bool = False) -> list[T]:
         """The objects of a result; with `removals`, its column after theirs says which of them are removals."""
         if not columns:
             return []
-        found = make_at_once(self._objects, columns)
+        found = make_at_once(partial(self._objects, origin), columns)
         if removals and any(columns[self.end]):
             set_removed = Declared.__dict__["__removed__"].__set__
             for obj, removed in zip(found, columns[self.end], strict=True):
@@ -138,14 +138,14 @@ class Hydrator(Generic[T]):
                     set_removed(obj, True)
         return found
 
-    def _objects(self, columns: Sequence[Sequence[Any]]) -> list[T]:
+    def _objects(self, origin: Origin, columns: Sequence[Sequence[Any]]) -> list[T]:
         values = [columns[position] for position in self._positions]
         for place, decode in self._decoders:
             values[place] = [None if value is None else decode(value) for value in values[place]]
         for place, default in self._defaults:
             if None in values[place]:  # a row of Ontologia 0.3 that does not have the field
                 values[place] = [default() if value is None else value for value in values[place]]
-        return self._made(columns[self.commit], *values)
+        return self._made(origin, columns[self.commit], *values)
 
 
 def _maker(cls: type[T], names: Sequence[str]) -> Callable[..., list[T]]:
@@ -157,13 +157,14 @@ def _maker(cls: type[T], names: Sequence[str]) -> Callable[..., list[T]]:
     values = [f"v{number}" for number in range(len(names))]
     fields = ", ".join(f"{name!r}: {value}" for name, value in zip(names, values, strict=True))
     text = f"""
-def made(commits, {", ".join(f"{value}s" for value in values)}):
+def made(origin, commits, {", ".join(f"{value}s" for value in values)}):
     found = []
     append = found.append
     for commit, {", ".join(values)} in zip(commits, {", ".join(f"{value}s" for value in values)}, strict=True):
         obj = new(cls)
         set_dict(obj, {{{fields}}})
         set_commit(obj, commit)
+        set_origin(obj, origin)
         append(obj)
     return found
 """
@@ -173,6 +174,7 @@ def made(commits, {", ".join(f"{value}s" for value in values)}):
         "new": object.__new__,
         "set_dict": Declared.__dict__["__dict__"].__set__,
         "set_commit": Declared.__dict__["__commit_id__"].__set__,
+        "set_origin": Declared.__dict__["__origin__"].__set__,
     }
     exec(text, known)
     made: Callable[..., list[T]] = known["made"]
@@ -254,7 +256,8 @@ def _versions(
     wanted = pa.table({"entity_key": pa.array(sorted(keys), pa.string())})
     versions: dict[str, list[Entity]] = {}
     fetched = source.fetch(plan, wanted)
-    for entity in Hydrator.of(cls).objects(fetched.columns, removals=plan.shows_removals):
+    hydrator = Hydrator.of(cls)
+    for entity in hydrator.objects(fetched.columns, origin=source.origin(asked.window), removals=plan.shows_removals):
         key = key_text(entity.__dict__[declaration.primary_key or ""])
         versions.setdefault(key, []).append(entity)
     said = [_of_another_type(item, declaration.ref) for item in fetched.diagnostics]

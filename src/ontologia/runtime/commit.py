@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Engine
 from ontologia.engines.transaction import Transaction, removals_refused
-from ontologia.errors import BatchSizeExceededError
+from ontologia.errors import BatchSizeExceededError, HeadMismatchError, StaleObjectError, StaleRow
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.removals import Removals, rows_to_remove
+from ontologia.runtime.staleness import (
+    Identity,
+    ReadObjects,
+    StaleRows,
+    identities,
+    new_versions,
+    stored_commits,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +31,8 @@ class WantedState:
 
     schema: TypeSchema
     rows: pa.Table
+    read: ReadObjects = field(default_factory=ReadObjects)
+    """The objects among them that were read before."""
 
 
 def commit_state(
@@ -32,22 +42,42 @@ def commit_state(
     *,
     removed: Mapping[TypeRef, Removals] | None = None,
     within: Callable[[], None] | None = None,
+    if_head: int | None = None,
 ) -> int | None:
     """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already.
 
     `removed` has identities that shall not be there. `within` is called in the transaction, just before the commit
-    point; what it raises ends the commit.
+    point; what it raises ends the commit. Rows that changed since their objects were read are a `StaleObjectError`,
+    and with `if_head` any other head is a `HeadMismatchError`.
     """
     unwanted = removed or {}
     if unwanted and not engine.capabilities.removals:
         raise removals_refused(", ".join(map(str, unwanted)))
 
+    versions: dict[TypeRef, Mapping[Identity, int]] = {}
+
     def work(transaction: Transaction) -> int | None:
+        check_head(transaction.catalog.head, if_head)
         schemas = {ref: said.schema for ref, said in wanted.items()} | {ref: it.schema for ref, it in unwanted.items()}
         transaction.catalog.check(schemas)
-        changes = {ref: _changes(transaction, want) for ref, want in wanted.items()}
+        stale = StaleRows(engine, transaction)
+        stale_rows: list[StaleRow] = []
+        changes: dict[TypeRef, pa.Table] = {}
+        for ref, want in wanted.items():
+            current = _current(transaction, want)
+            changes[ref] = delta(want.rows, current, ref.identity)
+            if want.read.objects:
+                stale_rows += stale.replaced(want.schema, want.read, changes[ref], current)
+                changed = identities(changes[ref], want.schema)
+                stored = stored_commits(current, want.schema)
+                versions[ref] = new_versions(want.read, changed, stored, transaction.commit_id)
         kept = {ref: want.rows for ref, want in wanted.items()}
         gone = rows_to_remove(engine, transaction.catalog, unwanted, transaction, kept)
+        for ref, rows in gone.items():
+            if ref in unwanted and unwanted[ref].read.expected:
+                stale_rows += stale.removed(unwanted[ref].schema, unwanted[ref].read, rows)
+        if stale_rows:
+            raise StaleObjectError(stale_rows)
         if not _count([*changes.values(), *gone.values()], engine.config.max_batch_size):
             return None
         for ref, rows in gone.items():
@@ -59,7 +89,21 @@ def commit_state(
             within()
         return transaction.publish(metadata)
 
-    return engine.transact(work)
+    commit_id = engine.transact(work)
+    for ref, moved in versions.items():
+        wanted[ref].read.advance(moved, engine.address)
+    for removals in unwanted.values():
+        removals.read.detach()
+    return commit_id
+
+
+def check_head(head: int, expected: int | None) -> None:
+    """Refuse a commit that was made for another head."""
+    if expected is not None and head != expected:
+        raise HeadMismatchError(
+            f"the head is commit {head}, and if_head says {expected}: somebody committed meanwhile. Nothing was "
+            "written: read again and repeat the change"
+        )
 
 
 def _count(tables: Iterable[pa.Table], limit: int) -> int:
@@ -69,9 +113,8 @@ def _count(tables: Iterable[pa.Table], limit: int) -> int:
     return rows
 
 
-def _changes(transaction: Transaction, want: WantedState) -> pa.Table:
+def _current(transaction: Transaction, want: WantedState) -> pa.Table | None:
     ref = want.schema.ref
-    current = None
-    if ref in transaction.catalog.layouts:
-        current = transaction.current(want.schema, want.rows.select(list(ref.identity)))
-    return delta(want.rows, current, ref.identity)
+    if ref not in transaction.catalog.layouts:
+        return None
+    return transaction.current(want.schema, want.rows.select(list(ref.identity)))

@@ -8,7 +8,7 @@ from typing import Any
 from ontologia.config import OntologiaConfig
 from ontologia.engines.dispatch import open_repository
 from ontologia.model import Entity, Relation
-from ontologia.runtime.session import Session
+from ontologia.runtime.session import OnStale, Session
 from ontologia.runtime.store import Store, collect_declarations
 
 
@@ -34,6 +34,7 @@ class Ontology(Store):
         repository = open_repository(db_path, storage_uri=storage_uri, config=config, branch=branch, make_file=False)
         super().__init__(repository, declarations)
 
-    def session(self) -> Session:
-        """A unit of work on this store."""
-        return Session.over(self.repository, self._declarations)
+    def session(self, *, on_stale: OnStale = "error") -> Session:
+        """A unit of work on this store; `on_stale="overwrite"` lets objects replace what changed since they were
+        read."""
+        return Session.over(self.repository, self._declarations, on_stale=on_stale)

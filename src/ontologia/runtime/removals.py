@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.engines.base import Engine
@@ -12,6 +12,7 @@ from ontologia.engines.transaction import Transaction
 from ontologia.files.identity import identity_key
 from ontologia.model import FieldExpr, TypeRef, TypeSchema
 from ontologia.query.plan import Plan
+from ontologia.runtime.staleness import ReadObjects
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,8 @@ class Removals:
     schema: TypeSchema
     keys: pa.Table
     cascade: Sequence[str] = ()
+    read: ReadObjects = field(default_factory=ReadObjects)
+    """The objects among them that were read before."""
 
 
 def rows_to_remove(

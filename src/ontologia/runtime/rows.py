@@ -13,6 +13,7 @@ from ontologia.model.keys import parse_identity
 from ontologia.model.typespec import ambiguous
 from ontologia.model.values import abridge, copy_nested
 from ontologia.runtime.removals import Removals
+from ontologia.runtime.staleness import Identity, ReadObjects
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,8 @@ class WantedRows:
             for name, check in structured_checks(declaration)
         ]
         self._count = 0
+        self._read: dict[int, Declared] = {}
+        self._expected: dict[int, int] = {}
 
     def add(self, obj: Declared) -> None:
         """Take the values as they are now: an object that is changed afterwards declares nothing new."""
@@ -63,6 +66,23 @@ class WantedRows:
             append(values[name])
         self._places[identity] = self._count
         self._count += 1
+
+    def add_read(self, obj: Declared, expected: int | None) -> None:
+        """Take an object that was read from this store; its row must still be at the expected commit, if any."""
+        self.add(obj)
+        self._read[self._count - 1] = obj
+        if expected is not None:
+            self._expected[self._count - 1] = expected
+
+    def read_objects(self) -> ReadObjects:
+        """The objects whose values count, of those that were read."""
+        if not self._read:
+            return ReadObjects()
+        read, expected = self._read, self._expected
+        return ReadObjects(
+            {identity: read[place] for identity, place in self._places.items() if place in read},
+            {identity: expected[place] for identity, place in self._places.items() if place in expected},
+        )
 
     def forget(self, identity: tuple[str, ...]) -> None:
         """Take back what was said of an identity."""
@@ -137,10 +157,16 @@ class RemovedRows:
         self.declaration = declaration
         self._identities: dict[tuple[str, ...], None] = {}
         self._cascading: dict[str, None] = {}
+        self._read: dict[tuple[str, ...], tuple[Declared, int | None]] = {}
+
+    def add_read(self, obj: Declared, expected: int | None) -> None:
+        """Remember of an object that is to go where it was read; its row must still be at the expected commit."""
+        self._read[identity_of(obj)] = (obj, expected)
 
     def add(self, identity: tuple[str, ...], *, cascade: bool = False) -> None:
         """`cascade` takes relations along, also where it was said before and not again."""
         self._identities[identity] = None
+        self._read.pop(identity, None)
         if cascade:
             self._cascading[identity[0]] = None
 
@@ -151,7 +177,14 @@ class RemovedRows:
     def removals(self) -> Removals:
         """All that was said, as a commit takes it."""
         keys = identity_table(self.declaration.ref, list(self._identities))
-        return Removals(self.declaration.schema, keys, list(self._cascading))
+        read = ReadObjects()
+        for identity, (obj, expected) in self._read.items():
+            if identity in self._identities:
+                key: Identity = identity if len(identity) > 1 else identity[0]
+                read.objects[key] = obj
+                if expected is not None:
+                    read.expected[key] = expected
+        return Removals(self.declaration.schema, keys, list(self._cascading), read)
 
 
 def identity_table(ref: TypeRef, identities: Sequence[Sequence[str]]) -> pa.Table:

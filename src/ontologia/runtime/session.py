@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.catalog import user_metadata
@@ -15,9 +15,10 @@ from ontologia.engines.dispatch import open_repository
 from ontologia.engines.object_rows import identity_of
 from ontologia.engines.repository import Repository
 from ontologia.engines.transaction import removals_refused
-from ontologia.errors import OntologiaError, ValidationError
-from ontologia.model import Declaration, Declared, Entity, Relation, TypeRef
-from ontologia.runtime.commit import WantedState, commit_state
+from ontologia.errors import MetadataUnavailableError, OntologiaError, ValidationError
+from ontologia.model import Declaration, Declared, Entity, Origin, Relation, TypeRef
+from ontologia.model.values import abridge
+from ontologia.runtime.commit import WantedState, check_head, commit_state
 from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.records import StoredEvent, check_namespace
 from ontologia.runtime.events.store import EventStore
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ontologia.runtime.events.loop import EventLoop
     from ontologia.runtime.events.schedules import Schedule
 
+OnStale = Literal["error", "overwrite"]
+
 _log = logging.getLogger(__name__)
 
 
@@ -38,6 +41,9 @@ class Session(Store):
 
     >>> with Session("onto.db", entity_types=[Customer]) as session:          # doctest: +SKIP
     ...     session.ensure(Customer(id="c1", name="Alice"))
+
+    An object that was read, and whose row somebody else has changed since, is refused with `StaleObjectError`;
+    `on_stale="overwrite"` lets it replace what is there.
     """
 
     def __init__(
@@ -49,24 +55,35 @@ class Session(Store):
         relation_types: Iterable[type[Relation[Any, Any]]] | None = None,
         instance_metadata: Mapping[str, str] | None = None,
         config: OntologiaConfig | None = None,
+        on_stale: OnStale = "error",
     ) -> None:
         declarations = collect_declarations(entity_types, relation_types)
         if namespace is not None:
             check_namespace(namespace)
+        _check_on_stale(on_stale)
         super().__init__(open_repository(datastore_uri, config=config, make_file=False), declarations)
-        self._start(namespace, instance_metadata, owns_repository=True)
+        self._start(namespace, instance_metadata, on_stale, owns_repository=True)
 
     @classmethod
-    def over(cls, repository: Repository, declarations: Mapping[TypeRef, Declaration]) -> Session:
+    def over(
+        cls, repository: Repository, declarations: Mapping[TypeRef, Declaration], *, on_stale: OnStale = "error"
+    ) -> Session:
         """A session on a repository that somebody else opened, and will close."""
+        _check_on_stale(on_stale)
         session = cls.__new__(cls)
         Store.__init__(session, repository, declarations)
-        session._start(None, None, owns_repository=False)
+        session._start(None, None, on_stale, owns_repository=False)
         return session
 
     def _start(
-        self, namespace: str | None, instance_metadata: Mapping[str, str] | None, *, owns_repository: bool
+        self,
+        namespace: str | None,
+        instance_metadata: Mapping[str, str] | None,
+        on_stale: OnStale,
+        *,
+        owns_repository: bool,
     ) -> None:
+        self.on_stale = on_stale
         self.namespace = check_namespace(self.config.default_namespace if namespace is None else namespace)
         self.instance_metadata = user_metadata(instance_metadata)
         self._owns_repository = owns_repository
@@ -77,23 +94,48 @@ class Session(Store):
         self._guard: Callable[[], None] | None = None
         self._loop: EventLoop | None = None
 
-    def ensure(self, objects: Declared | Iterable[Declared]) -> None:
-        """Declare state: one entity or relation, or any number of them. The last word on an identity wins."""
+    def ensure(self, objects: Declared | Iterable[Declared], *, if_unchanged: bool = False) -> None:
+        """Declare state: one entity or relation, or any number of them. The last word on an identity wins.
+
+        With `if_unchanged`, the objects were read before, and their rows must still be as they were then, also where
+        the session overwrites and where the objects are of a past state.
+        """
         if isinstance(objects, Declared):
-            self._want(objects)
+            self._want(objects, if_unchanged)
             return
         if isinstance(objects, (str, bytes, Mapping)) or not isinstance(objects, Iterable):
             raise TypeError(f"ensure() takes entities and relations, not {objects!r}")
         for obj in objects:
-            self._want(obj)
+            self._want(obj, if_unchanged)
 
-    def _want(self, obj: Declared) -> None:
+    def _want(self, obj: Declared, if_unchanged: bool) -> None:
         rows = self._rows_of.get(type(obj))
         if rows is None:
             rows = self._rows_of[type(obj)] = self._admit(obj)
-        rows.add(obj)
+        if if_unchanged or hasattr(obj, "__origin__"):
+            is_ours, expected = self._expected_version(obj, if_unchanged)
+            rows.add_read(obj, expected) if is_ours else rows.add(obj)
+        else:
+            rows.add(obj)
         if self._removed and rows.declaration.ref in self._removed:
             self._removed[rows.declaration.ref].forget(identity_of(obj))
+
+    def _expected_version(self, obj: Declared, if_unchanged: bool = False) -> tuple[bool, int | None]:
+        """Whether an object was read from this store, and the commit that its row must still be at, if any."""
+        origin: Origin | None = getattr(obj, "__origin__", None)
+        if origin is not None and origin.address == self.engine.address:
+            is_checked = if_unchanged or (self.on_stale == "error" and not origin.past)
+            return True, getattr(obj, "__commit_id__") if is_checked else None  # noqa: B009
+        if if_unchanged and origin is not None:
+            raise ValidationError(
+                f"if_unchanged: {abridge(obj)} was read from {origin.address}, and this is {self.engine.address}; "
+                "read it here first"
+            )
+        if if_unchanged:
+            raise MetadataUnavailableError(
+                f"if_unchanged: {abridge(obj)} was not read from a store, so it has no version: query it first"
+            )
+        return False, None
 
     def _admit(self, obj: Declared) -> WantedRows:
         """Where the rows of an object's class are collected; what does not belong here is refused."""
@@ -114,7 +156,8 @@ class Session(Store):
 
         A relation is named by its ends, and its instance key if it has one: `remove(Knows, ("ann", "bob"))`. With
         `cascade`, the relations that end at a removed entity go too; else they stay, and dangle. What is not there is
-        no mistake and writes nothing, and the last word on an identity wins. What was removed stays in history.
+        no mistake and writes nothing, and the last word on an identity wins. What was removed stays in history. An
+        object that was read is removed as it was read: if its row was changed since, the commit is refused.
         Engines of version 1 keep every row, and refuse.
 
         >>> session.remove(Customer, "c1", "c2", cascade=True)          # doctest: +SKIP
@@ -133,6 +176,11 @@ class Session(Store):
         identities = [identity_from_key(declaration, key) for key in keys] or [identity_of(target)]  # type: ignore[arg-type]
         for identity in identities:
             removed.add(identity, cascade=cascade)
+        if isinstance(target, Declared):
+            is_ours, expected = self._expected_version(target)
+            if is_ours:
+                removed.add_read(target, expected)
+        for identity in identities:
             if declaration.ref in self._wanted:
                 self._wanted[declaration.ref].forget(identity)
         if cascade:
@@ -144,13 +192,22 @@ class Session(Store):
         self._metadata |= user_metadata({key: value})
 
     def commit(
-        self, event: Event | Sequence[Event] | None = None, *, meta: Mapping[str, str] | None = None
+        self,
+        event: Event | Sequence[Event] | None = None,
+        *,
+        meta: Mapping[str, str] | None = None,
+        if_head: int | None = None,
     ) -> int | None:
         """Write what differs from the store, as one commit. Returns its id, or None when nothing differs.
 
         When it fails, what was ensured stays pending, so that it can be tried again. An `event`, or several, go into
         the queue of the session's namespace if and only if the commit is made; where nothing differs, they go alone.
+
+        With `if_head`, it is made only if that is still the newest commit, else it is a `HeadMismatchError`. Afterwards
+        the objects that were read before are at the version that is stored now.
         """
+        if if_head is not None and (isinstance(if_head, bool) or not isinstance(if_head, int)):
+            raise TypeError(f"commit(if_head=…) takes a commit id, not {if_head!r}")
         if self._guard is not None:
             self._guard()
         events = [one.to_record(self.namespace) for one in _events(event)]
@@ -167,9 +224,14 @@ class Session(Store):
 
         commit_id = None
         if pending:
-            wanted = {ref: WantedState(rows.declaration.schema, rows.table()) for ref, rows in self._wanted.items()}
+            wanted = {
+                ref: WantedState(rows.declaration.schema, rows.table(), rows.read_objects())
+                for ref, rows in self._wanted.items()
+            }
             removed = {ref: rows.removals() for ref, rows in self._removed.items()}
-            commit_id = commit_state(self.engine, wanted, metadata, removed=removed, within=within)
+            commit_id = commit_state(self.engine, wanted, metadata, removed=removed, within=within, if_head=if_head)
+        else:
+            check_head(self.engine.catalog().head if if_head is not None else 0, if_head)
         if events:
             self._enqueue(events, commit_id)
         self.discard()
@@ -258,6 +320,11 @@ class Session(Store):
             self.commit()
         else:
             self.discard()
+
+
+def _check_on_stale(on_stale: object) -> None:
+    if on_stale not in ("error", "overwrite"):
+        raise ValidationError(f"on_stale is 'error' or 'overwrite', not {on_stale!r}")
 
 
 def _events(given: Event | Sequence[Event] | None) -> list[Any]:

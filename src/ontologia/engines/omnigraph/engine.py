@@ -35,7 +35,7 @@ from ontologia.engines.shares import ROWS_PER_SHARE, Share
 from ontologia.engines.transaction import Transaction
 from ontologia.errors import StorageBackendError
 from ontologia.files.duck import python_values
-from ontologia.model import TypeRef, TypeSchema
+from ontologia.model import Origin, TypeRef, TypeSchema
 from ontologia.objects import Location, Objects
 from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.datasets import is_in
@@ -43,7 +43,7 @@ from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.history import first_parents
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.names import EMPTY, LEASES, MAIN
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.stored_rows import EmptyRows, StoredRows
 
@@ -67,6 +67,13 @@ class GraphEngine(DuckEngine):
         self._locks = LeasedLocks(graph.objects, lambda name: f"{LEASES}/@lock-{name}.json", self.check_open)
         self._catalogs: tuple[GraphManifest, Catalog] | None = None
         graph.manifest(branch)  # an unknown branch fails here, before anything else
+
+    @property
+    def address(self) -> str:
+        return f"{self.graph.objects.identity} {self.graph.objects.prefix} {self.branch}"
+
+    def origin(self, window: Window) -> Origin:
+        return Origin(self.address, past=self.commit is not None or window != LATEST)
 
     # --- the catalog ---
 

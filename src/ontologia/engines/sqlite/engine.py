@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -63,8 +64,13 @@ class SqliteEngine(Engine):
         absolute = path if path == MEMORY else os.path.abspath(path)
         super().__init__(Location(absolute, config or OntologiaConfig()))
         self.path = path
+        self._address = f"{MEMORY} {uuid.uuid4()}" if path == MEMORY else os.path.realpath(path)
         layout = AwaitedLayout(self.engine_version, self.data_tables) if awaited else None
         self.connections = Connections(path, self.config.lock_timeout_ms, layout)
+
+    @property
+    def address(self) -> str:
+        return self._address
 
     @classmethod
     def awaiting(cls, path: str, config: OntologiaConfig | None = None) -> SqliteEngine:

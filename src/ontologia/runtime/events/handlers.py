@@ -102,9 +102,9 @@ class HandlerContext:
         """Until when this event is ours. After that, `commit()` refuses, and another session may take it over."""
         return datetime.fromisoformat(self._held.claim.lease_until).astimezone(UTC)
 
-    def ensure(self, objects: Declared | Iterable[Declared]) -> None:
+    def ensure(self, objects: Declared | Iterable[Declared], *, if_unchanged: bool = False) -> None:
         """Declare state, as `Session.ensure` does."""
-        self.session.ensure(objects)
+        self.session.ensure(objects, if_unchanged=if_unchanged)
 
     def add_commit_meta(self, key: str, value: str) -> None:
         """Put a note on the next commit."""

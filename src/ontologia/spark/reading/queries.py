@@ -14,7 +14,7 @@ from ontologia.engines.base import Engine, output_schema
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
-from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, TypeRef, commit_column, removed_column
+from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, Origin, TypeRef, commit_column, removed_column
 from ontologia.query.compiler import ResultColumn, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.in_force import is_removal
@@ -61,6 +61,9 @@ class SparkSource:
 
     def snapshot(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def origin(self, window: Window) -> Origin:
+        return self.engine.origin(window)
 
     def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
         return self.fetch(plan).made(make)

@@ -29,6 +29,7 @@ from ontologia.testing.conformance.relations import RelationConformance
 from ontologia.testing.conformance.removals import RemovalConformance
 from ontologia.testing.conformance.renames import RenameConformance
 from ontologia.testing.conformance.sharing import SharingConformance
+from ontologia.testing.conformance.staleness import StalenessConformance
 from ontologia.testing.conformance.writes import WriteConformance
 
 __all__ = ["AcrossConformance", "EngineCase", "EngineConformance", "StoreUnderTest", "directory", "graph", "sqlite"]
@@ -41,6 +42,7 @@ class EngineConformance(
     AggregationConformance,
     RelationConformance,
     WriteConformance,
+    StalenessConformance,
     LogConformance,
     MigrationConformance,
     RenameConformance,

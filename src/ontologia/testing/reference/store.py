@@ -23,10 +23,10 @@ import pyarrow as pa
 from ontologia.engines.changes import INSERT, REMOVE, UPDATE, change_entry
 from ontologia.engines.object_rows import identity_of
 from ontologia.errors import HistoryForgottenError, ValidationError
-from ontologia.model import Declaration, Declared, FieldExpr, Predicate, TypeRef, TypeSchema, encode_json
+from ontologia.model import Declaration, Declared, FieldExpr, Origin, Predicate, TypeRef, TypeSchema, encode_json
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.builder import QueryRoot
-from ontologia.query.plan import Plan, Window
+from ontologia.query.plan import LATEST, Plan, Window
 from ontologia.query.query import Fetched, Made, Make, T
 from ontologia.query.results import HISTORY_FORGOTTEN, StoredTable
 from ontologia.testing.reference.answers import (
@@ -251,6 +251,9 @@ class ReferenceStore:
     def query(self) -> QueryRoot:
         """Start a query, as on a session."""
         return QueryRoot(self)
+
+    def origin(self, window: Window) -> Origin:
+        return Origin(f"reference {id(self)}", past=window != LATEST)
 
     def made_of(self, plan: Plan, make: Make[T]) -> Made[T]:
         return self.fetch(plan).made(make)
