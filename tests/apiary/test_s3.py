@@ -8,7 +8,7 @@ import pytest
 
 from ontologia.apiary import Apiary
 from ontologia.config import OntologiaConfig
-from ontologia.errors import ValidationError
+from ontologia.errors import StorageBackendError, ValidationError
 from ontologia.objects import open_objects
 from support.frames import NAME, apiary, ids, readings, sensors
 
@@ -113,3 +113,23 @@ def test_without_an_address_data_lies_in_the_home_directory(tmp_path, monkeypatc
 def test_an_address_that_means_nothing_is_refused(address):
     with pytest.raises(ValidationError):
         Apiary("test", address).start()
+
+
+@pytest.mark.s3
+def test_filters_and_sql_cannot_read_another_object_of_the_bucket(s3, tmp_path, monkeypatch):
+    monkeypatch.setattr("ontologia.files.reading.WHOLE_FILE_BYTES", 0)  # cells are read by range, with credentials
+    base = s3.uri(f"frames-tests/{uuid.uuid4().hex}")
+    with apiary(f"{base}/other", tmp_path / "c") as other:
+        sensors(other).write(readings(("north", 38.5, 1)))
+        (cell,) = other.frame(NAME)._snapshot().cells
+        secret = other.node.objects.url(f"analytics/sensors/temperature/{cell.path}")
+    with apiary(f"{base}/mine", tmp_path / "c2") as ap:
+        frame = sensors(ap)
+        frame.write(readings(("north", 38.5, 7), ("south", 1.0, 8)))
+        assert ids(frame.read(filter="lower(region) = 'north'")) == [7]
+        for text in (f"EXISTS(SUMMARIZE '{secret}')", f"EXISTS(FROM '{secret}')"):
+            with pytest.raises(ValidationError):
+                frame.read(filter=text)
+        with pytest.raises(StorageBackendError, match="disabled by configuration"):
+            ap.node.duck.table(f"FROM read_parquet('{secret}')", {})
+        assert ids(frame.read()) == [7, 8]

@@ -219,8 +219,8 @@ def test_the_database_of_a_query_is_sealed_even_if_a_statement_got_through(fille
         "SET enable_external_access = true",
         "INSTALL spatial",
     ):
-        with pytest.raises((StorageBackendError, ValidationError)), open_sealed(node, [], chamber) as duck:
-            duck.table(statement, {})
+        with pytest.raises((StorageBackendError, ValidationError)), open_sealed(node, [], chamber) as database:
+            database.duck.table(statement, {})
     assert not list(tmp_path.glob("out*"))
 
 

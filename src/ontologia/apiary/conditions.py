@@ -1,7 +1,7 @@
 """Which rows a call is about: `{"region": "north"}`, `[("temp", ">", 40)]` or `"temp > 40 AND region = 'north'"`,
 as one tree.
 
-A condition names columns of one frame and literals; it reads nothing else. The tree is used twice: to leave out cells
+A condition names columns of one frame and literals; it reads nothing else, which `files.sealing` makes sure of. The tree is used twice: to leave out cells
 (`pruning`) and, rendered for DuckDB, to choose rows.
 """
 
@@ -119,6 +119,8 @@ def _of_text(text: str, schema: FrameSchema) -> Expr:
     import sqlglot
     from sqlglot import exp
 
+    from ontologia.files.sealing import check_expression
+
     try:
         found = sqlglot.parse(text, dialect=DIALECT)
     except sqlglot.errors.SqlglotError as problem:
@@ -129,7 +131,9 @@ def _of_text(text: str, schema: FrameSchema) -> Expr:
         raise ValidationError(
             f"{text!r} is not a condition on the columns of a frame, as in \"temp > 40 AND region = 'n'\""
         )
-    return declared_columns(tree, schema)
+    declared = declared_columns(tree, schema)
+    check_expression(render(declared))
+    return declared
 
 
 def declared_columns(tree: Expr, schema: FrameSchema) -> Expr:

@@ -67,6 +67,7 @@ class Node:
 
                 duck = Duck(self.memory_limit, in_order=True)
                 self._reader = FileReader(self.objects, duck, self.location.settings, background_eviction=True)
+                duck.confine(self._reader.directories())
             return self._reader
 
     @property

@@ -52,7 +52,7 @@ class DuckEngine(Engine):
             yield HeldTable(schema.ref, name, table, has_removals=SUPERSEDED_BY in rows.column_names)
         finally:
             with self.duck.cursor() as cursor:
-                cursor.execute(f"DROP TABLE {table}")
+                cursor.execute(f"DROP TABLE IF EXISTS {table}")  # none if its database failed meanwhile
 
     def run(self, statement: Statement, parameters: Mapping[str, Any], keys: pa.Table | None) -> list[Sequence[Any]]:
         return [python_values(column) for column in self.run_arrow(statement, parameters, keys).columns]

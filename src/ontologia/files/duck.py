@@ -8,10 +8,11 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import pyarrow as pa
@@ -34,24 +35,42 @@ MEMORY_PER_THREAD = 128_000_000 * 0.9
 _numbers = count()
 
 
-class Duck:
-    """Runs statements over files. The connection is made on first use."""
+@dataclass(frozen=True)
+class Seal:
+    """What a sealed database may open: `allowed` is a setting of DuckDB, and `values` are files or directories."""
 
-    def __init__(self, memory_limit: str, *, in_order: bool = False) -> None:
+    allowed: Literal["allowed_paths", "allowed_directories"]
+    values: tuple[str, ...]
+
+    def apply(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """From now on, let statements open these and nothing else, load nothing and change no setting."""
+        listed = ", ".join(map(quote_text, self.values))
+        connection.execute(f"SET {self.allowed} = [{listed}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+
+
+class Duck:
+    """Runs statements over files. The connection is made on first use, and made again when DuckDB fails inside: from
+    then on it refuses every statement, whoever sends it."""
+
+    def __init__(self, memory_limit: str, *, in_order: bool = False, threads: int | None = None) -> None:
         self._memory_limit = memory_limit
         self._in_order = in_order
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
         self._active: set[duckdb.DuckDBPyConnection] = set()
         self._remote: dict[str, Mapping[str, str]] = {}
-        self._is_sealed = False
+        self._seal: Seal | None = None
+        self._most_threads = threads
         self._threads = 1
-        self._spill: Scratch | None = None
+        self._spills: list[Scratch] = []
 
     @contextmanager
     def cursor(self, **tables: pa.Table | None) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor of one's own, with tables under these names; what DuckDB raises becomes an error of ours."""
-        cursor = self._connect().cursor()
+        connection = self._connect()
+        cursor = connection.cursor()
         self._active.add(cursor)
         try:
             for name, table in tables.items():
@@ -59,6 +78,8 @@ class Duck:
                     self._give(cursor, name, table)
             yield cursor
         except duckdb.Error as problem:
+            if isinstance(problem, duckdb.FatalException | duckdb.InternalException):
+                self._abandon(connection)
             raise _explain(problem) from problem
         finally:
             self._active.discard(cursor)
@@ -81,11 +102,10 @@ class Duck:
         takes longer than most questions: a small table goes by way of a file, in no more time."""
         small = isinstance(table, pa.Table) and table.nbytes <= SMALL_TABLE_BYTES  # what streams in may be any size
         is_plain = small and PLAIN.issuperset(table.schema.types)
-        if self._is_sealed or not is_plain or _is_loaded("pyarrow.dataset"):
+        if self._is_for_one_statement or not is_plain or _is_loaded("pyarrow.dataset"):
             _register(cursor, name, table)
             return
-        assert self._spill is not None
-        with tempfile.NamedTemporaryFile(dir=self._spill.name, suffix=".parquet") as file:
+        with tempfile.NamedTemporaryFile(dir=self._spills[-1].name, suffix=".parquet") as file:
             pq.write_table(table, file.name, compression="none", use_dictionary=False, write_statistics=False)
             source = quote_text(exact_path(file.name))
             cursor.execute(f"CREATE TEMP TABLE {quote_name(name)} AS FROM read_parquet({source})")
@@ -93,23 +113,41 @@ class Duck:
     def _connect(self) -> duckdb.DuckDBPyConnection:
         with self._lock:
             if self._connection is None:
-                # What does not fit into memory goes where nobody else can read it, not into the working directory.
-                self._spill = Scratch("duckdb")
-                settings: dict[str, Any] = {
-                    "memory_limit": self._memory_limit,
-                    "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False,
-                    "preserve_insertion_order": self._in_order,  # else statements that care about order say so
-                    "enable_external_file_cache": False,  # files are local copies; memory is for the work
-                    "temp_directory": self._spill.name,
-                }
-                self._connection = duckdb.connect(":memory:", config=settings)
-                # Without GLOBAL, a setting is of this connection, and no cursor has it.
-                self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
-                self._connection.execute("SET GLOBAL parquet_metadata_cache = true")  # a file's end is read once
-                self._threads = _threads(self._connection)
-                self._connection.execute(f"SET threads = {self._threads}")
+                self._connection = self._open()
             return self._connection
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        # What does not fit into memory goes where nobody else can read it, not into the working directory.
+        self._spills.append(Scratch("duckdb"))
+        settings: dict[str, Any] = {
+            "memory_limit": self._memory_limit,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,  # a name in a statement is never a variable of this program
+            "preserve_insertion_order": self._in_order,  # else statements that care about order say so
+            "enable_external_file_cache": False,  # files are local copies; memory is for the work
+            "temp_directory": self._spills[-1].name,
+        }
+        connection = duckdb.connect(":memory:", config=settings)
+        # Without GLOBAL, a setting is of this connection, and no cursor has it.
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        connection.execute("SET GLOBAL parquet_metadata_cache = true")  # a file's end is read once
+        self._threads = self._most_threads or _threads(connection)
+        connection.execute(f"SET threads = {self._threads}")
+        if self._remote:
+            connection.execute(f"LOAD {quote_text(str(_httpfs()))}")
+        for name, secret in self._remote.items():
+            _create_secret(connection, name, secret)
+        if self._seal is not None:
+            own = (self._spills[-1].name,) if self._seal.allowed == "allowed_directories" else ()
+            Seal(self._seal.allowed, self._seal.values + own).apply(connection)
+        return connection
+
+    def _abandon(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Let the next statement begin with a new database. Statements that run in this one may end there."""
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
 
     def allow_s3(self, name: str, secret: Mapping[str, str]) -> None:
         """Let statements read `s3://` with these settings, through httpfs."""
@@ -117,23 +155,25 @@ class Duck:
         with self._lock:
             if self._remote.get(name) == secret:
                 return
-            if not self._remote:
-                connection.execute(f"LOAD {quote_text(str(_httpfs()))}")
-            options = ", ".join(f"{key} {quote_text(value)}" for key, value in secret.items())
-            connection.execute(f"CREATE OR REPLACE SECRET {quote_name(name)} (TYPE s3, {options})")
+            is_first = not self._remote
             self._remote[name] = dict(secret)
+            if self._seal is not None:  # which can be given nothing more
+                self._connection = None
+                return
+            if is_first:
+                connection.execute(f"LOAD {quote_text(str(_httpfs()))}")
+            _create_secret(connection, name, secret)
 
     def seal(self, paths: Iterable[str]) -> None:
         """From now on, let statements open these files and no others, load nothing and change no setting."""
         connection = self._connect()
-        both = dict.fromkeys(
-            form for path in paths for form in (path, literal_path(path))
-        )  # it checks pattern and file
-        allowed = ", ".join(map(quote_text, both))
-        self._is_sealed = True
-        connection.execute(f"SET allowed_paths = [{allowed}]")
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
+        self._seal = Seal("allowed_paths", _both_forms(paths))
+        self._seal.apply(connection)
+
+    def confine(self, directories: Iterable[str]) -> None:
+        """Let statements open files in these directories and no others, load nothing and change no setting. Before the
+        first statement."""
+        self._seal = Seal("allowed_directories", _both_forms(directories))
 
     def interrupt(self) -> None:
         """End what runs now."""
@@ -142,18 +182,19 @@ class Duck:
 
     def table(self, sql: str, parameters: Mapping[str, Any], **tables: pa.Table | None) -> pa.Table:
         """The result of a statement. In batches: one that DuckDB holds whole counts against its memory limit."""
-
-        def ask() -> pa.Table:
-            with self.cursor(**tables) as cursor:
-                return execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS).read_all()
-
         try:
-            return ask()
+            return self._table(sql, parameters, tables)
         except StorageBackendError as problem:
+            if _was_invalidated(problem):
+                return self._table(sql, parameters, tables)
             if not self._may_need_less(problem, tables.values()):
                 raise
-        with self._one_thread():
-            return ask()
+        with self._one_thread() as duck:
+            return duck._table(sql, parameters, tables)
+
+    def _table(self, sql: str, parameters: Mapping[str, Any], tables: Mapping[str, pa.Table | None]) -> pa.Table:
+        with self.cursor(**tables) as cursor:
+            return execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS).read_all()
 
     def batches(
         self, sql: str, parameters: Mapping[str, Any], rows: int, **tables: pa.Table | None
@@ -161,35 +202,52 @@ class Duck:
         """The result of a statement, so many rows at a time."""
         began = False
 
-        def ask() -> Iterator[pa.RecordBatch]:
+        def ask(duck: Duck) -> Iterator[pa.RecordBatch]:
             nonlocal began
-            with self.cursor(**tables) as cursor:
+            with duck.cursor(**tables) as cursor:
                 for batch in execute(cursor, sql, parameters).to_arrow_reader(rows):
                     began = True
                     yield batch
 
         try:
-            yield from ask()
+            yield from ask(self)
             return
         except StorageBackendError as problem:
-            if began or not self._may_need_less(problem, tables.values()):
+            is_invalid = _was_invalidated(problem)
+            if began or not (is_invalid or self._may_need_less(problem, tables.values())):
                 raise
-        with self._one_thread():
-            yield from ask()
+        if is_invalid:
+            yield from ask(self)
+            return
+        with self._one_thread() as duck:
+            yield from ask(duck)
 
     def _may_need_less(self, problem: StorageBackendError, tables: Iterable[Any]) -> bool:
         """Whether a statement may succeed with one thread: each sorts rows of its own, and not every plan can spill.
         Rows that streamed in are gone, and cannot be asked again."""
         stay = all(table is None or isinstance(table, pa.Table) for table in tables)
-        return is_out_of_memory(problem) and stay and not self._is_sealed and self._threads > 1
+        return is_out_of_memory(problem) and stay and not self._is_for_one_statement and self._threads > 1
+
+    @property
+    def _is_for_one_statement(self) -> bool:
+        """Whether this database may open the files of one statement, and has its views."""
+        return self._seal is not None and self._seal.allowed == "allowed_paths"
 
     @contextmanager
-    def _one_thread(self) -> Iterator[None]:
-        """What others ask meanwhile is slower, and right."""
+    def _one_thread(self) -> Iterator[Duck]:
+        """What others ask meanwhile is slower, and right. A sealed database changes no setting: another one is made."""
+        if self._seal is not None:
+            duck = Duck(self._memory_limit, in_order=self._in_order, threads=1)
+            duck._seal, duck._remote = self._seal, dict(self._remote)
+            try:
+                yield duck
+            finally:
+                duck.close()
+            return
         connection = self._connect()
         connection.cursor().execute("SET GLOBAL threads = 1")
         try:
-            yield
+            yield self
         finally:
             connection.cursor().execute(f"SET GLOBAL threads = {self._threads}")
 
@@ -199,9 +257,8 @@ class Duck:
                 self._connection.close()
                 self._connection = None
                 self._remote = {}
-            if self._spill is not None:
-                self._spill.cleanup()
-                self._spill = None
+            while self._spills:
+                self._spills.pop().cleanup()
 
 
 def _register(cursor: duckdb.DuckDBPyConnection, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
@@ -250,6 +307,22 @@ def python_values(column: pa.ChunkedArray) -> list[Any]:
 def is_out_of_memory(problem: BaseException) -> bool:
     """Whether a statement failed because it may not use more memory."""
     return isinstance(problem.__cause__, duckdb.OutOfMemoryException)
+
+
+def _was_invalidated(problem: BaseException) -> bool:
+    """Whether a statement failed because another one made DuckDB fail inside."""
+    return isinstance(problem.__cause__, duckdb.FatalException) and "has been invalidated" in str(problem.__cause__)
+
+
+def _both_forms(paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths as they are, and as patterns that mean them: DuckDB checks both."""
+    plain = list(map(literal_path, paths))
+    return tuple(dict.fromkeys([*plain, *map(exact_path, plain)]))
+
+
+def _create_secret(connection: duckdb.DuckDBPyConnection, name: str, secret: Mapping[str, str]) -> None:
+    options = ", ".join(f"{key} {quote_text(value)}" for key, value in secret.items())
+    connection.execute(f"CREATE OR REPLACE SECRET {quote_name(name)} (TYPE s3, {options})")
 
 
 def _explain(problem: Exception) -> OntologiaError:

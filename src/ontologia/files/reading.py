@@ -40,6 +40,11 @@ class FileReader:
         self.config = config
         self.cache = FileCache(_directory(config), config.cache_max_bytes, background=background_eviction)
 
+    def directories(self) -> list[str]:
+        """Where all that DuckDB reads for this store lies: the directory it is, or the cache, and the bucket."""
+        local = self.objects.local_path("any")
+        return [str(local.parent)] if local is not None else [str(self.cache.directory), f"{self.objects.uri}/"]
+
     @contextmanager
     def places(self, files: Iterable[DataFile]) -> Iterator[Mapping[str, str]]:
         """Where DuckDB reads each file, and no other, by its path; good while in the block."""

@@ -149,11 +149,11 @@ def _shapes(node: Node, plan: PlannedQuery, parts: Parts) -> _Shapes:
     empty = [replace(reference, pruned=Pruned()) for reference in plan.references]
 
     def describe(chamber: Chamber) -> _Shapes:
-        with open_sealed(node, empty, chamber) as duck:
-            names = duck.table(f"DESCRIBE {plan.sql()}", {}).column("column_name").to_pylist()
+        with open_sealed(node, empty, chamber) as database:
+            names = database.describe(plan.sql()).column("column_name").to_pylist()
             types = {}
             for part in parts.fragments:
-                said = duck.table(f"DESCRIBE {part.sql_over_view}", {})
+                said = database.describe(part.sql_over_view)
                 columns, kinds = said.column("column_name"), said.column("column_type")
                 types[part.reference.view] = dict(zip(columns.to_pylist(), kinds.to_pylist(), strict=True))
         return _Shapes(types, names)
@@ -167,7 +167,7 @@ def _join(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _answer(node: Node, plan: PlannedQuery, merge: str, tables: dict[str, pa.Table]) -> pa.Table:
     def run(chamber: Chamber) -> pa.Table:
-        with open_sealed(node, [], chamber) as duck:
-            return duck.table(merge, {}, **tables)
+        with open_sealed(node, [], chamber) as database:
+            return database.table(merge, **tables)
 
     return node.bees.run("a statement", [run])[0]

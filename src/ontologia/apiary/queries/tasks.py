@@ -30,8 +30,8 @@ def run_task(node: Node, task: Task) -> pa.Table:
     reference = _over_cells(node, plan.references[0], task)
 
     def run(chamber: Chamber) -> pa.Table:
-        with open_sealed(node, [reference], chamber) as duck:
-            return duck.table(plan.sql(), {})
+        with open_sealed(node, [reference], chamber) as database:
+            return database.table(plan.sql())
 
     return node.bees.run("a task of a query", [run])[0]
 

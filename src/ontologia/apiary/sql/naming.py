@@ -15,6 +15,7 @@ from ontologia.apiary.scan import duck_type
 from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.files.quoting import quote_name
+from ontologia.files.sealing import close_off, open_empty
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,13 +66,12 @@ def _without_versions(text: str) -> str:
 
 def _names(text: str, plan: PlannedQuery, hive: str | None, box: str | None) -> list[str]:
     """The names that DuckDB gives, asked over empty tables that are called as the frames are."""
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+    with open_empty() as connection:
         try:
             _create_tables(connection, plan.references)
             if hive is not None:
                 connection.execute(f"USE {quote_name(hive)}" + (f".{quote_name(box)}" if box else ""))
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
+            close_off(connection)
             asked = connection.extract_statements(f"DESCRIBE {text}")
             return [str(row[0]) for row in connection.execute(asked[0]).fetchall()] if len(asked) == 1 else []
         except duckdb.Error:

@@ -3,23 +3,71 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.expressions import Expr
 
 from ontologia.apiary import scan
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.node import Node
 from ontologia.apiary.sql.planning import Reference
+from ontologia.apiary.sql.statements import DIALECT
 from ontologia.errors import StorageBackendError, TaskAbandonedError, UnknownNameError, ValidationError
 from ontologia.files.quoting import quote_name
+from ontologia.files.sealing import check_query
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ontologia.files.duck import Duck
 
 
+@dataclass(frozen=True)
+class SealedDatabase:
+    """A database with a view per frame of a statement. What is asked of it is checked before it runs."""
+
+    duck: Duck
+    views: Sequence[str]
+
+    def table(self, query: str, **tables: pa.Table) -> pa.Table:
+        """The answer to a query over the views and these tables."""
+        return self._ask("", query, tables)
+
+    def describe(self, query: str) -> pa.Table:
+        """The names and types of what a query gives."""
+        return self._ask("DESCRIBE ", query, {})
+
+    def explain(self, query: str, *, analyze: bool) -> str:
+        """DuckDB's plan of a query."""
+        return str(self._ask("EXPLAIN ANALYZE " if analyze else "EXPLAIN ", query, {}).column(1)[0].as_py())
+
+    def _ask(self, verb: str, query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+        check_query(_without_pivots(query), [*self.views, *tables])
+        return self.duck.table(f"{verb}{query}", {}, **tables)
+
+
+def _without_pivots(query: str) -> str:
+    """A query with the sources of its pivots in their places. DuckDB makes two statements of a pivot that does not say
+    its columns, and cannot tell how it reads them."""
+    if "pivot" not in query.casefold():
+        return query
+
+    def source(node: Expr) -> Expr:
+        if not isinstance(node, exp.Pivot) or not isinstance(node.this, Expr) or isinstance(node.parent, exp.Table):
+            return node
+        parts = [*node.expressions, *(node.args.get("using") or ())]
+        return exp.select(*(part.copy() for part in parts)).from_(node.this.copy())
+
+    return sqlglot.parse_one(query, dialect=DIALECT).transform(source).sql(dialect=DIALECT)
+
+
 @contextmanager
-def open_sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Iterator[Duck]:
+def open_sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -> Iterator[SealedDatabase]:
     """A database with a view per reference, that can open their cells and nothing else, until the chamber's time is
     up."""
     from ontologia.files.duck import Duck
@@ -46,7 +94,7 @@ def open_sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -
             for view, source in views:
                 with duck.cursor() as cursor:
                     cursor.execute(f"CREATE VIEW {quote_name(view)} AS {source.sql}")
-            yield duck
+            yield SealedDatabase(duck, [view for view, _ in views])
     finally:
         timer.cancel()
         duck.close()

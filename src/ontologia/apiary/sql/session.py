@@ -106,11 +106,10 @@ class SqlSession:
     # --- queries -------------------------------------------------------------------------------------------------
 
     def _query(self, statement: ReadStatement, plan: PlannedQuery, chamber: Chamber) -> pa.Table:
-        with open_sealed(self.node, plan.references, chamber) as duck:
+        with open_sealed(self.node, plan.references, chamber) as database:
             if statement.explain is None:
-                return duck.table(plan.sql(), {})
-            analyzed = "ANALYZE " if statement.explain == "analyze" else ""
-            text = duck.table(f"EXPLAIN {analyzed}{plan.sql()}", {}).column(1)[0].as_py()
+                return database.table(plan.sql())
+            text = database.explain(plan.sql(), analyze=statement.explain == "analyze")
         facts = [*pruning_facts(plan.references), *assignment_facts(self.node, plan.references)]
         return _properties([*facts, ("plan", text)])
 
