@@ -1,8 +1,8 @@
 """Which rows a call is about: `{"region": "north"}`, `[("temp", ">", 40)]` or `"temp > 40 AND region = 'north'"`,
 as one tree.
 
-A condition names columns of one frame and literals; it reads nothing else, which `files.sealing` makes sure of. The tree is used twice: to leave out cells
-(`pruning`) and, rendered for DuckDB, to choose rows.
+A condition names columns of one frame and literals; it reads nothing else, which `files.sealing` makes sure of. The
+tree is used twice: to leave out cells (`pruning`) and, rendered for DuckDB, to choose rows.
 """
 
 from __future__ import annotations

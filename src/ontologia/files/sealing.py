@@ -17,7 +17,7 @@ import duckdb
 from ontologia.errors import UnsupportedStatementError, ValidationError
 from ontologia.files.quoting import quote_text
 
-EMPTY = {
+EMPTY: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
@@ -27,15 +27,57 @@ EMPTY = {
 GENERATORS = frozenset({"range", "generate_series", "unnest"})
 """Table functions that make rows and read none."""
 _EXPRESSIONS = frozenset(
-    "CONJUNCTION COMPARISON COLUMN_REF CONSTANT FUNCTION OPERATOR CAST CASE BETWEEN COLLATE LAMBDA".split()
+    [
+        "CONJUNCTION",
+        "COMPARISON",
+        "COLUMN_REF",
+        "CONSTANT",
+        "FUNCTION",
+        "OPERATOR",
+        "CAST",
+        "CASE",
+        "BETWEEN",
+        "COLLATE",
+        "LAMBDA",
+    ]
 )
 """What an expression over the columns of one row is made of, as DuckDB calls it."""
 FORBIDDEN_FUNCTIONS = frozenset(
-    "current_setting getvariable getenv which_secret json_serialize_plan json_serialize_sql json_deserialize_sql "
-    "json_execute_serialized_sql parse_duckdb_log_message write_log nextval currval setseed sleep_ms pg_sleep stats "
-    "current_query current_query_id current_transaction_id current_connection_id txid_current in_search_path "
-    "current_schemas query query_table get_block_size inet_client_addr inet_client_port inet_server_addr "
-    "inet_server_port col_description obj_description shobj_description".split()
+    [
+        "current_setting",
+        "getvariable",
+        "getenv",
+        "which_secret",
+        "json_serialize_plan",
+        "json_serialize_sql",
+        "json_deserialize_sql",
+        "json_execute_serialized_sql",
+        "parse_duckdb_log_message",
+        "write_log",
+        "nextval",
+        "currval",
+        "setseed",
+        "sleep_ms",
+        "pg_sleep",
+        "stats",
+        "current_query",
+        "current_query_id",
+        "current_transaction_id",
+        "current_connection_id",
+        "txid_current",
+        "in_search_path",
+        "current_schemas",
+        "query",
+        "query_table",
+        "get_block_size",
+        "inet_client_addr",
+        "inet_client_port",
+        "inet_server_addr",
+        "inet_server_port",
+        "col_description",
+        "obj_description",
+        "shobj_description",
+    ]
 )
 """Functions that tell of the database or the machine, change something, or run text as SQL."""
 _HARMLESS_PG = frozenset({"pg_typeof", "pg_size_pretty"})
