@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 def identity_of(obj: Declared) -> tuple[str, ...]:
     """What makes an object this one: its key, or its endpoints and instance key."""
-    declaration, values = obj.__declaration__, obj.__dict__
+    return identity_of_values(obj.__declaration__, obj.__dict__)
+
+
+def identity_of_values(declaration: Declaration, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same, of the values of an object."""
     if declaration.ref.kind == "entity":
         return (key_text(values[declaration.primary_key or ""]),)
     instance_key = declaration.instance_key

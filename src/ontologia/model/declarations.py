@@ -17,7 +17,7 @@ from ontologia.model.expressions import FieldExpr, Predicate, Side
 from ontologia.model.fields import MISSING, Field, FieldOptions
 from ontologia.model.schema import EarlierNames, FieldSchema, TypeRef, TypeSchema, check_name
 from ontologia.model.typespec import build_type_spec, holds_tuples, json_native, render, scalar_of
-from ontologia.model.validation import add_checks, row_adapter, value_adapter
+from ontologia.model.validation import Validators, add_checks, row_adapter, value_adapter
 from ontologia.model.values import json_decoder, key_text
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Declaration:
         self.renamed_from: str | None = None
         self._names = names
         self._schema: TypeSchema | None = None
+        self.validators = Validators(cls, [*options, *(("left_key", "right_key") if ref.kind == "relation" else ())])
         self._adapter: TypeAdapter[dict[str, Any]] | None = None
         self._expressions: dict[tuple[str, Side | None], FieldExpr[Any]] = {}
         self._value_adapters: dict[str, TypeAdapter[Any]] = {}
@@ -100,9 +101,30 @@ class Declaration:
         """The fields with columns of their own; keys of a relation are identity."""
         return {name: options for name, options in self.options.items() if not options.instance_key}
 
+    @property
+    def validates_rows(self) -> bool:
+        """Whether a row must be seen as a whole to be valid: values alone do not tell."""
+        return self.validators.of_rows
+
     def annotations(self) -> dict[str, Any]:
         hints = typing.get_type_hints(self.cls, localns=dict(self._names), include_extras=True)
         return {name: _unwrap(hints[name]) for name in self.options}
+
+    def checked_annotations(self, *, in_row: bool = False) -> dict[str, Any]:
+        """The annotations with all that the class demands of values; of single values, or `in_row` of a whole row."""
+        found = self.annotations()
+        if any(self.options[name].constraints for name in found):
+            from pydantic import Field as Constraints
+
+            for name, annotation in found.items():
+                said = self.options[name].constraints
+                found[name] = Annotated[annotation, Constraints(**said)] if said else annotation
+        if self.validators:
+            return {
+                name: self.validators.extend(annotation, name, self._names, in_row=in_row)
+                for name, annotation in found.items()
+            }
+        return found
 
     @property
     def schema(self) -> TypeSchema:
@@ -173,11 +195,12 @@ class Declaration:
     def _build_adapter(self) -> TypeAdapter[dict[str, Any]]:
         members: dict[str, tuple[Any, FieldOptions]] = {}
         if self.ref.kind == "relation":
-            endpoint = (add_checks(str, "endpoint_key"), FieldOptions())
-            members |= {"left_key": endpoint, "right_key": endpoint}
-        for name, annotation in self.annotations().items():
+            for name in ("left_key", "right_key"):
+                key = self.validators.extend(str, name, self._names, in_row=True)
+                members[name] = (add_checks(key, "endpoint_key"), FieldOptions())
+        for name, annotation in self.checked_annotations(in_row=True).items():
             members[name] = (add_checks(annotation, self._scalar(name)), self.options[name])
-        return row_adapter(self.cls.__name__, members, self._names)
+        return row_adapter(self.cls.__name__, members, self._names, self.validators.of_row())
 
     def _scalar(self, name: str) -> str | None:
         if name in ("left_key", "right_key"):
@@ -187,13 +210,14 @@ class Declaration:
     def value_adapter(self, name: str) -> TypeAdapter[Any]:
         """The validator of one field alone."""
         if name not in self._value_adapters:
-            annotation = self.annotations().get(name, str)
+            annotation = self.checked_annotations().get(name, str)
             self._value_adapters[name] = value_adapter(add_checks(annotation, self._scalar(name)), self._names)
         return self._value_adapters[name]
 
     def row_validators(self) -> dict[str, Any]:
         """Validators for fields whose values say more than their column's type does: structure or constraints."""
-        constrained = {name for name, annotation in self.annotations().items() if _is_constrained(annotation)}
+        annotations = self.checked_annotations()
+        constrained = {name for name, annotation in annotations.items() if _is_constrained(annotation)}
         return {
             column.physical: self.value_adapter(column.name).validator
             for column in self.schema.columns
@@ -237,7 +261,7 @@ def _is_constrained(annotation: Any) -> bool:
 class Declared:
     """What entities and relations share: validated construction, value equality, and a way to expressions."""
 
-    __slots__ = ("__commit_id__", "__dict__", "__origin__", "__removed__", "__weakref__")
+    __slots__ = ("__checking__", "__commit_id__", "__dict__", "__origin__", "__removed__", "__weakref__")
 
     __declaration__: ClassVar[Declaration]
 
@@ -248,6 +272,11 @@ class Declared:
     def model_validate(cls, values: Mapping[str, Any]) -> Self:
         """Build from a mapping, with the same checks as the constructor."""
         return cls(**values)
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        """What the constructor takes, as JSON Schema, with limits and descriptions."""
+        return cls.__declaration__.adapter.json_schema()
 
     def model_dump(self) -> dict[str, Any]:
         """The values as plain Python data, a relation's keys among them: `model_validate` takes it back."""
@@ -268,9 +297,12 @@ class Declared:
             return
         if name not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}")
-        before = dict(self.__dict__)
-        checked = self.__declaration__.adapter.validator.validate_python({**before, name: value})
-        self.__dict__[name] = checked[name]
+        before, declaration = dict(self.__dict__), self.__declaration__
+        if getattr(self, "__checking__", False):  # in a model validator, which all of it is on its way through
+            self.__dict__[name] = declaration.value_adapter(name).validator.validate_python(value)
+            return
+        checked = declaration.adapter.validator.validate_python({**before, name: value})
+        self.__dict__.update(checked if declaration.validates_rows else {name: checked[name]})
         self._note_change(before)
 
     def _note_change(self, before: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ class FieldOptions:
     """What a declaration says about a field besides its type."""
 
     __slots__ = (
+        "constraints",
         "default",
         "default_factory",
         "dimensions",
@@ -46,6 +47,15 @@ class FieldOptions:
         dimensions: int | None = None,
         unique: bool = False,
         renamed_from: str | None = None,
+        description: str | None = None,
+        ge: Any = None,
+        gt: Any = None,
+        le: Any = None,
+        lt: Any = None,
+        multiple_of: float | None = None,
+        min_length: int | None = None,
+        max_length: int | None = None,
+        pattern: str | None = None,
     ) -> None:
         if default is not MISSING and default_factory is not None:
             raise TypeError("a field takes default or default_factory, not both")
@@ -61,6 +71,11 @@ class FieldOptions:
         self.dimensions = dimensions
         self.unique = unique
         self.renamed_from = renamed_from
+        limits = {"ge": ge, "gt": gt, "le": le, "lt": lt, "multiple_of": multiple_of}
+        lengths = {"min_length": min_length, "max_length": max_length, "pattern": pattern}
+        said = {"description": description, **limits, **lengths}
+        self.constraints = {name: value for name, value in said.items() if value is not None}
+        """What Pydantic's own `Field` is told."""
 
     @property
     def required(self) -> bool:
@@ -71,7 +86,9 @@ class FieldOptions:
 
     def __repr__(self) -> str:
         said = {name: getattr(self, name) for name in self.__slots__}
-        return f"Field({', '.join(f'{k}={v!r}' for k, v in said.items() if v not in (MISSING, None, False))})"
+        said |= said.pop("constraints")
+        shown = (f"{name}={value!r}" for name, value in said.items() if value is not MISSING)
+        return f"Field({', '.join(text for text in shown if not text.endswith(('=None', '=False')))})"
 
 
 if TYPE_CHECKING:
@@ -95,7 +112,9 @@ else:
         endpoints apart, `index` asks the engine for an index that queries use. A graph knows kinds of them: "btree",
         "bitmap", "fts" for text that is searched, and "vector", with `dimensions`, for nearest neighbours; it also
         holds rows to `unique`: no two have the same value, however they came to be there. Null does not count.
-        `renamed_from` is what the field was called before: a migration carries its values over.
+        `renamed_from` is what the field was called before: a migration carries its values over. `ge`, `gt`, `le`,
+        `lt`, `multiple_of`, `min_length`, `max_length` and `pattern` limit its values as Pydantic's do, and
+        `description` says what it is.
         """
 
         __slots__ = ()

@@ -7,8 +7,9 @@ inside a structured field are an error for us, never dropped.
 
 from __future__ import annotations
 
+import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, NotRequired, Required, Union, get_args, get_origin
 
@@ -22,10 +23,138 @@ if TYPE_CHECKING:
     from pydantic import ConfigDict, TypeAdapter
 
 
+class Validators:
+    """What Pydantic's decorators say in a class and its bases, as annotations of its fields and of whole rows.
+
+    A validator of one value can be asked wherever that value is. One that also looks at other fields, through `info`
+    or as a `@model_validator`, is about a row: `of_rows` says whether there is any.
+    """
+
+    def __init__(self, cls: type, fields: Collection[str]) -> None:
+        self._cls = cls
+        self._fields: list[tuple[str, Any, tuple[str, ...], bool]] = []
+        self._models: list[tuple[str, Any]] = []
+        for name, proxy in _decorators(cls).items():
+            info, what = proxy.decorator_info, getattr(proxy.decorator_info, "decorator_repr", "")
+            if what == "@field_validator":
+                self._add(name, info, fields)
+            elif what == "@model_validator":
+                if info.mode == "after" and isinstance(proxy.wrapped, (classmethod, staticmethod)):
+                    raise TypeError(
+                        f"{cls.__name__}.{name}: a model validator of mode 'after' takes self and returns it"
+                    )
+                self._models.append((name, proxy))
+            elif what != "@computed_field":
+                kind = what or type(info).__name__
+                raise TypeError(
+                    f"{cls.__name__}.{name}: {kind} has no meaning here. Values are stored as the class has them; "
+                    "@field_validator, @model_validator and @computed_field are known"
+                )
+
+    def _add(self, name: str, info: Any, fields: Collection[str]) -> None:
+        unknown = [field for field in info.fields if field != "*" and field not in fields]
+        if unknown:
+            raise TypeError(f"{self._cls.__name__}.{name} validates {unknown[0]!r}, and there is no such field")
+        if info.mode == "plain":
+            raise TypeError(f"{self._cls.__name__}.{name}: mode='plain' would skip the field's type; use 'wrap'")
+        of_row = _takes_info(getattr(self._cls, name), info.mode) or not {"left_key", "right_key"}.isdisjoint(
+            info.fields
+        )
+        self._fields.append((name, info, tuple(fields) if "*" in info.fields else info.fields, of_row))
+
+    def __bool__(self) -> bool:
+        return bool(self._fields or self._models)
+
+    @property
+    def of_rows(self) -> bool:
+        return bool(self._models) or any(of_row for *_, of_row in self._fields)
+
+    def extend(self, annotation: Any, field: str, names: Mapping[str, Any], *, in_row: bool) -> Any:
+        """A field's annotation with its validators; those that need the row only where there is one.
+
+        What they return has to be of the type again.
+        """
+        import pydantic
+
+        kinds = {"after": pydantic.AfterValidator, "before": pydantic.BeforeValidator, "wrap": pydantic.WrapValidator}
+        own = [
+            kinds[info.mode](getattr(self._cls, name))
+            for name, info, fields, of_row in self._fields
+            if field in fields and (in_row or not of_row)
+        ]
+        if not own:
+            return annotation
+        plain = value_adapter(annotation, names).validator.validate_python
+        return Annotated[annotation, *own, pydantic.AfterValidator(plain)]
+
+    def of_row(self) -> list[Any]:
+        """The model validators, for rows that are dicts."""
+        import pydantic
+
+        found: list[Any] = []
+        for name, proxy in self._models:
+            mode = proxy.decorator_info.mode
+            if mode == "before":
+                found.append(pydantic.BeforeValidator(getattr(self._cls, name)))
+            elif mode == "after":
+                found.append(pydantic.AfterValidator(self._after(name, proxy.wrapped)))
+            else:
+                found.append(pydantic.WrapValidator(self._wrap(name, getattr(self._cls, name))))
+        return found
+
+    def _after(self, name: str, function: Any) -> Any:
+        if _takes_info(function, "after"):
+            return lambda values, info: self._values(name, function(self._instance(values), info))
+        return lambda values: self._values(name, function(self._instance(values)))
+
+    def _wrap(self, name: str, function: Any) -> Any:
+        def validate(values: Any, handler: Any, *info: Any) -> Any:
+            return self._values(name, function(values, lambda given: self._instance(handler(given)), *info))
+
+        if _takes_info(function, "wrap"):
+            return lambda values, handler, info: validate(values, handler, info)
+        return lambda values, handler: validate(values, handler)
+
+    def _instance(self, values: dict[str, Any]) -> Any:
+        """An object to look at. What is assigned to it is checked field by field: it is on its way through the rest."""
+        obj: Any = object.__new__(self._cls)
+        object.__setattr__(obj, "__dict__", values)
+        object.__setattr__(obj, "__checking__", True)
+        return obj
+
+    def _values(self, name: str, result: Any) -> dict[str, Any]:
+        if not isinstance(result, self._cls):
+            raise ValueError(f"{self._cls.__name__}.{name} returned {result!r}: a model validator returns self")
+        return dict(result.__dict__)
+
+
+def _decorators(cls: type) -> dict[str, Any]:
+    """What Pydantic's decorators left on a class and its bases, in the order it was written; an override counts."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for name, value in vars(base).items():
+            if "decorator_info" in getattr(value, "__dict__", ()):
+                found[name] = value
+            else:
+                found.pop(name, None)
+    return found
+
+
+def _takes_info(function: Any, mode: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    places = [
+        it for it in parameters if it.default is it.empty and it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(places) >= (3 if mode == "wrap" else 2)
+
+
 def row_adapter(
-    title: str, members: Mapping[str, tuple[Any, FieldOptions]], names: Mapping[str, Any]
+    title: str,
+    members: Mapping[str, tuple[Any, FieldOptions]],
+    names: Mapping[str, Any],
+    validators: Sequence[Any] = (),
 ) -> TypeAdapter[dict[str, Any]]:
-    """A validator from keyword arguments to a checked `__dict__`."""
+    """A validator from keyword arguments to a checked `__dict__`; `validators` look at all of it."""
     from pydantic import Field
 
     closing = _Closing(names)
@@ -40,7 +169,8 @@ def row_adapter(
             ]
         else:
             shape[name] = NotRequired[Annotated[checked, Field(default=options.default, validate_default=True)]]
-    return closing.adapter(closing.typed_dict(title, shape))
+    row = closing.typed_dict(title, shape)
+    return closing.adapter(Annotated[row, *validators] if validators else row, of_row=True)
 
 
 def value_adapter(annotation: Any, names: Mapping[str, Any]) -> TypeAdapter[Any]:
@@ -117,10 +247,10 @@ class _Closing:
         built.__pydantic_config__ = _config(forbid_extra=True)
         return built
 
-    def adapter(self, closed: Any) -> TypeAdapter[Any]:
+    def adapter(self, closed: Any, *, of_row: bool = False) -> TypeAdapter[Any]:
         from pydantic import TypeAdapter
 
-        if typing_extensions.is_typeddict(closed):  # carries its own configuration
+        if of_row or typing_extensions.is_typeddict(closed):  # carries its own configuration
             adapter: TypeAdapter[Any] = TypeAdapter(closed, _parent_depth=0)
         else:
             adapter = TypeAdapter(closed, config=_config(), _parent_depth=0)

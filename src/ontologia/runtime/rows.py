@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ontologia.engines.object_rows import identity_of, table_of, transpose
+from ontologia.engines.object_rows import identity_of, identity_of_values, table_of, transpose
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration, Declared, TypeRef, key_text
 from ontologia.model.columns import Column
@@ -47,14 +47,19 @@ class WantedRows:
             (name, check, self._columns[declaration.schema.names.index(name)].append)
             for name, check in structured_checks(declaration)
         ]
+        self._validate = declaration.adapter.validator.validate_python if declaration.validates_rows else None
         self._count = 0
         self._read: dict[int, Declared] = {}
         self._expected: dict[int, int] = {}
 
     def add(self, obj: Declared) -> None:
         """Take the values as they are now: an object that is changed afterwards declares nothing new."""
-        values = obj.__dict__
-        identity = identity_of(obj) if self._primary_key is None else key_text(values[self._primary_key])
+        values = obj.__dict__ if self._validate is None else self._validate(dict(obj.__dict__))
+        identity = (
+            identity_of_values(self.declaration, values)
+            if self._primary_key is None
+            else key_text(values[self._primary_key])
+        )
         try:
             for name, check, append in self._structured:
                 append(check(values[name]))
@@ -125,12 +130,14 @@ def _check_and_copy(declaration: Declaration, column: Column) -> Callable[[Any],
 
 def snapshot_of(obj: T, checks: Sequence[tuple[str, Callable[[Any], Any]]]) -> T:
     """An object with the values that one has now, whatever becomes of it; `checks` are those of its class."""
-    values = dict(obj.__dict__)
+    declaration, values = obj.__declaration__, dict(obj.__dict__)
+    if declaration.validates_rows:
+        values = declaration.adapter.validator.validate_python(values)
     try:
         for name, check in checks:
             values[name] = check(values[name])
     except ValueError:
-        raise _refusal(obj.__declaration__, values) from None
+        raise _refusal(declaration, values) from None
     copy = object.__new__(type(obj))
     copy.__dict__ = values
     return copy

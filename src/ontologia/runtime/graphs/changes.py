@@ -22,6 +22,7 @@ from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.query.builder import QueryRoot
+from ontologia.runtime.intake.checks import RowCheck, checks_of, instance_column
 from ontologia.runtime.rows import identity_from_key, snapshot_of, structured_checks
 
 T = TypeVar("T", bound=Declared)
@@ -243,14 +244,38 @@ def rows_of_table(declaration: Declaration, table: pa.Table) -> pa.Table:
     arrays: dict[str, Any] = {}
     for column in schema.columns:
         arrays[column.physical] = _column(declaration, column, table)
-    if schema.ref.kind == "entity":
-        key = arrays[schema.by_name[schema.primary_key or ""].physical]
-        arrays["entity_key"] = pa.array([key_text(value) for value in key.to_pylist()], pa.string())
+    if schema.ref.kind == "entity":  # the key as text comes with the checks
+        arrays["entity_key"] = pa.nulls(table.num_rows, pa.string())
     else:
         arrays |= {name: table.column(name).cast(pa.string()) for name in ends}
         empty = pa.array([""] * table.num_rows, pa.string())
         arrays["instance_key"] = table.column(keyed[0]).cast(pa.string()) if keyed else empty
-    return pa.table(arrays)
+    return _checked(declaration, pa.table(arrays))
+
+
+def _checked(declaration: Declaration, rows: pa.Table) -> pa.Table:
+    """Rows with all that the class demands of values and of rows; what is wrong is said by row."""
+    problems: dict[int, str] = {}
+    columns = {column.physical: column for column in declaration.schema.columns}
+    if declaration.instance_key is not None:
+        columns["instance_key"] = instance_column(declaration.instance_key)
+    for physical, check in checks_of(declaration).items():
+        place = rows.column_names.index(physical)
+        values, wrong = check.of(columns[physical], rows.column(place))
+        rows, problems = rows.set_column(place, physical, values), wrong | problems
+    row_check = RowCheck.of(declaration)
+    if row_check is not None and not problems:
+        rows, problems = row_check.take(rows)
+    if problems:
+        raise GraphValidationError(
+            f"a table of {declaration.ref.name} has rows that are not valid",
+            [f"row {row}: {problem}" for row, problem in sorted(problems.items())],
+        )
+    if declaration.ref.kind == "entity" and declaration.primary_key is not None:
+        keys = rows.column(declaration.schema.by_name[declaration.primary_key].physical).to_pylist()
+        texts = pa.array([key_text(key) for key in keys], pa.string())
+        rows = rows.set_column(rows.column_names.index("entity_key"), "entity_key", texts)
+    return rows
 
 
 def _is_required(declaration: Declaration, name: str) -> bool:

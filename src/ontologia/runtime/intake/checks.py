@@ -16,6 +16,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ontologia.engines.object_rows import identity_of_values, table_of, transpose
+from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration
 from ontologia.model.values import field_text
 
@@ -88,9 +90,72 @@ class Check:
         return found, problems
 
 
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """The validators of a class that look at a row as a whole."""
+
+    declaration: Declaration
+
+    @classmethod
+    def of(cls, declaration: Declaration) -> RowCheck | None:
+        """The check of a class, if it has such validators."""
+        return cls(declaration) if declaration.validates_rows else None
+
+    def take(self, rows: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+        """The rows that are valid, as the class has them, and what is wrong with the others, by row."""
+        import pydantic
+
+        declaration, validate = self.declaration, self.declaration.adapter.validator.validate_python
+        identities: list[tuple[str, ...]] = []
+        valid: list[dict[str, Any]] = []
+        problems: dict[int, str] = {}
+        kept: list[int] = []
+        for place, values in enumerate(self._values(rows)):
+            try:
+                checked = validate(values)
+            except pydantic.ValidationError as error:
+                first = error.errors()[0]
+                problems[place] = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+                continue
+            kept.append(place)
+            valid.append(checked)
+            identities.append(identity_of_values(declaration, checked))
+        columns = [[row[name] for row in valid] for name in declaration.schema.names]
+        found = table_of(declaration, transpose(identities, len(declaration.ref.identity)), columns)
+        places = pa.array(kept, pa.int64())
+        for name in rows.column_names:
+            if name not in found.column_names:  # what goes along, such as the order
+                found = found.append_column(name, rows.column(name).take(places))
+        return found, problems
+
+    def _values(self, rows: pa.Table) -> Iterator[dict[str, Any]]:
+        declaration = self.declaration
+        columns: dict[str, list[Any]] = {}
+        for column in declaration.schema.columns:
+            values = rows.column(column.physical).to_pylist()
+            if column.scalar is None:
+                decode = declaration.json_decoder(column.name)
+                values = [None if value is None else decode(value) for value in values]
+            columns[column.name] = values
+        if declaration.ref.kind == "relation":
+            columns |= {name: rows.column(name).to_pylist() for name in ("left_key", "right_key")}
+            if declaration.instance_key is not None:
+                columns[declaration.instance_key] = rows.column("instance_key").to_pylist()
+        return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+def refuse_validators(declaration: Declaration) -> None:
+    """Refuse a class whose validators are functions, where they cannot be run: on executors."""
+    if declaration.validators:
+        raise ValidationError(
+            f"{declaration.cls.__name__} has @field_validator or @model_validator, which do not run on Spark: load it "
+            "in process, without a Spark session, or say it with Field(ge=…, pattern=…, …) or Annotated"
+        )
+
+
 def checks_of(declaration: Declaration) -> dict[str, Check]:
     """The checks of a class's fields, by their stored names, and of an instance key that says more than a text."""
-    annotations, validators = declaration.annotations(), declaration.row_validators()
+    annotations, validators = declaration.checked_annotations(), declaration.row_validators()
     found = {
         column.physical: Check(
             validators[column.physical], None if column.scalar is None else limits_of(annotations[column.name])

@@ -21,7 +21,7 @@ from ontologia.model.fields import FieldOptions
 from ontologia.model.typespec import accepts_none, annotation_of
 from ontologia.model.validation import value_adapter
 from ontologia.model.values import field_text
-from ontologia.runtime.intake.checks import Check, checks_of, instance_column
+from ontologia.runtime.intake.checks import Check, RowCheck, checks_of, instance_column, refuse_validators
 from ontologia.runtime.intake.conversions import convert, describe_refusal, kind_of, rule_of, spell
 
 ORDER = "__order"
@@ -62,7 +62,8 @@ class Intake:
 
     `columns` maps fields and keys to columns; `defaults` has the fields that no column fills; `json_text` names the
     structured fields that arrive as text. A load also says what stands in for a value that is missing (`fallbacks`),
-    and what the ends of a relation hold (`ends`): the keys of the entities there.
+    and what the ends of a relation hold (`ends`): the keys of the entities there. `row_check` looks at whole rows, in
+    process alone.
     """
 
     schema: TypeSchema
@@ -73,6 +74,7 @@ class Intake:
     order_by: str | None = None
     fallbacks: Mapping[str, Any] = field(default_factory=dict)
     ends: Mapping[str, Column] = field(default_factory=dict)
+    row_check: RowCheck | None = None
 
     @property
     def required(self) -> frozenset[str]:
@@ -91,16 +93,21 @@ class Intake:
         if self.order_by is not None:
             columns[ORDER] = found.given.column(self.order_by)
         table = pa.table(columns)
-        if not found.reasons:
-            return table, []
-        kept = pa.array([row not in found.reasons for row in range(table.num_rows)])
-        return table.filter(kept), found.reject(found.given if source is None else source)
+        kept = [row for row in range(table.num_rows) if row not in found.reasons] if found.reasons else None
+        if kept is not None:
+            table = table.take(pa.array(kept, pa.int64()))
+        if self.row_check is not None:
+            table, problems = self.row_check.take(table)
+            found.reasons |= {row if kept is None else kept[row]: problem for row, problem in problems.items()}
+        return table, found.reject(found.given if source is None else source) if found.reasons else []
 
 
 def fit_columns(
     given: pa.Schema, schema: TypeSchema, declaration: Declaration | None = None, order_by: str | None = None
 ) -> Intake:
     """Fit columns to a type; what cannot fit is said here, before any row is read."""
+    if declaration is not None:
+        refuse_validators(declaration)
     kinds = {field.name: field.type for field in given}
     columns = _match(schema, kinds, order_by)
     missing = [name for name in (*_keys(schema), *schema.names) if name not in columns]

@@ -27,7 +27,7 @@ from ontologia.model.typespec import accepts_none
 from ontologia.objects import Location
 from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
-from ontologia.runtime.intake.checks import checks_of
+from ontologia.runtime.intake.checks import RowCheck, checks_of
 from ontologia.runtime.intake.comparing import (
     COUNTS,
     Missing,
@@ -123,6 +123,11 @@ class LocalPipeline:
         rows, rejected = _intake(declaration, given, has_order=order_by is not None).take(given, table)
         names = table.column_names
         unfilled, ignored = terms.fields_without(names), terms.columns_without(names, order_by)
+        if declaration.validates_rows and terms.kept_columns(unfilled):
+            raise ValidationError(
+                f"{declaration.ref} has validators of whole rows, and missing='keep' leaves parts to the store: "
+                "load all columns, or without it"
+            )
         loads.append(_Load(declaration, rows, rejected, table.num_rows, terms, unfilled, ignored))
         return self
 
@@ -270,6 +275,7 @@ def _intake(declaration: Declaration, given: pa.Table, *, has_order: bool) -> In
         ORDER if has_order else None,
         {name: value for name, value in open_.items() if name in columns and not _takes_none(schema.by_name[name])},
         ends,
+        RowCheck.of(declaration),
     )
 
 

@@ -23,7 +23,7 @@ from ontologia.errors import ValidationError
 from ontologia.model import Column, Declaration, encode_json
 from ontologia.model.typespec import accepts_none, has_none_inside
 from ontologia.model.values import to_utc
-from ontologia.runtime.intake.checks import Check, checks_of, instance_column
+from ontologia.runtime.intake.checks import Check, checks_of, instance_column, refuse_validators
 from ontologia.runtime.intake.conversions import describe_refusal, rule_of
 from ontologia.runtime.intake.loads import end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
@@ -93,6 +93,7 @@ def map_identity(source: DataFrame, declaration: Declaration, expressions: Mappi
             key = declaration.schema.by_name[names[0]]
             values[key.name], problems = _convert(key, given[key.name])
             problems.append(_missing(key.name, given[key.name].value))
+        refuse_validators(declaration)
         keys, unfit = _identity(declaration, given, values, checks_of(declaration))
         said = [sql.when(problem.holds, problem.said) for problem in (*unfit, *problems)]
         wrong = reduce(operator.or_, (problem.holds for problem in (*unfit, *problems)), sql.lit(False))
@@ -108,6 +109,7 @@ def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[Spa
     The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
     reason, and one with a value that executors have to look at.
     """
+    refuse_validators(declaration)
     checks = checks_of(declaration)
     values: dict[str, SparkColumn] = {}
     problems: list[Problem] = []
