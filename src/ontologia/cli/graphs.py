@@ -334,7 +334,7 @@ def repair(
     confirm: Annotated[bool, typer.Option("--confirm", help="Publish what is provably maintenance.")] = False,
     force: Annotated[bool, typer.Option("--force", help="With --confirm: publish everything that was found.")] = False,
 ) -> None:
-    """Look for versions of tables that the graph did not make."""
+    """Look for versions of tables that the graph did not make, and for indexes that cannot be read."""
     from ontologia.omnigraph import maintenance
 
     if force and not confirm:
@@ -343,8 +343,8 @@ def repair(
     facts = {"tables": [asdict(drift) for drift in found]}
 
     def draw(face: Face) -> None:
-        rows = [[it.table_key, it.published, it.newest, it.classification, it.action] for it in found]
-        face.table(["table", "published", "newest", "found", "done"], rows)
+        rows = [[it.branch, it.table_key, it.published, it.newest, it.classification, it.action] for it in found]
+        face.table(["branch", "table", "published", "newest", "found", "done"], rows)
 
     run.output.show(facts, draw)
 

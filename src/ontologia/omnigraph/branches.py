@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ontologia.errors import BranchError, OntologiaError, ValidationError
-from ontologia.omnigraph.commits import walk
+from ontologia.omnigraph.commits import ancestors_of, walk
 from ontologia.omnigraph.datasets import translate_errors
 from ontologia.omnigraph.leases import CONTROL
 from ontologia.omnigraph.names import (
@@ -22,6 +22,7 @@ from ontologia.omnigraph.names import (
     check_branch_name,
     stored_branch,
 )
+from ontologia.omnigraph.retired import retire
 from ontologia.omnigraph.snapshots import resolve, tags_of
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def create_branch(graph: Graph, name: str, source: str = MAIN) -> str:
 
 
 def delete_branch(graph: Graph, name: str) -> None:
-    """Delete a branch: its entry in `__manifest` first, which is the deletion; what remains goes now or at cleanup."""
+    """Delete a branch: its entry in `__manifest` first, which is the deletion; what remains goes now or at cleanup.
+
+    What other branches need of it, because they merged it, is written down before."""
     graph.check_writable()
     with graph.leases.hold(CONTROL):
         check_deletable(graph, name)
@@ -104,6 +107,7 @@ def delete_branch(graph: Graph, name: str) -> None:
             check_deletable(graph, name)  # again: it may have got a child or a tag before we had its lease
             graph.recovery.recover_branch(name)
             tables = list(graph.publisher.manifest(name).tables.values())
+            retire(graph, name)
             graph.step("delete manifest", name)
             graph.datasets.drop_branch(MANIFEST, name)
             for path in [COMMITS, *(table.path for table in tables)]:
@@ -114,15 +118,9 @@ def delete_branch(graph: Graph, name: str) -> None:
 def find_unmerged(graph: Graph, name: str) -> list[str]:
     """The commits that no other branch has, not by a merge either, newest first: what deleting this one loses."""
     graph.check_branch(name)
-    names = graph.branches()
-    pool, heads = graph.commit_log.read_pooled(names), {}
-    for branch in names:
-        manifest = graph.publisher.manifest(branch)
-        if manifest.head is not None:
-            pool[manifest.head.graph_commit_id] = manifest.head
-        heads[branch] = graph.commit_log.head_of(manifest, pool)
-    others = {it.graph_commit_id for branch in names if branch != name for it in walk(pool, heads[branch])}
-    return [it.graph_commit_id for it in walk(pool, heads[name]) if it.graph_commit_id not in others]
+    heads, pool = graph.heads_and_commits()
+    others = set().union(*(ancestors_of(pool, head) for branch, head in heads.items() if branch != name))
+    return [it.graph_commit_id for it in walk(pool, heads.get(name)) if it.graph_commit_id not in others]
 
 
 def check_deletable(graph: Graph, name: str) -> None:

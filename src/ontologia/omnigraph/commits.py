@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -113,10 +113,14 @@ class CommitLog:
         head = manifest.head
         if head is None or head.graph_commit_id in self._recorded or head.branch != branch:
             return
-        dataset = self.datasets.open(COMMITS, stored_branch(branch))
-        if dataset.count_rows(f"graph_commit_id = {quote_text(head.graph_commit_id)}") == 0:
+        if not self.has(branch, head.graph_commit_id):
             self.append(branch, head)
         self._recorded.add(head.graph_commit_id)
+
+    def has(self, branch: str, commit: str) -> bool:
+        """Whether the Lance branch of the commit graph shows a commit."""
+        dataset = self.datasets.find(COMMITS, stored_branch(branch))
+        return dataset is not None and dataset.count_rows(f"graph_commit_id = {quote_text(commit)}") > 0
 
     def audit(self, record: RecoveryRecord) -> None:
         if self.datasets.find(RECOVERIES) is None:
@@ -163,20 +167,6 @@ class CommitLog:
         rows = dataset.to_table(columns=["graph_commit_id", "actor_id"], filter=is_in("graph_commit_id", commits))
         return {row["graph_commit_id"]: row["actor_id"] for row in rows.to_pylist()}
 
-    def read_pooled(self, branches: Sequence[str]) -> dict[str, CommitRecord]:
-        """The commits of several branches, pooled."""
-        found: dict[str, CommitRecord] = {}
-        for branch in branches:
-            found |= self.pool(branch)
-        return found
-
-    def log(self, manifest: GraphManifest) -> Iterator[CommitRecord]:
-        """The history of a branch, newest first, through both parents. It ends where commits are not known."""
-        pool = self.pool(manifest.branch)
-        if manifest.head is not None:
-            pool[manifest.head.graph_commit_id] = manifest.head
-        yield from walk(pool, self.head_of(manifest, pool))
-
     def head_of(self, manifest: GraphManifest, pool: Mapping[str, CommitRecord]) -> str | None:
         """The newest commit; in graphs without a head row, the greatest by (version, time, id)."""
         if manifest.head is not None:
@@ -216,15 +206,22 @@ def _newest_first(record: CommitRecord) -> tuple[int, int, str]:
 
 def merge_base(pool: Mapping[str, CommitRecord], left: str, right: str) -> CommitRecord:
     """The best common ancestor: one that no other common ancestor descends from; of several, the newest."""
-    common = _ancestors(pool, left) & _ancestors(pool, right)
-    older = set().union(*(_ancestors(pool, name) - {name} for name in common)) if common else set()
-    best = [pool[name] for name in common - older]
-    if not best:
+    best = best_common(pool, ancestors_of(pool, left) & ancestors_of(pool, right))
+    if best is None:
         raise ValidationError(f"commits {left} and {right} have no common ancestor, so they cannot be merged")
-    return max(best, key=lambda record: (record.manifest_version, record.created_at_us, record.graph_commit_id))
+    return best
 
 
-def _ancestors(pool: Mapping[str, CommitRecord], start: str) -> set[str]:
+def best_common(pool: Mapping[str, CommitRecord], common: Set[str]) -> CommitRecord | None:
+    """Of the common ancestors of two commits, the one that no other descends from; of several, the newest."""
+    older = {parent for name in common for parent in pool[name].parents}
+    best = [pool[name] for name in common - older]
+    order = lambda record: (record.manifest_version, record.created_at_us, record.graph_commit_id)  # noqa: E731
+    return max(best, key=order, default=None)
+
+
+def ancestors_of(pool: Mapping[str, CommitRecord], start: str | None) -> set[str]:
+    """A commit and all its known ancestors."""
     return {record.graph_commit_id for record in walk(pool, start)}
 
 

@@ -8,10 +8,16 @@ from contextlib import contextmanager
 from enum import Enum
 
 from ontologia.config import OntologiaConfig, new_runtime_id
-from ontologia.errors import BranchError, HeadMismatchError, UninitializedStorageError, ValidationError
+from ontologia.errors import (
+    BranchError,
+    HeadMismatchError,
+    StorageBackendError,
+    UninitializedStorageError,
+    ValidationError,
+)
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.omnigraph import schema_files
-from ontologia.omnigraph.commits import CommitLog, RecoveryRecord
+from ontologia.omnigraph.commits import CommitLog, RecoveryRecord, walk
 from ontologia.omnigraph.datasets import Datasets, translate_errors
 from ontologia.omnigraph.leases import Leases
 from ontologia.omnigraph.manifest import MANAGED, CommitRecord, GraphManifest, head_row, rows_table
@@ -20,6 +26,7 @@ from ontologia.omnigraph.names import MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_uli
 from ontologia.omnigraph.phases import GraphWrite, run_phases
 from ontologia.omnigraph.publisher import Publisher
 from ontologia.omnigraph.recovery import GraphRecovery
+from ontologia.omnigraph.retired import RetiredBranches
 from ontologia.omnigraph.sidecars import Sidecars, WriterKind
 
 
@@ -44,6 +51,7 @@ class Graph:
         self.datasets = Datasets(objects)
         self.publisher = Publisher(self.datasets)
         self.commit_log = CommitLog(self.datasets)
+        self.retired = RetiredBranches(objects)
         self.sidecars = Sidecars(objects)
         self.leases = Leases(objects, self.config, self.runtime_id)
         self.recovery = GraphRecovery(self)
@@ -133,8 +141,33 @@ class Graph:
             raise BranchError(f"there is no branch {branch!r}; there are {', '.join(self.branches())}")
 
     def commits(self, branch: str = MAIN) -> Iterator[CommitRecord]:
-        """The history of a branch, newest first."""
-        return self.commit_log.log(self.manifest(branch))
+        """The history of a branch, newest first, through both parents."""
+        manifest = self.manifest(branch)
+        pool = self.commit_log.pool(branch)
+        if manifest.head is not None:
+            pool[manifest.head.graph_commit_id] = manifest.head
+        if any(parent not in pool for record in pool.values() for parent in record.parents):
+            pool = self.heads_and_commits()[1] | pool  # of branches that were merged
+        return walk(pool, self.commit_log.head_of(manifest, pool))
+
+    def heads_and_commits(self) -> tuple[dict[str, str], dict[str, CommitRecord]]:
+        """The newest commit of every branch, and all commits that are known, also of branches that were deleted."""
+        heads: dict[str, str] = {}
+        pool: dict[str, CommitRecord] = {}
+        for branch in self.branches():
+            try:
+                manifest, commits = self.publisher.manifest(branch), self.commit_log.pool(branch)
+            except StorageBackendError:
+                if branch in self.branches():
+                    raise
+                continue  # it was deleted just now, which left behind what others have of it
+            if manifest.head is not None:
+                commits[manifest.head.graph_commit_id] = manifest.head
+            head = self.commit_log.head_of(manifest, commits)
+            if head is not None:
+                heads[branch] = head
+            pool |= commits
+        return heads, self.retired.commits() | pool
 
     # --- writing ---
 

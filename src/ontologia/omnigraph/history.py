@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ontologia.errors import HistoryGapError, StorageBackendError, ValidationError
+from ontologia.errors import HistoryGapError, ValidationError
 from ontologia.omnigraph.comparing import compare
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.mutation import ENDS
-from ontologia.omnigraph.snapshots import StoredSnapshot, same_place
+from ontologia.omnigraph.snapshots import StoredSnapshot, same_place, state_of
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
@@ -123,7 +123,13 @@ def changes_since(graph: Graph, branch: str, cursor: str | None, limit: int | No
     changes: list[Change] = []
     pairs = list(zip(chain[:0:-1], chain[-2::-1], strict=True))[: limit if limit is None else max(limit, 0)]
     for earlier, later in pairs:
-        states = [_state(graph, record) for record in (earlier, later)]
+        try:
+            states = [state_of(graph, record) for record in (earlier, later)]
+        except HistoryGapError as problem:
+            raise HistoryGapError(
+                f"{problem}. What followed it cannot be told: read the whole state with snapshot(), then follow from "
+                "its head"
+            ) from problem
         changes += diff(graph, states[0], states[1], commit_id=later.graph_commit_id)
     last = pairs[-1][1] if pairs else (chain[-1] if chain else None)
     return ChangeFeed(changes, None if last is None else last.graph_commit_id)
@@ -145,13 +151,3 @@ def first_parents(graph: Graph, manifest: GraphManifest) -> Iterator[CommitRecor
             return
         yield pool[name]
         name = pool[name].parent_commit_id
-
-
-def _state(graph: Graph, record: CommitRecord) -> GraphManifest:
-    try:
-        return graph.publisher.manifest(record.branch, record.manifest_version)
-    except StorageBackendError as problem:
-        raise HistoryGapError(
-            f"the state of commit {record.graph_commit_id} was cleaned up, so what followed it cannot be told: read "
-            "the whole state with snapshot(), then follow from its head"
-        ) from problem

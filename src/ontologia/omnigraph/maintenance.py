@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ontologia.errors import LockContentionError, RecoveryPendingError
-from ontologia.omnigraph.datasets import operation_of, require_version, translate_errors
+from ontologia.omnigraph.datasets import is_missing, lance_error, operation_of, require_version, translate_errors
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Table
 from ontologia.omnigraph.names import MAIN, new_ulid, stored_branch
-from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, GraphWrite, TableWork, new_record, pin_of
+from ontologia.omnigraph.phases import CONTENT_PRESERVING, Commit, GraphWrite, TableWork, new_record, pin_of, run_phases
 from ontologia.omnigraph.publisher import Publication
 from ontologia.omnigraph.snapshots import StoredSnapshot
 
@@ -24,6 +24,7 @@ LANCE_NAMES = SCALAR | {"vector": "IVF_FLAT"}
 WORDS: dict[str, Any] = {"base_tokenizer": "simple", "lower_case": True}
 WORDS |= dict.fromkeys(("stem", "remove_stop_words", "ascii_folding"), False)
 """How text becomes words: as `\\w+` in lower case, so that rows without an index are searched by the same rule."""
+REPAIR_ACTOR = "omnigraph:repair"
 MIN_VECTORS = 256  #: fewer are searched as they are: an index of them would cost more than it saves
 
 
@@ -40,13 +41,14 @@ class IndexState:
 
 @dataclass(frozen=True)
 class Drift:
-    """A table whose newest version is not the published one."""
+    """A table whose newest version is not the published one, or which has an index whose files are not there."""
 
     table_key: str
     published: int
     newest: int
-    classification: Literal["no_drift", "verified_maintenance", "suspicious", "unverifiable"]
+    classification: Literal["no_drift", "verified_maintenance", "suspicious", "unverifiable", "broken_index"]
     action: Literal["no_op", "preview", "healed", "forced", "refused"]
+    branch: str = MAIN
 
 
 def optimize(graph: Graph, branch: str = MAIN, actor: str | None = None) -> CommitRecord | None:
@@ -112,10 +114,13 @@ Upkeep = Callable[["LanceDataset"], None]
 
 def _steps(dataset: LanceDataset, table: Table, *, compacting: bool) -> list[Upkeep]:
     steps: list[Upkeep] = []
+    dropped: list[str] = []
     if compacting and _needs_compaction(dataset):
+        dropped = _inherited_indexes(dataset)
+        steps += [_drop(name) for name in dropped]
         steps.append(_compact)
     for state in index_states(dataset, table):
-        if not state.built:
+        if not state.built or f"{state.column}_idx" in dropped:
             steps.append(_build(state))
     if compacting and (steps or any(state.uncovered for state in index_states(dataset, table))):
         steps.append(_cover)
@@ -147,6 +152,21 @@ def _needs_compaction(dataset: LanceDataset) -> bool:
 def _compact(dataset: LanceDataset) -> None:
     """compact files"""
     dataset.optimize.compact_files()
+
+
+def _inherited_indexes(dataset: LanceDataset) -> list[str]:
+    """Indexes whose files lie on the lineage that a fork began on. Compaction would move them to the fork, and
+    Lance look for them where they were: they are dropped before, and built anew."""
+    indexes = dataset.describe_indices()
+    return [it.name for it in indexes if any(segment.base_id is not None for segment in it.segments)]
+
+
+def _drop(name: str) -> Upkeep:
+    def drop(dataset: LanceDataset) -> None:
+        dataset.drop_index(name)
+
+    drop.__doc__ = f"drop the inherited index {name}"
+    return drop
 
 
 def _cover(dataset: LanceDataset) -> None:
@@ -200,28 +220,68 @@ def _nulls(dataset: LanceDataset, column: str) -> int:
 # --- repair ---
 
 
-def repair(graph: Graph, branch: str = MAIN, *, confirm: bool = False, force: bool = False) -> list[Drift]:
-    """Find tables whose newest version is not the published one. `confirm` publishes what is provably maintenance;
-    with `force` also what is not."""
+def repair(graph: Graph, branch: str | None = None, *, confirm: bool = False, force: bool = False) -> list[Drift]:
+    """Find tables whose newest version is not the published one, and indexes that cannot be read, on one branch or on
+    all. `confirm` publishes what is provably maintenance, and builds such indexes anew; with `force` it also publishes
+    what is not."""
+    names = graph.branches() if branch is None else [branch]
     if not confirm:  # a preview writes nothing
-        manifest = graph.manifest(branch)
-        return [_drift(graph, manifest, key, confirm, force) for key in _own_tables(manifest)]
+        return [drift for name in names for drift in _find_drift(graph, graph.manifest(name), confirm, force)]
     graph.check_writable()
     refuse_while_pending(graph)
+    return [drift for name in names for drift in _repair(graph, name, force)]
+
+
+def _repair(graph: Graph, branch: str, force: bool) -> list[Drift]:
     with graph.writing(branch) as (lease, manifest):
-        found = [_drift(graph, manifest, key, confirm, force) for key in _own_tables(manifest)]
+        found = _find_drift(graph, manifest, True, force)
         settled = [drift for drift in found if drift.action in ("healed", "forced")]
-        if settled:
+        if any(drift.newest != drift.published for drift in settled):
             lease.guard()
-            _publish_newest(graph, manifest, settled)
+            manifest = _publish_newest(graph, manifest, [it for it in settled if it.newest != it.published])
+        broken = {key: names for key in _own_tables(manifest) if (names := _broken_indexes(graph, manifest, key))}
+        if broken:
+            works = [TableWork(key, _applying(_rebuild(graph, manifest, key, broken[key])), 1) for key in broken]
+            notes = {key: manifest.pins[key].notes for key in broken if manifest.pins[key].notes}
+            run_phases(graph, lease, manifest, "EnsureIndices", GraphWrite(works, pin_notes=notes), actor=REPAIR_ACTOR)
         return found
+
+
+def _find_drift(graph: Graph, manifest: GraphManifest, confirm: bool, force: bool) -> list[Drift]:
+    found = []
+    for key in _own_tables(manifest):
+        drift = _drift(graph, manifest, key, confirm, force)
+        if drift.classification == "no_drift" and _broken_indexes(graph, manifest, key):
+            drift = replace(drift, classification="broken_index", action="healed" if confirm else "preview")
+        found.append(drift)
+    return found
+
+
+def _broken_indexes(graph: Graph, manifest: GraphManifest, key: str) -> list[str]:
+    """Indexes of a table that Lance cannot open: a release that compacted forks left such behind."""
+    dataset = StoredSnapshot(graph, manifest).dataset(key)
+    broken = []
+    for name in sorted({index.name for index in dataset.describe_indices()}):
+        try:
+            dataset.stats.index_stats(name)
+        except (OSError, ValueError, RuntimeError) as problem:
+            if not is_missing(problem):
+                raise lance_error("look at an index of", dataset.uri, problem) from problem
+            broken.append(name)
+    return broken
+
+
+def _rebuild(graph: Graph, manifest: GraphManifest, key: str, names: Sequence[str]) -> list[Upkeep]:
+    dataset, table = StoredSnapshot(graph, manifest).dataset(key), manifest.tables[key]
+    states = [state for state in index_states(dataset, table) if f"{state.column}_idx" in names]
+    return [*(_drop(name) for name in names), *(_build(state) for state in states)]
 
 
 def _drift(graph: Graph, manifest: GraphManifest, key: str, confirm: bool, force: bool) -> Drift:
     pin = manifest.pins[key]
     newest = graph.datasets.open(pin.path, pin.branch)
     if newest.version == pin.version:
-        return Drift(key, pin.version, newest.version, "no_drift", "no_op")
+        return Drift(key, pin.version, newest.version, "no_drift", "no_op", manifest.branch)
     kinds = [operation_of(newest, version)[0] for version in range(pin.version + 1, newest.version + 1)]
     classification: Any = "suspicious"
     if "Unreadable" in kinds:
@@ -231,10 +291,10 @@ def _drift(graph: Graph, manifest: GraphManifest, key: str, confirm: bool, force
     action: Any = "preview"
     if confirm:
         action = "healed" if classification == "verified_maintenance" else ("forced" if force else "refused")
-    return Drift(key, pin.version, newest.version, classification, action)
+    return Drift(key, pin.version, newest.version, classification, action, manifest.branch)
 
 
-def _publish_newest(graph: Graph, manifest: GraphManifest, drifts: Sequence[Drift]) -> None:
+def _publish_newest(graph: Graph, manifest: GraphManifest, drifts: Sequence[Drift]) -> GraphManifest:
     pins, expected = [], {}
     for drift in drifts:
         pin = manifest.pins[drift.table_key]
@@ -243,8 +303,9 @@ def _publish_newest(graph: Graph, manifest: GraphManifest, drifts: Sequence[Drif
         pins.append(pin_of(pin.key, pin.path, pin.branch, dataset, notes))
         expected[pin.key] = pin.version
     forced = any(drift.action == "forced" for drift in drifts)
-    actor = "omnigraph:repair:force" if forced else "omnigraph:repair"
+    actor = f"{REPAIR_ACTOR}:force" if forced else REPAIR_ACTOR
     record = new_record(new_ulid(), manifest, actor, "Repair", GraphWrite())
     published = graph.publisher.publish(manifest.branch, Publication(pins, expected=expected), record)
     assert published.head is not None
     graph.commit_log.append_quietly(manifest.branch, published.head)
+    return published

@@ -14,7 +14,7 @@ from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
 from ontologia.omnigraph.merge_rules import orphans, unique_violations
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
-from ontologia.omnigraph.snapshots import StoredSnapshot, same_place
+from ontologia.omnigraph.snapshots import StoredSnapshot, same_place, state_of
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
@@ -80,7 +80,7 @@ def plan_merge(
     if base_commit.graph_commit_id == source_head:
         return MergeReport("already_up_to_date", source.branch, target.branch, source_head), None
     outcome: Any = "fast_forward" if base_commit.graph_commit_id == target_head else "merged"
-    base = graph.publisher.manifest(base_commit.branch, base_commit.manifest_version)
+    base = state_of(graph, base_commit)
     sides = Sides(StoredSnapshot(graph, base), StoredSnapshot(graph, source), StoredSnapshot(graph, target))
     merged, tombstones = _tables(sides, strategy)
     conflicts = [conflict for table in merged for conflict in table.conflicts]
@@ -116,14 +116,13 @@ def _describe_count(conflicts: Sequence[Conflict]) -> str:
 
 
 def _base(graph: Graph, source: GraphManifest, target: GraphManifest) -> tuple[CommitRecord, str, str]:
-    pool = graph.commit_log.read_pooled(graph.branches())
-    for manifest in (source, target):
+    heads, pool = graph.heads_and_commits()
+    for manifest in (source, target):  # both may have moved on
         if manifest.head is not None:
             pool[manifest.head.graph_commit_id] = manifest.head
-    heads = [graph.commit_log.head_of(manifest, pool) for manifest in (source, target)]
-    assert heads[0] is not None
-    assert heads[1] is not None
-    return merge_base(pool, heads[0], heads[1]), heads[0], heads[1]
+            heads[manifest.branch] = manifest.head.graph_commit_id
+    left, right = heads[source.branch], heads[target.branch]
+    return merge_base(pool, left, right), left, right
 
 
 def _tables(sides: Sides, strategy: Strategy) -> tuple[list[_Merged], dict[str, int]]:

@@ -16,6 +16,7 @@ ACTORS = "_graph_commit_actors.lance"
 RECOVERIES = "_graph_commit_recoveries.lance"
 SIDECARS = "__recovery"
 LEASES = "__leases"
+RETIRED = "__retired"
 
 EMPTY = 3
 """The manifest version of a graph that was just made. A commit's number is its manifest version, counted from there."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ontologia.errors import ValidationError
+from ontologia.errors import HistoryGapError, ValidationError
 from ontologia.omnigraph.datasets import translate_errors
 from ontologia.omnigraph.lookups import rows_with
-from ontologia.omnigraph.manifest import GraphManifest, Pin
-from ontologia.omnigraph.names import MAIN, MANIFEST
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin
+from ontologia.omnigraph.names import MAIN, MANIFEST, stored_branch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +72,11 @@ def resolve(graph: Graph, reference: str | int | None, branch: str = MAIN) -> Gr
         newest = graph.manifest(branch)
         if not 0 < reference <= newest.version:
             raise ValidationError(f"branch {branch} has versions up to {newest.version}, not {reference}")
+        if graph.datasets.find(MANIFEST, stored_branch(branch), reference) is None:
+            raise HistoryGapError(
+                f"version {reference} of branch {branch} is not stored any more: it was cleaned up; use a newer one, "
+                "and tag states that must stay"
+            )
         return graph.manifest(branch, reference)
     if reference in graph.branches():
         return graph.manifest(reference)
@@ -79,13 +84,46 @@ def resolve(graph: Graph, reference: str | int | None, branch: str = MAIN) -> Gr
     if reference in tags:
         return graph.manifest(*tags[reference])
     if _ULID.fullmatch(reference):
-        for name in dict.fromkeys([branch, *graph.branches()]):
-            manifest = graph.manifest(name)
-            found = next((it for it in graph.commit_log.log(manifest) if it.graph_commit_id == reference), None)
-            if found is not None:
-                return graph.manifest(found.branch, found.manifest_version)
+        found = graph.heads_and_commits()[1].get(reference)
+        if found is not None:
+            return state_of(graph, found)
     known = ", ".join([*graph.branches(), *tags])
     raise ValidationError(f"{reference!r} is not a commit, branch or tag of this graph; branches and tags are {known}")
+
+
+def state_of(graph: Graph, record: CommitRecord) -> GraphManifest:
+    """The catalog that a commit left. Its branch may have been deleted since, and another one have its name now."""
+    found = _stored_state(graph, record) if _is_on_branch(graph, record) else graph.retired.find_state(record)
+    if found is None:
+        raise HistoryGapError(
+            f"the state of commit {record.graph_commit_id}, made on branch {record.branch}, is not stored any more: it "
+            "was cleaned up, or its branch was deleted; use a newer commit, and tag states that must stay"
+        )
+    return found
+
+
+def _is_on_branch(graph: Graph, record: CommitRecord) -> bool:
+    if record.branch == MAIN:
+        return True
+    if record.branch not in graph.branches():
+        return False
+    head = graph.publisher.manifest(record.branch).head
+    if head is not None and head.graph_commit_id == record.graph_commit_id:
+        return True
+    return graph.commit_log.has(record.branch, record.graph_commit_id)
+
+
+def _stored_state(graph: Graph, record: CommitRecord) -> GraphManifest | None:
+    """The version of `__manifest` that the commit published or, where that is gone, a later one of the same commit:
+    `__manifest` compacts itself."""
+    lineage = stored_branch(record.branch)
+    if graph.datasets.find(MANIFEST, lineage, record.manifest_version) is not None:
+        return graph.publisher.manifest(record.branch, record.manifest_version)
+    later = [it["version"] for it in graph.datasets.open(MANIFEST, lineage).versions()]
+    version = min((it for it in later if it > record.manifest_version), default=None)
+    found = None if version is None else graph.publisher.manifest(record.branch, version)
+    same = found is not None and found.head is not None and found.head.graph_commit_id == record.graph_commit_id
+    return found if same else None
 
 
 def tags_of(graph: Graph) -> Mapping[str, tuple[str, int]]:

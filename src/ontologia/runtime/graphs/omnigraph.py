@@ -348,9 +348,12 @@ class Omnigraph:
         """Forget states beyond the newest `keep` and older than `older_than`, unless a branch or tag needs them."""
         return cleanup.cleanup(self._graph, keep, older_than, dry_run=dry_run)
 
-    def repair(self, *, confirm: bool = False, force: bool = False) -> list[maintenance.Drift]:
-        """Look for versions that the graph did not make, and settle them with `confirm`."""
-        return maintenance.repair(self._graph, confirm=confirm, force=force)
+    def repair(
+        self, branch: str | None = None, *, confirm: bool = False, force: bool = False
+    ) -> list[maintenance.Drift]:
+        """Look on one branch, or on all, for versions that the graph did not make and indexes that cannot be read, and
+        settle them with `confirm`."""
+        return maintenance.repair(self._graph, branch, confirm=confirm, force=force)
 
     def recoveries(self) -> list[RecoveryRecord]:
         """The audit trail: every unfinished write that was rolled forward or back."""
