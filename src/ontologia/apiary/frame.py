@@ -85,10 +85,10 @@ class Frame:
         """
         node = self._node
         node.admit_query()
-        snapshot = self._snapshot(version)
-        where = condition(filter, snapshot.schema)
-        tasks = [lambda chamber: scan.read(node, self.name, snapshot, columns, where)]
-        return node.bees.run(f"reading {self.name}", tasks)[0]
+        with node.reading(self.name, version) as snapshot:
+            where = condition(filter, snapshot.schema)
+            tasks = [lambda chamber: scan.read(node, self.name, snapshot, columns, where)]
+            return node.bees.run(f"reading {self.name}", tasks)[0]
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """The rows as pandas has them; options as for `read`."""

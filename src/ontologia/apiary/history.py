@@ -75,7 +75,12 @@ class VersionDifference(CellDifference):
         """The rows themselves, with a column `change`: `added` or `removed`."""
         schema = self._snapshot.schema
         here = (self._node, self._name, schema)
-        with scan.sources(*here, self.added) as new, scan.sources(*here, self.removed) as old:
+        with (
+            self._node.reading(self._name, self.a),
+            self._node.reading(self._name, self.b),
+            scan.sources(*here, self.added) as new,
+            scan.sources(*here, self.removed) as old,
+        ):
             sql = (
                 f"SELECT *, 'removed' AS change FROM (({old.sql}) EXCEPT ALL ({new.sql})) UNION ALL "
                 f"SELECT *, 'added' AS change FROM (({new.sql}) EXCEPT ALL ({old.sql}))"

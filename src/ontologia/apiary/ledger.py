@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
@@ -16,7 +17,14 @@ from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, n
 from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.state import FrameSnapshot, FrameState, with_partitioning
 from ontologia.apiary.types import FrameSchema
-from ontologia.errors import ConcurrentWriteError, CorruptFrameError, OntologiaError, UnknownNameError
+from ontologia.errors import (
+    CommitOutcomeUnknownError,
+    ConcurrentWriteError,
+    CorruptFrameError,
+    OntologiaError,
+    UnknownNameError,
+)
+from ontologia.files.json_objects import WRONG_SHAPE
 from ontologia.objects import (
     SYSTEM_CLOCK,
     Clock,
@@ -80,11 +88,12 @@ class Ledger:
         created = self._entry(0).timestamp
         if instant < created:
             raise UnknownNameError(f"{self.name} was created at {created}: it has no version of {instant}")
-        return self.newest_before(instant)
+        return self.newest_before(instant, self.snapshot().version)
 
-    def newest_before(self, instant: datetime) -> int:
-        """The last version up to an instant, or 0. Found by halving; the clocks of writers may differ a little."""
-        low, high = 0, self.snapshot().version
+    def newest_before(self, instant: datetime, newest: int) -> int:
+        """The last version up to an instant, of those up to `newest`, or 0. Found by halving; the clocks of writers may
+        differ a little."""
+        low, high = 0, newest
         while low < high:
             middle = (low + high + 1) // 2
             if self._entry(middle).timestamp <= instant:
@@ -101,7 +110,8 @@ class Ledger:
         if self._state is None:
             self._state = self._load()
         else:
-            self._catch_up(self._state)
+            with self._moving():
+                self._catch_up(self._state)
         return self._state
 
     def _load(self) -> FrameState:
@@ -224,6 +234,9 @@ class Ledger:
 
         `propose` is asked anew for every attempt, with the state it would be committed on, and raises if it cannot
         be. The cells it names are written before, at the paths `ahead`; only the entry is tried again.
+
+        An error means that no entry names the cells and none will, so that they can be taken back, but for
+        `CommitOutcomeUnknownError`. What fails once the entry is there is logged and raises nothing.
         """
         deadline = self.clock.steady() + COMMIT_BUDGET_S
         waits = pauses(0.001, 0.05)
@@ -231,20 +244,12 @@ class Ledger:
             state = self._state or self._refresh()
             while True:
                 entry = self._entry_for(state.version + 1, propose(state), operation)
-                outcome = conditional_put(
-                    self.folder,
-                    self._key(entry.version),
-                    entry.to_json(),
-                    etag=None,
-                    encode=encode,
-                    clock=self.clock,
-                    after=ahead,
-                )
+                outcome = self._put_entry(entry, ahead)
                 if isinstance(outcome, Committed):
-                    state.apply(entry)
-                    self._checkpoint_if_due(state)
+                    self._settle(state, entry)
                     return entry
-                self._take_in(state, outcome)
+                with self._moving():
+                    self._take_in(state, outcome)
                 if self.clock.steady() > deadline:
                     raise ConcurrentWriteError(
                         f"{self.name}: other writers committed first for {COMMIT_BUDGET_S:g} s, the last of them "
@@ -252,13 +257,46 @@ class Ledger:
                     )
                 self.clock.sleep(next(waits))
 
+    def _put_entry(self, entry: Entry, ahead: Sequence[str]) -> Committed | Rejected:
+        key = self._key(entry.version)
+        try:
+            return conditional_put(
+                self.folder, key, entry.to_json(), etag=None, encode=encode, clock=self.clock, after=ahead
+            )
+        except OntologiaError:
+            raise
+        except Exception as problem:  # such as no memory, at any point of the way
+            raise CommitOutcomeUnknownError(
+                f"{self.name}: the commit of version {entry.version} was cut short ({problem!r}), and it is not known "
+                f"whether {self.folder.url(key)} was written. Delete no cell; read the frame to see what it has"
+            ) from problem
+
+    def _settle(self, state: FrameState, entry: Entry) -> None:
+        """The entry is there: nothing that goes wrong from here on makes the commit fail."""
+        try:
+            with self._moving():
+                state.apply(entry)
+            self._checkpoint_if_due(state)
+        except Exception as problem:
+            self._checkpoint_due = True
+            _log.warning("%s stays without a checkpoint at version %d: %r", self.name, entry.version, problem)
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """A state that was left between two versions, for whatever reason, is not kept: the next look reads it anew."""
+        try:
+            yield
+        except BaseException:
+            self._state = None
+            raise
+
     def _take_in(self, state: FrameState, lost: Rejected) -> None:
         if lost.winner is not None:
             url = self.folder.url(self._key(state.version + 1))
             try:
                 state.apply(Entry.from_json(lost.winner))
-            except (ValueError, TypeError, KeyError) as problem:
-                raise CorruptFrameError(f"{url} is malformed: {problem}", context={"url": url}) from problem
+            except WRONG_SHAPE as problem:
+                raise CorruptFrameError(f"{url} is malformed: {problem!r}", context={"url": url}) from problem
         self._catch_up(state)
 
     def _entry_for(self, version: int, action: Action, operation: str | None) -> Entry:
@@ -266,15 +304,11 @@ class Ledger:
         return Entry(version, now, self.node_id, action, operation)
 
     def _checkpoint_if_due(self, state: FrameState) -> None:
-        """Seed, "Checkpointing". The commit stands: a checkpoint that cannot be written is left to the next one."""
+        """Seed, "Checkpointing". One that cannot be written is left to the next commit."""
         if state.version % CHECKPOINT_EVERY and not self._checkpoint_due:
             return
-        try:
-            self._put_checkpoint(state)
-            self._checkpoint_due = False
-        except OntologiaError as problem:
-            self._checkpoint_due = True
-            _log.warning("%s stays without a checkpoint at version %d: %s", self.name, state.version, problem)
+        self._put_checkpoint(state)
+        self._checkpoint_due = False
 
     def write_checkpoint(self) -> None:
         """A checkpoint of the newest version, whatever its number."""

@@ -15,6 +15,7 @@ from ontologia.apiary.colony.temperature import HOT, WARM, Load
 from ontologia.apiary.ledger import Ledger
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.registry import Registry
+from ontologia.apiary.state import FrameSnapshot
 from ontologia.errors import BackpressureError, ValidationError
 from ontologia.objects import SYSTEM_CLOCK, Clock, Location, Objects, pauses
 
@@ -86,17 +87,20 @@ class Node:
             return self._ledgers[name]
 
     @contextmanager
-    def reading(self, name: FrameName, version: int) -> Iterator[None]:
-        """Keep the cells of a version from being vacuumed while they are read."""
+    def reading(self, name: FrameName, version: int | None = None) -> Iterator[FrameSnapshot]:
+        """A version of a frame, by default the newest, whose cells no vacuum of this process deletes while in the
+        block. The pin comes before the look: a vacuum that does not see it has seen no version newer than this one."""
+        ledger = self.ledger(name)
+        pinned = ledger.known().version if version is None else version
         with self._lock:
-            self.readers[name, version] += 1
+            self.readers[name, pinned] += 1
         try:
-            yield
+            yield ledger.snapshot(version)
         finally:
             with self._lock:
-                self.readers[name, version] -= 1
-                if not self.readers[name, version]:
-                    del self.readers[name, version]
+                self.readers[name, pinned] -= 1
+                if not self.readers[name, pinned]:
+                    del self.readers[name, pinned]
 
     def versions_read(self, name: FrameName) -> set[int]:
         with self._lock:

@@ -313,7 +313,7 @@ class Registry:
         key = f"{REGISTRY}/{CHECKPOINTS}/{CHECKPOINT}{number_text(state.version)}.json"
         try:
             self.objects.put(key, encode(state.to_json()))
-        except OntologiaError as problem:
+        except Exception as problem:  # the state is committed, whatever goes wrong now
             _log.warning("the registry stays without a checkpoint at version %d: %s", state.version, problem)
 
     def _with_hive(self, state: RegistryState, name: str) -> RegistryState:

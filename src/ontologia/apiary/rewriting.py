@@ -105,16 +105,15 @@ def rewriting(node: Node, name: FrameName, operation: str, fill: Callable[[Rewri
     ledger = node.ledger(name)
     waits = pauses(0.01, 0.5)
     for _ in range(ATTEMPTS):
-        snapshot = ledger.snapshot()
-        writer = CellWriter(node, name, snapshot.schema, snapshot.partition_by, ledger.known().partitions)
-        work = Rewrite(node, name, snapshot, writer)
-        version = snapshot.version
         try:
-            with writer.removing_on_failure():
-                with node.reading(name, version):
+            with node.reading(name) as snapshot:
+                writer = CellWriter(node, name, snapshot.schema, snapshot.partition_by, ledger.known().partitions)
+                work = Rewrite(node, name, snapshot, writer)
+                version = snapshot.version
+                with writer.removing_on_failure():
                     fill(work)
-                if work.removed or writer.cells:
-                    version = writer.commit(work.propose, operation)
+                    if work.removed or writer.cells:
+                        version = writer.commit(work.propose, operation)
         except Stale:
             node.clock.sleep(next(waits))
             continue

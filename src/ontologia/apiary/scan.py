@@ -40,14 +40,14 @@ _ROW_NUMBER = "file_row_number"  #: what DuckDB calls the place of a row in its 
 def read(
     node: Node, name: FrameName, snapshot: FrameSnapshot, columns: Sequence[str] | None, where: Expr | None
 ) -> pa.Table:
-    """The rows of a version that satisfy a condition, in the order they were written."""
+    """The rows of a version that satisfy a condition, in the order they were written. The caller has pinned it."""
     if isinstance(columns, str):
         raise ValidationError(f"columns is a list, as in columns=[{columns!r}]")
     names = [snapshot.schema.column(column).name for column in (snapshot.schema.names if columns is None else columns)]
     if not names:
         raise ValidationError("columns is empty: name at least one, or leave it out for all of them")
     cells = prune_cells(snapshot, where).scanned
-    with node.reading(name, snapshot.version), sources(node, name, snapshot.schema, cells) as source:
+    with sources(node, name, snapshot.schema, cells) as source:
         condition = "" if where is None else f" WHERE {render(where)}"
         found = rows(node, f"SELECT {quote_names(names)} FROM ({source.sql}){condition}")
     return cast_to_frame(found, snapshot.schema, names)

@@ -20,11 +20,12 @@ from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.state import FrameState, Partition, partition_of
 from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.validation import conform
-from ontologia.errors import CommitOutcomeUnknownError, OntologiaError
+from ontologia.errors import CommitOutcomeUnknownError, OntologiaError, TaskAbandonedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+WRITE_LIMIT_S = 86_400.0  #: from the first cell to the commit: a vacuum spares files that no entry names for longer
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +50,7 @@ class CellWriter:
         self._there = there
         self._new: set[Partition] = set()
         self._hints: dict[str, int] = {}
+        self._began = node.clock.wall()
 
     def write(self, table: pa.Table) -> None:
         """Steps 1 to 3 for some rows: validate, partition, write."""
@@ -95,6 +97,7 @@ class CellWriter:
 
     def commit(self, propose: Propose, operation: str) -> int:
         """Step 4: name the cells in one entry of the ledger, which becomes durable after them. Its version."""
+        check_duration(self.name, operation, self.node.clock.wall() - self._began)
         ahead = [cell.path for cell in self._put]
         return self.node.ledger(self.name).commit(propose, operation, ahead).version
 
@@ -122,7 +125,8 @@ class CellWriter:
 
     @contextmanager
     def removing_on_failure(self) -> Iterator[None]:
-        """Take cells back that will never be named. Not while it is unknown whether they are."""
+        """Take cells back that will never be named: not while it is unknown whether they are, which `Ledger.commit`
+        says, nor when this process is being ended."""
         try:
             yield
         except CommitOutcomeUnknownError:
@@ -130,6 +134,15 @@ class CellWriter:
         except Exception:
             remove_cells(self.node, self.name, self._put)
             raise
+
+
+def check_duration(name: FrameName, operation: str, took_s: float) -> None:
+    """Refuse to name cells that a vacuum may have taken for left over."""
+    if took_s > WRITE_LIMIT_S:
+        raise TaskAbandonedError(
+            f"{operation} of {name} took longer than {WRITE_LIMIT_S / 3600:g} hours, and a vacuum may delete files "
+            "that are not committed for so long. Nothing was committed: write fewer rows at a time"
+        )
 
 
 def _hold(chamber: Chamber, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -48,7 +48,6 @@ def run_by_nodes(node: Node, statement: str, plan: PlannedQuery, timeout_s: floa
         queries = []
         for fragment in parts.fragments:
             reference = fragment.reference
-            stack.enter_context(node.reading(reference.name, reference.snapshot.version))
             manifest = QueryManifest.new(
                 statement,
                 _tasks(fragment, nodes, node.node_id),

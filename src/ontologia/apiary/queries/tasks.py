@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,22 +25,23 @@ def run_task(node: Node, task: Task) -> pa.Table:
     statement = parse_statement(task.sql_fragment)
     if not isinstance(statement, ReadStatement) or statement.explain is not None:
         raise ValidationError(f"a fragment is a SELECT over a frame, not {task.sql_fragment[:60]!r}")
-    plan = plan_query(node, statement.tree, None, None)
-    if len(plan.references) != 1:
-        raise ValidationError(f"a fragment reads one frame, and this one {len(plan.references)}")
-    reference = _over_cells(node, plan.references[0], task)
+    with ExitStack() as pins:
+        plan = plan_query(node, statement.tree, None, None, pins)
+        if len(plan.references) != 1:
+            raise ValidationError(f"a fragment reads one frame, and this one {len(plan.references)}")
+        reference = _over_cells(node, plan.references[0], task, pins)
 
-    def run(chamber: Chamber) -> pa.Table:
-        with open_sealed(node, [reference], chamber) as database:
-            return database.table(plan.sql())
+        def run(chamber: Chamber) -> pa.Table:
+            with open_sealed(node, [reference], chamber) as database:
+                return database.table(plan.sql())
 
-    return node.bees.run("a task of a query", [run])[0]
+        return node.bees.run("a task of a query", [run])[0]
 
 
-def _over_cells(node: Node, reference: Reference, task: Task) -> Reference:
+def _over_cells(node: Node, reference: Reference, task: Task, pins: ExitStack) -> Reference:
     if task.version is None and not task.cells:  # another system's way to say: the whole frame
         return replace(reference, pruned=Pruned(list(reference.snapshot.cells)))
-    snapshot = node.ledger(reference.name).snapshot(task.version)
+    snapshot = pins.enter_context(node.reading(reference.name, task.version))
     by_key = {f"{reference.name.folder}/{cell.path}": cell for cell in snapshot.cells}
     missing = [key for key in task.cells if key not in by_key]
     if missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -58,8 +59,8 @@ class PlannedQuery:
         return columns_meant(self.tree, schema)
 
 
-def plan_query(node: Node, tree: Expr, hive: str | None, box: str | None) -> PlannedQuery:
-    """Resolve every name, prune every frame, and put a view in each place."""
+def plan_query(node: Node, tree: Expr, hive: str | None, box: str | None, pins: ExitStack) -> PlannedQuery:
+    """Resolve every name, prune every frame, and put a view in each place. Versions are pinned by `pins`."""
     tree = tree.copy()
     _refuse_functions(tree)
     state = node.registry.state(fresh=False)
@@ -69,7 +70,7 @@ def plan_query(node: Node, tree: Expr, hive: str | None, box: str | None) -> Pla
         name = _resolve(node, state, table, hive, box)
         version = _version(table)
         if (name, version) not in snapshots:  # one statement sees one version of a frame
-            snapshots[name, version] = node.ledger(name).snapshot(version)
+            snapshots[name, version] = pins.enter_context(node.reading(name, version))
         snapshot = snapshots[name, version]
         where = None if select is None else _where_of(select, table, snapshot)
         view = f"frame_{uuid4().hex}"

@@ -82,7 +82,6 @@ def open_sealed(node: Node, references: Sequence[Reference], chamber: Chamber) -
             stack.enter_context(_explain_failures(references))
             views = []
             for reference in references:
-                stack.enter_context(node.reading(reference.name, reference.snapshot.version))
                 source = stack.enter_context(
                     scan.sources(
                         node, reference.name, reference.snapshot.schema, reference.pruned.scanned, reader=reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import pyarrow as pa
 
@@ -37,7 +38,11 @@ class SqlSession:
         if isinstance(statement, Command):
             return self._command(statement)
         self.node.admit_query()
-        plan = plan_query(self.node, statement.tree, self.hive, self.box)
+        with ExitStack() as pins:
+            plan = plan_query(self.node, statement.tree, self.hive, self.box, pins)
+            return self._read(statement, plan, engine, timeout_s)
+
+    def _read(self, statement: ReadStatement, plan: PlannedQuery, engine: str, timeout_s: float) -> pa.Table:
         if engine == "spark":
             from ontologia.apiary.distributed import on_spark
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -99,6 +100,7 @@ class FrameWriter(DataSourceArrowWriter):
         self.options = {name: options[name] for name in WRITE_OPTIONS if options.get(name) is not None}
         self.work = work_on(node, name)
         self.overwrite = overwrite
+        self.began = time.time()
 
     @plainly_said()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -109,9 +111,14 @@ class FrameWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         node, name = open_frame(self.options)
         written = [message for message in messages if isinstance(message, CellsWritten)]
-        commit_cells(node, name, [c for m in written for c in cells_of(m.cells)], replace=self.overwrite)
+        cells = [cell for message in written for cell in cells_of(message.cells)]
+        commit_cells(node, name, cells, replace=self.overwrite, took_s=time.time() - self.began)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Take cells back that no commit was tried with. Spark calls this after a failed commit as well, which took
+        them back itself if it could be sure that no entry names them; then no task is without a message."""
+        if None not in messages:
+            return
         node, name = open_frame(self.options)
         for message in messages:
             if isinstance(message, CellsWritten):

@@ -24,7 +24,7 @@ from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.session import pruning_facts
 from ontologia.apiary.sql.statements import ReadStatement
 from ontologia.apiary.state import FrameSnapshot, FrameState, partition_of
-from ontologia.apiary.writing import remove_cells
+from ontologia.apiary.writing import check_duration, remove_cells
 from ontologia.errors import CommitOutcomeUnknownError, ValidationError
 from ontologia.objects import Location
 from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gather, shares
@@ -71,7 +71,7 @@ def _write(node: Node, name: FrameName, frame: DataFrame, *, replace: bool) -> W
 
     messages = map_in_arrow(frame, task, CELLS).collect()
     cells = [cell for message in messages for cell in cells_of(message[0])]
-    version = commit_cells(node, name, cells, replace=replace)
+    version = commit_cells(node, name, cells, replace=replace, took_s=node.clock.steady() - started)
     return WriteResult(
         version,
         len(cells),
@@ -82,7 +82,7 @@ def _write(node: Node, name: FrameName, frame: DataFrame, *, replace: bool) -> W
     )
 
 
-def commit_cells(node: Node, name: FrameName, cells: Sequence[Cell], *, replace: bool) -> int:
+def commit_cells(node: Node, name: FrameName, cells: Sequence[Cell], *, replace: bool, took_s: float) -> int:
     """One entry for all cells that executors wrote. Cells of a commit that certainly failed are taken back."""
     limit = node.registry.frame(name).max_partitions
 
@@ -94,8 +94,10 @@ def commit_cells(node: Node, name: FrameName, cells: Sequence[Cell], *, replace:
     ledger = node.ledger(name)
     if not cells and not replace:
         return ledger.snapshot().version
+    operation = "overwrite" if replace else "write"
     try:
-        return ledger.commit(propose, "overwrite" if replace else "write").version
+        check_duration(name, operation, took_s)
+        return ledger.commit(propose, operation).version
     except CommitOutcomeUnknownError:
         raise
     except Exception:
