@@ -1,10 +1,13 @@
 """Ctrl-C at any point of a commit or a query, as in a notebook that lives on: the next call finds all in order."""
 
+import _thread
 import sys
+import threading
 
 import pytest
 
-from ontologia import Entity, Field, Ontology, Relation, ValidationError
+from ontologia import Entity, Field, OntologiaConfig, Ontology, Relation, ValidationError, initialize_storage
+from ontologia.objects.requests import interceptors
 
 # Interrupts also come while Python closes a generator, which can only report them.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -116,3 +119,63 @@ def test_a_commit_inside_a_commit_is_refused_and_breaks_nothing(onto):
         return transaction.publish({})
 
     assert onto.engine.transact(work) == 2
+
+
+def test_an_interrupt_in_a_function_of_ours_inside_sqlite_is_an_interrupt(onto):
+    connections = onto.engine.connections
+    with pytest.raises(KeyboardInterrupt), connections.use() as connection:
+        connection.create_function("press_ctrl_c", 0, _thread.interrupt_main)
+        connection.execute("SELECT press_ctrl_c(), ontologia_length('abc')").fetchall()
+    assert commit(onto, 1) == 2
+
+
+def test_an_interrupt_ends_a_long_statement_of_sqlite(onto):
+    endless = "WITH RECURSIVE r(x) AS (SELECT press_ctrl_c() UNION ALL SELECT 1 FROM r) SELECT count(*) FROM r"
+    connections = onto.engine.connections
+    with pytest.raises(KeyboardInterrupt), connections.use() as connection:
+        connection.create_function("press_ctrl_c", 0, _thread.interrupt_main)
+        connection.execute(endless).fetchall()
+    assert commit(onto, 1) == 2
+
+
+class InterruptedRequest:
+    """Raises `KeyboardInterrupt` before or after the n-th request of this thread."""
+
+    def __init__(self, number, when):
+        self.left, self.when, self.thread = number, when, threading.get_ident()
+
+    def __call__(self, request, call):
+        if threading.get_ident() != self.thread:
+            return call()
+        self.left -= 1
+        if self.left == 0 and self.when == "before":
+            raise KeyboardInterrupt
+        answer = call()
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return answer
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_after_an_interrupt_at_any_request_of_a_commit_others_write_at_once(tmp_path, when):
+    uri = (tmp_path / "store").as_uri()
+    initialize_storage(storage_uri=uri)
+    settings = OntologiaConfig(s3_lock_timeout_ms=1, auto_compact="never")
+    values = iter(range(1, 1000))
+    with Ontology(storage_uri=uri, entity_types=[Thing]) as onto, Ontology(storage_uri=uri, config=settings) as other:
+        commit(onto, next(values))
+        number, was_interrupted = 0, True
+        while was_interrupted:
+            number += 1
+            interceptors.append(InterruptedRequest(number, when))
+            try:
+                commit(onto, next(values))
+                was_interrupted = False
+            except KeyboardInterrupt:
+                pass
+            finally:
+                interceptors.clear()
+            value = next(values)
+            commit(other, value)
+            assert onto.query().entities(Thing).first().value == value
+    assert number > 5

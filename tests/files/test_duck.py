@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import stat
 import subprocess
 import sys
+import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -157,3 +159,31 @@ def test_rows_that_are_sorted_leave_nothing_when_nobody_wants_the_rest():
     sorting.close()
     assert duck.table("SELECT count(*) AS n FROM duckdb_tables()", {}).to_pylist() == [{"n": 0}]
     duck.close()
+
+
+class Stopped(BaseException):
+    """What a signal handler of a service may raise."""
+
+
+@pytest.mark.parametrize(("signal_number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)])
+def test_what_a_signal_handler_raises_in_the_middle_of_a_statement_arrives(signal_number, raised):
+    def stop(*_):
+        raise raised
+
+    duck = Duck("256MB")
+
+    def send_once_it_runs():
+        while not duck._active:
+            os.sched_yield()
+        os.kill(os.getpid(), signal_number)
+
+    before = signal.signal(signal_number, stop)
+    sender = threading.Thread(target=send_once_it_runs)
+    try:
+        with pytest.raises(raised):
+            sender.start()
+            duck.table("SELECT count(*) FROM range(20_000_000_000) WHERE range % 7 = 3", {})
+    finally:
+        sender.join()
+        signal.signal(signal_number, before)
+        duck.close()

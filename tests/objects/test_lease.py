@@ -16,7 +16,7 @@ from ontologia.config import new_runtime_id
 from ontologia.errors import LeaseExpiredError, LockContentionError, StorageBackendError
 from ontologia.objects import Lease, LeaseRecord, Objects, open_objects
 from ontologia.testing.crash import crash_point, run_and_crash
-from ontologia.testing.stores import FaultyObjects, ManualClock, SharedTime
+from ontologia.testing.stores import FaultyObjects, ManualClock, SharedTime, When
 
 KEY = "meta/locks/ontology_write.json"
 
@@ -422,3 +422,51 @@ def test_threads_that_compete_hold_it_one_at_a_time(objects: Objects) -> None:
     objects.map(work, ["a", "b", "c"])
     assert [names for names in overlaps if len(names) > 1] == []
     assert len(overlaps) == 9
+
+
+# --- interrupts: Ctrl-C between any two steps ----------------------------------------------------------------------
+
+
+WHEN = pytest.mark.parametrize("when", ["before", "after"])
+
+
+def interrupt(request: object) -> None:
+    raise KeyboardInterrupt
+
+
+@WHEN
+def test_a_lease_whose_acquisition_is_interrupted_is_free_at_once(objects: Objects, when: When) -> None:
+    faulty = FaultyObjects(objects)
+    faulty.call(interrupt, when=when, operation="put*")
+    with pytest.raises(KeyboardInterrupt):
+        lease(faulty, "interrupted").acquire()
+    assert lease(objects, "next", timeout_s=0).acquire().held
+
+
+@WHEN
+def test_a_lease_whose_takeover_is_interrupted_is_free_at_once(objects: Objects, when: When) -> None:
+    lease(objects, "before").acquire().release()
+    faulty = FaultyObjects(objects)
+    faulty.call(interrupt, when=when, operation="put_if_match")
+    with pytest.raises(KeyboardInterrupt):
+        lease(faulty, "interrupted").acquire()
+    assert lease(objects, "next", timeout_s=0).acquire().held
+
+
+@WHEN
+def test_a_lease_whose_release_is_interrupted_is_free_at_once(objects: Objects, when: When) -> None:
+    faulty = FaultyObjects(objects)
+    holder = lease(faulty, "interrupted").acquire()
+    faulty.call(interrupt, when=when, operation="put*")
+    with pytest.raises(KeyboardInterrupt):
+        holder.release()
+    assert lease(objects, "next", timeout_s=0).acquire().held
+
+
+def test_an_interrupted_acquisition_leaves_the_lease_of_another_alone(objects: Objects) -> None:
+    lease(objects, "holder").acquire()
+    faulty = FaultyObjects(objects)
+    faulty.call(interrupt, when="after", operation="get")
+    with pytest.raises(KeyboardInterrupt):
+        lease(faulty, "interrupted").acquire()
+    assert payload(objects)["released"] is False

@@ -77,7 +77,10 @@ class Duck:
                 if table is not None:
                     self._give(cursor, name, table)
             yield cursor
-        except duckdb.Error as problem:
+        except Exception as problem:
+            raise_interrupt(problem)
+            if not isinstance(problem, duckdb.Error):
+                raise
             if isinstance(problem, duckdb.FatalException | duckdb.InternalException):
                 self._abandon(connection)
             raise _explain(problem) from problem
@@ -194,7 +197,7 @@ class Duck:
 
     def _table(self, sql: str, parameters: Mapping[str, Any], tables: Mapping[str, pa.Table | None]) -> pa.Table:
         with self.cursor(**tables) as cursor:
-            return execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS).read_all()
+            return read_all(execute(cursor, sql, parameters).to_arrow_reader(BATCH_ROWS))
 
     def batches(
         self, sql: str, parameters: Mapping[str, Any], rows: int, **tables: pa.Table | None
@@ -290,6 +293,21 @@ def execute(cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Mapping[str
             given = ", ".join(f"{quote_name(name)} := {literal}" for name, literal in literals.items())
             return cursor.execute(f"EXECUTE asked({given})")
     return cursor.execute(sql, dict(parameters))
+
+
+def read_all(batches: pa.RecordBatchReader) -> pa.Table:
+    """The rows of a reader as a table. Arrow's own loop hears of no signal before its end."""
+    return pa.Table.from_batches(list(batches), batches.schema)
+
+
+def raise_interrupt(problem: Exception) -> None:
+    """Raise what a signal handler raised in the middle of a statement: DuckDB makes a RuntimeError of a Ctrl-C, which
+    `except Exception` would take for a failure to get over."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        if not isinstance(cause, Exception):
+            raise cause.with_traceback(None) from None
+        cause = cause.__cause__
 
 
 def _is_loaded(module: str) -> bool:

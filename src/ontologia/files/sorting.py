@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ontologia.errors import StorageBackendError
-from ontologia.files.duck import AS_STORED
+from ontologia.files.duck import AS_STORED, raise_interrupt, read_all
 from ontologia.files.identity import identity_key, sort_by_identity
 from ontologia.files.quoting import exact_paths, quote_names
 from ontologia.files.scratch import Scratch
@@ -80,7 +80,7 @@ def find_repeated(files: Sequence[Path], identity: Sequence[str]) -> pa.Table:
     names = quote_names(identity)
     rows = f"SELECT {names} FROM read_parquet($files, {AS_STORED})"
     with _ask(f"{rows} GROUP BY {names} HAVING count(*) > 1 ORDER BY {names} LIMIT 1", files) as batches:
-        return batches.read_all()
+        return read_all(batches)
 
 
 @contextmanager
@@ -92,7 +92,10 @@ def _ask(question: str, files: Sequence[Path]) -> Iterator[pa.RecordBatchReader]
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(question, {"files": exact_paths(files)})
             yield connection.to_arrow_reader(BATCH_ROWS)
-        except duckdb.Error as problem:
+        except Exception as problem:
+            raise_interrupt(problem)
+            if not isinstance(problem, duckdb.Error):
+                raise
             raise StorageBackendError(f"rows cannot be sorted: {problem}", context={"operation": "write"}) from problem
         finally:
             connection.close()

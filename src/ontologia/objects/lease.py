@@ -11,6 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -24,7 +25,7 @@ from ontologia.errors import (
     StorageBackendError,
 )
 from ontologia.objects.clock import SYSTEM_CLOCK, Clock, pauses
-from ontologia.objects.conditional import Committed, Rejected, conditional_put, decode
+from ontologia.objects.conditional import Committed, Rejected, conditional_put, decode, new_writer_id
 from ontologia.objects.failures import ObjectNotFound
 from ontologia.objects.lease_record import LeaseRecord
 from ontologia.objects.store import Objects
@@ -82,6 +83,7 @@ class Lease:
         self._lock = threading.RLock()  # renewals and release are one at a time
         self._etag: str | None = None  # of our last write, held or released
         self._held: LeaseRecord | None = None
+        self._sent: tuple[LeaseRecord, str] | None = None  # an acquisition, by its nonce, whose answer is not known yet
         self._steady_expiry = 0.0
         self._unsafe: str | None = None
         self._seen: tuple[str, float] | None = None  # another's etag, and since when it has not changed
@@ -105,10 +107,17 @@ class Lease:
         if expected is None and self.likely_there:
             expected = self._wait_until_free(self._look(), deadline, waits).etag
         for attempt in itertools.count():
-            seen = self._try(expected, deadline)
-            if seen is None:
-                self._start_keep_alive()
-                return self
+            try:
+                seen = self._try(expected, deadline)
+                if seen is None:
+                    self._start_keep_alive()
+                    return self
+            except Exception:
+                self._sent = None
+                raise
+            except BaseException:
+                self.release()  # what was interrupted may have been written
+                raise
             if attempt and self.clock.steady() > deadline:
                 raise self._contention(seen)
             seen = self._wait_until_free(seen, deadline, waits)
@@ -131,18 +140,23 @@ class Lease:
         process = new_runtime_id() if self.keep_alive else None  # without, whoever owns it may outlive this process
         record = LeaseRecord.starting(self.owner_id, wall, self.ttl_s, process)
         budget = max(deadline - steady, self.ttl_s / 3)
+        self._sent = (record, writer_id := new_writer_id())
         try:
-            outcome = self._write(record, expected, budget)
+            outcome = self._write(record, expected, budget, writer_id)
         except CommitOutcomeUnknownError as error:
             raise StorageBackendError(f"could not acquire the lease {self.objects.url(self.key)}: {error}") from error
         if isinstance(outcome, Rejected):
+            self._sent = None
             return outcome
         with self._lock:
             self._hold(record, outcome, steady)
             self.replaced = expected
+        self._sent = None
         return None
 
-    def _write(self, record: LeaseRecord, etag: str | None, budget_s: float) -> Committed | Rejected:
+    def _write(
+        self, record: LeaseRecord, etag: str | None, budget_s: float, writer_id: str | None = None
+    ) -> Committed | Rejected:
         """Whoever is found in our place after a lost answer has the lease: a buried write of ours does not
         count."""
         return conditional_put(
@@ -150,6 +164,7 @@ class Lease:
             self.key,
             record.payload(),
             etag=etag,
+            writer_id=writer_id,
             buried=lambda winner: False,
             budget_s=budget_s,
             clock=self.clock,
@@ -269,19 +284,33 @@ class Lease:
         if self._stop is not None:
             self._stop.set()
         with self._lock:
-            held, self._held = self._held, None
-            etag, self._etag = self._etag, None
-            if held is None or etag is None:
-                return False
-            record = held.end(self.clock.wall())
+            outcome: Committed | None = None
             try:
-                outcome = self._write(record, etag, self.ttl_s / 3)
+                outcome = self._end()
             except OntologiaError as error:
                 _log.warning("the lease on %s was not released and will expire: %s", self.key, error)
-                return False
-            if isinstance(outcome, Committed):
-                self._etag = outcome.etag
-            return isinstance(outcome, Committed)
+            except Exception:
+                raise
+            except BaseException:  # an interrupt waits until others can write; a second one does not
+                with suppress(OntologiaError):
+                    self._end()
+                raise
+            finally:
+                self._held = self._sent = None
+                self._etag = None if outcome is None else outcome.etag
+            return outcome is not None
+
+    def _end(self) -> Committed | None:
+        """Say in the object that the lease is free; None if it is not ours."""
+        held, etag = self._held, self._etag
+        if held is None and self._sent is not None:  # the answer to its acquisition did not come: see who is there
+            seen = self._look()
+            if seen.winner is not None and seen.winner.get("writer_id") == self._sent[1]:
+                held, etag = self._sent[0], seen.etag
+        if held is None or etag is None:
+            return None
+        outcome = self._write(held.end(self.clock.wall()), etag, self.ttl_s / 3)
+        return outcome if isinstance(outcome, Committed) else None
 
     def __enter__(self) -> Self:
         return self.acquire()

@@ -204,6 +204,8 @@ class ParquetEngine(ParquetReads):
 
     def close(self) -> None:
         self.tidying.wait()
+        if self.lease.held and not self.turn.is_wanted():
+            self.lease.release()  # a call that was interrupted left it behind
         self.log.close()
         super().close()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.sqlite import functions
@@ -34,6 +34,21 @@ class Connection(sqlite3.Connection):
     stands_in = False
     """Whether this is an empty store in memory, for a file that is not there yet."""
     owner: FrameType | Literal["kept"] | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.failures: list[BaseException] = []
+        """What functions of ours raised inside a statement, of which SQLite says only that it failed."""
+
+    def interruption(self, problem: BaseException | None) -> BaseException | None:
+        """What a signal handler raised inside a statement that failed for this reason. Python calls handlers before the
+        first step of a function, where nothing can note what they raise: then it was Ctrl-C."""
+        noted = next((failure for failure in self.failures if not isinstance(failure, Exception)), None)
+        unexplained = isinstance(problem, sqlite3.OperationalError) and not self.failures
+        self.failures.clear()
+        if noted is None and unexplained and str(problem) in ("interrupted", "user-defined function raised exception"):
+            return KeyboardInterrupt()
+        return noted
 
     def own(self) -> None:
         """Note, before a transaction begins, that it is the caller's."""
@@ -184,7 +199,7 @@ class Connections:
         connection.execute("PRAGMA temp_store = MEMORY")
         # In WAL mode this loses no commit when a process dies, and none when the machine does either.
         connection.execute("PRAGMA synchronous = FULL")
-        functions.register(connection)
+        functions.register(connection, connection.failures)
         return connection
 
     def _address(self) -> str:
@@ -267,9 +282,13 @@ class Use:
             raise
 
     def __exit__(self, kind: object, problem: BaseException | None, traceback: object) -> None:
-        if problem is not None and not isinstance(problem, (Exception, GeneratorExit)):
+        connection = self._held.connection
+        interrupt = None if connection is None else connection.interruption(problem)
+        if interrupt or (problem is not None and not isinstance(problem, (Exception, GeneratorExit))):
             self._connections.replace(self._held)
         self._held.lock.release()
+        if interrupt is not None:
+            raise interrupt.with_traceback(None) from None
         if isinstance(problem, sqlite3.Error):
             raise self._connections.explain(problem) from problem
 

@@ -9,23 +9,50 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from typing import Any
 
 from ontologia.model import encode_json
 
+STEPS_BETWEEN_SIGNALS = 500_000
+"""Of SQLite's virtual machine: some milliseconds."""
 _STEP = re.compile(r'\."([^"]*)"|\[(\d+)\]')
 
 
-def register(connection: sqlite3.Connection) -> None:
-    """Make the functions known to a connection."""
-    connection.create_function("ontologia_text", 2, text_at, deterministic=True)
-    connection.create_function("ontologia_member", 2, member, deterministic=True)
-    connection.create_function("ontologia_member_json", 2, member_json, deterministic=True)
-    connection.create_function("ontologia_length", 1, len, deterministic=True)
-    connection.create_function("ontologia_json", 2, json_of, deterministic=True)
-    connection.create_function("ontologia_float", 1, float_of, deterministic=True)
-    connection.create_function("ontologia_carried", 2, carry_document, deterministic=True)
+def register(connection: sqlite3.Connection, failures: list[BaseException]) -> None:
+    """Make the functions known to a connection. What one of them raises is noted in `failures`: SQLite says only that
+    something was raised."""
+    known: dict[str, tuple[int, Callable[..., Any]]] = {
+        "text": (2, text_at),
+        "member": (2, member),
+        "member_json": (2, member_json),
+        "length": (1, len),
+        "json": (2, json_of),
+        "float": (1, float_of),
+        "carried": (2, carry_document),
+    }
+    for name, (arguments, function) in known.items():
+        noting = _note_failures(function, failures)
+        connection.create_function(f"ontologia_{name}", arguments, noting, deterministic=True)
+    connection.set_progress_handler(_go_on, STEPS_BETWEEN_SIGNALS)
+
+
+def _go_on() -> int:
+    """Called every so often while a statement runs, so that Python can call its signal handlers."""
+    return 0
+
+
+def _note_failures(function: Callable[..., Any], failures: list[BaseException]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except BaseException as failure:
+            failures.append(failure)
+            raise
+
+    return call
 
 
 def has_path(name: str) -> bool:
