@@ -121,20 +121,21 @@ def test_a_commit_inside_a_commit_is_refused_and_breaks_nothing(onto):
     assert onto.engine.transact(work) == 2
 
 
-def test_an_interrupt_in_a_function_of_ours_inside_sqlite_is_an_interrupt(onto):
-    connections = onto.engine.connections
-    with pytest.raises(KeyboardInterrupt), connections.use() as connection:
+def ask(onto, sql):
+    with onto.engine.connections.use() as connection:
         connection.create_function("press_ctrl_c", 0, _thread.interrupt_main)
-        connection.execute("SELECT press_ctrl_c(), ontologia_length('abc')").fetchall()
-    assert commit(onto, 1) == 2
+        connection.execute(sql).fetchall()
 
 
-def test_an_interrupt_ends_a_long_statement_of_sqlite(onto):
-    endless = "WITH RECURSIVE r(x) AS (SELECT press_ctrl_c() UNION ALL SELECT 1 FROM r) SELECT count(*) FROM r"
-    connections = onto.engine.connections
-    with pytest.raises(KeyboardInterrupt), connections.use() as connection:
-        connection.create_function("press_ctrl_c", 0, _thread.interrupt_main)
-        connection.execute(endless).fetchall()
+ENDLESS = "WITH RECURSIVE r(x) AS (SELECT press_ctrl_c() UNION ALL SELECT 1 FROM r) SELECT count(*) FROM r"
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT press_ctrl_c(), ontologia_length('abc')", ENDLESS], ids=["function", "endless"]
+)
+def test_an_interrupt_inside_a_statement_of_sqlite_ends_it_and_stays_an_interrupt(onto, sql):
+    with pytest.raises(KeyboardInterrupt):
+        ask(onto, sql)
     assert commit(onto, 1) == 2
 
 
