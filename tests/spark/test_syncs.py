@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as sql
 
 from ontologia import RemovalLimitError, ValidationError
 from ontologia.runtime.intake.reports import TypeReport
@@ -113,3 +114,43 @@ def test_an_overwrite_is_a_sync_and_refused_where_rows_are_never_removed(spark, 
         overwrite(kept, first)
     with pytest.raises(ValidationError, match="cannot be removed here: engine v1 keeps every row"):
         Pipeline(spark, first).load(spark.createDataFrame([ANN], COLUMNS), into=Customer, mode="sync").commit()
+
+
+@pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
+@pytest.mark.slow_on("sqlite")
+def test_a_source_that_changes_while_it_is_synced_gives_each_key_one_fate(spark, uri, tmp_path):
+    filled(uri)
+    reads = tmp_path / "reads"
+
+    @sql.udf("boolean")
+    def is_there(key):  # b is deleted in the source after it was read twice
+        if key != "b":
+            return True
+        with reads.open("a") as file:
+            file.write("x")
+        return reads.stat().st_size <= 2
+
+    source = spark.createDataFrame([("a", "Ann", 9), ("b", "Bob", 9)], COLUMNS).coalesce(1)
+    changing = source.where(is_there.asNondeterministic()("id"))
+    report = Pipeline(spark, uri).load(changing, into=Customer, mode="sync").commit()
+    assert (report.types["Customer"].updated, report.types["Customer"].removed) == (2, 1)
+    assert customers(uri) == {"a": ("Ann", 9), "b": ("Bob", 9)}
+
+
+def test_a_first_sync_of_rows_that_do_not_fit_is_refused(spark, folder):
+    rows = spark.createDataFrame([("a", "Ann", "1"), ("b", "Bob", "old")], "id string, name string, age string")
+    with pytest.raises(ValidationError, match="1 rows of the source do not fit"):
+        Pipeline(spark, folder, on_invalid="quarantine").load(rows, into=Customer, mode="sync").commit()
+    assert head(folder) == 0
+
+
+def test_a_sync_over_several_ranges_removes_in_each(spark, folder, monkeypatch):
+    monkeypatch.setattr("ontologia.spark.loading.staging.ROWS_COMPARED", 5)
+    pairs = [(f"{left:02d}", f"{right:02d}") for left in range(6) for right in range(6)]
+    commit(folder, *(Knows(left_key=left, right_key=right, since=1) for left, right in pairs))
+    kept = [pair for place, pair in enumerate(pairs) if place % 3]
+    rows = spark.createDataFrame([(*pair, 1) for pair in kept], "left_key string, right_key string, since int")
+    report = Pipeline(spark, folder).load(rows, into=Knows, mode="sync").commit()
+    assert report.types["Knows"].removed == 12
+    with session(folder) as opened:
+        assert sorted((one.left_key, one.right_key) for one in opened.query().relations(Knows).collect()) == kept

@@ -238,6 +238,11 @@ class Engine(ABC):
 
     # --- writes ---
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a store; an engine may wait with it for the first write."""
+        return True
+
     def ensure_exists(self) -> None:  # noqa: B027
         """Make the store where an engine waits with that for the first write."""
 

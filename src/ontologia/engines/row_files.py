@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 
 from ontologia.engines.catalog import TypeLayout
 from ontologia.engines.documents import documents
+from ontologia.engines.transaction import written_twice
 from ontologia.files.arrays import array_of, empty_table, scalar_of
 from ontologia.files.data_files import KeySpan
-from ontologia.files.identity import sort_by_identity
+from ontologia.files.identity import find_repeated_in_order, sort_by_identity
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, lookup_writer, write_rows
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, SUPERSEDED_BY, TypeSchema, arrow_schema
@@ -32,6 +33,9 @@ class RowFile:
         self.count = 0
         self.removals = 0
         self.keys: KeySpan | None = None
+        self.is_mixed = False
+        """Whether rows were added that do not come after those before, so that an identity may be among both."""
+        self._last: tuple[str, ...] | None = None
         self._commit_id = commit_id
         self._document = document
         self._schema = file_schema(layout.schema, document=document, settled=removals)
@@ -41,6 +45,7 @@ class RowFile:
     def add(self, rows: pa.Table, *, removed: bool = False) -> None:
         """Write rows; those that were `removed` with the values they had."""
         complete = self._complete(rows, removed=removed)
+        self._check_once(complete)
         if self._writer is None:
             self._writer = self._begin(complete)
         write_rows(self._writer, complete, LOOKUP_GROUP_ROWS)
@@ -50,6 +55,17 @@ class RowFile:
 
     def close(self) -> None:
         (self._writer or self._begin(empty_table(self._schema))).close()
+
+    def _check_once(self, rows: pa.Table) -> None:
+        """Refuse an identity that sorted rows have twice, and see whether they come after all that came before."""
+        ref = self.layout.ref
+        repeated = find_repeated_in_order(rows, ref.identity)
+        if repeated is not None:
+            raise written_twice(ref, repeated)
+        if rows.num_rows:
+            first, last = (tuple(rows.column(name)[place].as_py() for name in ref.identity) for place in (0, -1))
+            self.is_mixed = self.is_mixed or (self._last is not None and first <= self._last)
+            self._last = last if self._last is None else max(last, self._last)
 
     def _begin(self, first: pa.Table) -> pq.ParquetWriter:
         where = pa.PythonFile(self._sink, mode="w") if isinstance(self._sink, Spool) else self._sink

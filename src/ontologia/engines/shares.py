@@ -71,7 +71,7 @@ def shares_by_key(engine: Engine, schema: TypeSchema, window: Window) -> list[Sh
 
 def range_predicates(schema: TypeSchema, keys: KeyRange) -> tuple[Predicate, ...]:
     """A range of the first identity column as filters, which an engine answers by its index or its statistics."""
-    key = _first_key(schema)
+    key = first_key(schema)
     found: list[Predicate] = []
     if keys.first is not None:
         found.append(key >= keys.first)
@@ -82,10 +82,10 @@ def range_predicates(schema: TypeSchema, keys: KeyRange) -> tuple[Predicate, ...
 
 def between(schema: TypeSchema, first: str, last: str) -> tuple[Predicate, ...]:
     """The keys from one to another, both included."""
-    key = _first_key(schema)
+    key = first_key(schema)
     return (key >= first, key <= last)
 
 
-def _first_key(schema: TypeSchema) -> FieldExpr[Any]:
+def first_key(schema: TypeSchema) -> FieldExpr[Any]:
     """The first identity column as an expression. It is text whatever the type of the key."""
     return FieldExpr(schema.ref, schema.ref.identity[0], None)

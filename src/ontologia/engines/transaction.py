@@ -91,7 +91,10 @@ class Transaction(ABC):
 
     @abstractmethod
     def publish(self, metadata: Mapping[str, Any]) -> int:
-        """The commit point: all of it becomes visible, or none. Returns the commit id."""
+        """The commit point: all of it becomes visible, or none. Returns the commit id.
+
+        A commit has one row of an identity at most: one that writes it twice, or writes and removes it, is refused.
+        """
 
 
 def dropped_type_error(ref: TypeRef) -> ValidationError:
@@ -102,6 +105,15 @@ def removals_refused(what: str) -> ValidationError:
     return RemovalsUnsupportedError(
         f"{what} cannot be removed here: engine v1 keeps every row. Move the data to a store of engine v2 with onto "
         "export and onto import, or say in a field what is over"
+    )
+
+
+def written_twice(ref: TypeRef, identity: Sequence[str] | None) -> ValidationError:
+    """What is said of an identity that a commit would have two rows of; None where nobody knows which it is."""
+    named = "an identity" if identity is None else repr("/".join(filter(None, identity)))
+    return ValidationError(
+        f"{ref}: {named} would be written or removed twice in one commit, which has one row of each at most. Nothing "
+        "was written: look for it in what is loaded, and load it once"
     )
 
 

@@ -85,3 +85,27 @@ def is_ordered(table: pa.Table, identity: Sequence[str]) -> bool:
         else:
             ordered = pc.or_(pc.less(earlier, later), pc.and_(pc.equal(earlier, later), ordered))
     return bool(pc.all(ordered).as_py())
+
+
+def find_repeated(table: pa.Table, identity: Sequence[str]) -> tuple[str, ...] | None:
+    """An identity that rows have more than once, if there is one."""
+    import pyarrow.compute as pc
+
+    counted = table.select(list(identity)).group_by(list(identity)).aggregate([([], "count_all")])
+    again = counted.filter(pc.greater(counted.column("count_all"), 1))
+    return None if not again.num_rows else tuple(again.column(name)[0].as_py() for name in identity)
+
+
+def find_repeated_in_order(table: pa.Table, identity: Sequence[str]) -> tuple[str, ...] | None:
+    """The same for rows in the order of their identity, where it is much cheaper to see."""
+    import pyarrow.compute as pc
+
+    if table.num_rows < 2:
+        return None
+    again: Any = None
+    for name in identity:
+        column = table.column(name)
+        same = pc.equal(column.slice(0, len(column) - 1), column.slice(1))
+        again = same if again is None else pc.and_(again, same)
+    row = pc.index(again, True).as_py()
+    return None if row < 0 else tuple(table.column(name)[row].as_py() for name in identity)

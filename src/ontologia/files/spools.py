@@ -30,7 +30,7 @@ class Spool(io.RawIOBase):
     def write(self, data: Any) -> int:
         if self._folder is None and self.size + len(data) > SPOOLED_BYTES:
             self._folder = Scratch("commit")
-            self._sink = self._path.open("wb")
+            self._sink = self.path.open("wb")
             self._sink.write(self._memory.getbuffer())
             self._memory = io.BytesIO()
         written: int = self._sink.write(data)
@@ -41,7 +41,8 @@ class Spool(io.RawIOBase):
         return self.size
 
     @property
-    def _path(self) -> Path:
+    def path(self) -> Path:
+        """Where the bytes are, once they are many."""
         assert self._folder is not None
         return Path(self._folder.name, "rows")
 
@@ -55,14 +56,14 @@ class Spool(io.RawIOBase):
         if self._folder is None:
             return hashlib.sha256(self._memory.getbuffer()).hexdigest()
         self._sink.close()
-        return hash_of_file(self._path)
+        return hash_of_file(self.path)
 
     def put(self, objects: Objects, key: str) -> None:
         """Write the object."""
         if self._folder is None:
             objects.put(key, self._memory.getvalue())
         else:
-            objects.put_file(key, self._path)
+            objects.put_file(key, self.path)
 
     def discard(self) -> None:
         """Remove what is on disk."""

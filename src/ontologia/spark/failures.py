@@ -22,6 +22,9 @@ from ontologia.spark.sentences import put_sentences_first
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (.+)$", re.MULTILINE)
 
 
+DESCRIPTION = "spark.job.description"
+
+
 @contextmanager
 def explain_failures(operation: str) -> Iterator[None]:
     """Name the jobs of a block. One that fails becomes an error that says what failed and why, with Spark's own
@@ -51,11 +54,12 @@ def describe_jobs(operation: str) -> Iterator[None]:
     if context is None:
         yield
         return
+    before = context.getLocalProperty(DESCRIPTION)  # the caller's, for the jobs that come after
     context.setJobDescription(operation)
     try:
         yield
     finally:
-        context.setJobDescription(None)
+        context.setJobDescription(before)
 
 
 @contextmanager

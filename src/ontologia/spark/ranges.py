@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from ontologia.spark.types import quote_name
 
@@ -29,6 +29,10 @@ FEW_ROWS = 50_000
 DRAWN = "__drawn"
 BATCH_ROWS = 4_096
 UNLIMITED = 2**31 - 1
+BATCH_BYTES = 64 << 20
+LONG_ROW_BYTES = 64 << 10
+"""Batches of rows up to this size have 256 MB at most."""
+LONG_ROW = "ontologia: a row is long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Ranged:
 
     rows: DataFrame
     count: int
+    cuts: tuple[tuple[str, ...], ...] = ()
+    """The identities at which all but the first range begin; a partition has the number of its range."""
 
     def sorted_by(self, *names: str) -> DataFrame:
         """The rows of each partition in the order of these columns."""
@@ -49,7 +55,7 @@ def cut_into_ranges(rows: DataFrame, identity: Sequence[str], rows_per_task: int
     count, sample = sample_keys(rows.select(*(quote_name(name) for name in identity)), share)
     tasks = how_many_tasks(count, rows_per_task, _parallelism(rows.sparkSession))
     cuts = sorted({sample[len(sample) * number // tasks] for number in range(1, tasks)} if sample else ())
-    return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count)
+    return Ranged(rows.repartitionById(len(cuts) + 1, _place(identity, cuts)), count, tuple(cuts))
 
 
 def how_many_tasks(count: int, rows_per_task: int, parallelism: int) -> int:
@@ -97,18 +103,47 @@ def _before(identity: Sequence[str], cut: tuple[str, ...]) -> SparkColumn:
     return reduce(lambda later, part: (part[0] < part[1]) | ((part[0] == part[1]) & later), rest[::-1], last < bound)
 
 
-def in_quick_batches(rows: DataFrame) -> DataFrame:
-    """Rows that go to Python in small batches of no measured size: measuring after each row costs more than the rest.
+def collect_in_arrow(rows: DataFrame, work: BatchWork, struct: str | StructType) -> list[Any]:
+    """Run a job of Python over rows, in batches of bounded size: what it yields, on the driver.
+
+    To measure a batch after each row costs more than the rest. So batches have few rows and are not measured as long as
+    no row is long; a job that meets a long one ends, and is run again in batches that are measured.
+    """
+    if not any(isinstance(field.dataType, BinaryType) for field in rows.schema):
+        quick = _with_batches(_refuse_long_rows(rows), BATCH_ROWS, UNLIMITED)
+        try:
+            return map_in_arrow(quick, work, struct).collect()
+        except Exception as problem:
+            if LONG_ROW not in str(problem):
+                raise
+    return map_in_arrow(_with_batches(rows, BATCH_ROWS, BATCH_BYTES), work, struct).collect()
+
+
+def _refuse_long_rows(rows: DataFrame) -> DataFrame:
+    lengths = [
+        sql.coalesce(sql.octet_length(quote_name(field.name)), sql.lit(0))
+        for field in rows.schema
+        if isinstance(field.dataType, StringType)
+    ]
+    if not lengths:
+        return rows
+    length = reduce(lambda one, other: one + other, (length.cast("bigint") for length in lengths))
+    checked = sql.when(length > LONG_ROW_BYTES, sql.raise_error(sql.lit(LONG_ROW)).cast("boolean")).otherwise(True)
+    return rows.where(checked)
+
+
+def _with_batches(rows: DataFrame, most_rows: int, most_bytes: int) -> DataFrame:
+    """Rows that go to Python in batches of so many rows and bytes.
 
     The settings are those of a session of their own: the caller's keeps what it has, whoever else uses it meanwhile.
-    A Connect session has no copies, and rows with binary values may be large: these keep the session's limits.
+    A Connect session has no copies, and keeps its own limits.
     """
     spark: Any = rows.sparkSession
     plan: Any = getattr(rows, "_jdf", None)
-    if plan is None or any(isinstance(field.dataType, BinaryType) for field in rows.schema):
+    if plan is None:
         return rows
     copy = spark._jsparkSession.cloneSession()
-    for name, value in (("maxBytesPerBatch", UNLIMITED), ("maxRecordsPerBatch", BATCH_ROWS)):
+    for name, value in (("maxBytesPerBatch", most_bytes), ("maxRecordsPerBatch", most_rows)):
         copy.conf().set(f"spark.sql.execution.arrow.{name}", str(value))
     analyzed = plan.queryExecution().analyzed()
     found = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(copy, analyzed)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ontologia.engines.base import Engine
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import OntologiaError
-from ontologia.files.data_files import DataFile
+from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.objects import Location
 
 
@@ -31,12 +31,13 @@ class Message:
 
     def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
         settle()
-        kinds = {"string": pa.string(), "bigint": pa.int64()}
+        kinds = {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}
         schema = pa.schema([(name, kinds[kind]) for name, kind in self.fields.items()])
         return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
 
 
 PART = {"path": "string", "size": "bigint", "rows": "bigint", "content_sha256": "string", "removals": "bigint"}
+PART |= {"low": "string", "high": "string"}
 
 
 def part_messages(parts: Iterable[DataFile]) -> list[dict[str, Any]]:
@@ -48,6 +49,8 @@ def part_messages(parts: Iterable[DataFile]) -> list[dict[str, Any]]:
             "rows": part.row_count,
             "content_sha256": part.content_sha256,
             "removals": part.removals,
+            "low": None if part.keys is None else part.keys.low,
+            "high": None if part.keys is None else part.keys.high,
         }
         for part in parts
     ]
@@ -56,10 +59,14 @@ def part_messages(parts: Iterable[DataFile]) -> list[dict[str, Any]]:
 def parts_of(messages: Iterable[Any]) -> list[DataFile]:
     """The parts that messages tell of."""
     return [
-        DataFile(row.path, row["size"], row.rows, row.content_sha256, removals=row.removals or 0)
+        DataFile(row.path, row["size"], row.rows, row.content_sha256, _span_of(row), removals=row.removals or 0)
         for row in messages
         if row.path is not None
     ]
+
+
+def _span_of(row: Any) -> KeySpan | None:
+    return None if row.low is None else KeySpan(row.low, row.high)
 
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"

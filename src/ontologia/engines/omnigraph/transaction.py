@@ -16,9 +16,10 @@ from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout, versio
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
-from ontologia.engines.transaction import Transaction, dropped_type_error
+from ontologia.engines.transaction import Transaction, dropped_type_error, written_twice
 from ontologia.errors import OntologiaError
 from ontologia.files.data_files import DataFile
+from ontologia.files.identity import find_repeated
 from ontologia.files.row_spools import RowSpool
 from ontologia.model import TypeRef, TypeSchema
 from ontologia.objects import Lease
@@ -189,6 +190,13 @@ class GraphEngineTransaction(Transaction):
         type = GraphType(layout.schema)
         change = TableChange(type.key, None, self._removed.get(ref, ()))
         self._fill(change, ref, type)
+        if change.rows is not None:
+            removed = pa.table({"id": pa.array(change.deleted, pa.string())})
+            repeated = find_repeated(
+                pa.concat_tables([removed, change.rows.select(["id"]).cast(removed.schema)]), ["id"]
+            )
+            if repeated is not None:
+                raise written_twice(ref, repeated)
         change.notes = {SCHEMA_VERSION: layout.schema_version_id}
         if self._versions.get(ref):
             change.table = type.table([version_note(version) for version in self._versions[ref]])

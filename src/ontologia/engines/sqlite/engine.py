@@ -79,6 +79,10 @@ class SqliteEngine(Engine):
         with engine.connections.use():  # a folder that is not there is an error now, not at the first write
             return engine
 
+    @property
+    def exists(self) -> bool:
+        return self.connections.layout is None
+
     def ensure_exists(self) -> None:
         layout = self.connections.layout
         if layout is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,8 +14,9 @@ from urllib.parse import quote
 from ontologia.engines.catalog import Commit, SchemaVersion, TypeLayout, version_number
 from ontologia.engines.sqlite import control
 from ontologia.engines.sqlite.connections import Connection
-from ontologia.engines.transaction import Transaction, dropped_type_error
+from ontologia.engines.transaction import Transaction, dropped_type_error, written_twice
 from ontologia.errors import ValidationError
+from ontologia.files.identity import find_repeated
 from ontologia.model import TypeRef, TypeSchema, instant_text
 from ontologia.query.plan import Plan
 
@@ -75,12 +78,24 @@ class SqliteTransaction(Transaction):
 
     def append(self, layout: TypeLayout, rows: pa.Table) -> None:
         if rows.num_rows:
-            self._engine.insert(self._connection, layout, self.commit_id, rows)
+            with self._each_once(layout, rows):
+                self._engine.insert(self._connection, layout, self.commit_id, rows)
 
     def remove(self, layout: TypeLayout, rows: pa.Table) -> None:
         if rows.num_rows:
             self._keeps_layouts = self._keeps_layouts and layout.has_removals
-            self._engine.insert_removals(self._connection, layout, self.commit_id, rows)
+            with self._each_once(layout, rows):
+                self._engine.insert_removals(self._connection, layout, self.commit_id, rows)
+
+    @contextmanager
+    def _each_once(self, layout: TypeLayout, rows: pa.Table) -> Iterator[None]:
+        """Say what the primary key of a table refuses: identity and commit."""
+        try:
+            yield
+        except sqlite3.IntegrityError as problem:
+            if problem.sqlite_errorname != "SQLITE_CONSTRAINT_PRIMARYKEY":
+                raise
+            raise written_twice(layout.ref, find_repeated(rows, layout.ref.identity)) from problem
 
     def staging(self, layout: TypeLayout) -> Staging:
         from ontologia.engines.staging import Staging

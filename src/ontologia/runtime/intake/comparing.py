@@ -88,19 +88,39 @@ def count_ties(table: pa.Table, ref: TypeRef, on_tie: OnTie) -> int:
     keys = identity_key(table, ref.identity).combine_chunks()
     again = pc.equal(keys.slice(0, len(keys) - 1), keys.slice(1))
     last = pc.invert(pa.concat_arrays([again.slice(1), pa.array([False])]))
-    before = pc.indices_nonzero(pc.and_(again, last))
-    order = table.column(ORDER)
-    pairs = zip(order.take(before).to_pylist(), order.take(pc.add(before, 1)).to_pylist(), strict=True)
-    tied = before.take(pa.array([place for place, (one, two) in enumerate(pairs) if _same(one, two)], pa.int64()))
-    values = table.drop_columns([ORDER])
-    pairs = zip(values.take(tied).to_pylist(), values.take(pc.add(tied, 1)).to_pylist(), strict=True)
-    places = [row for row, (one, two) in zip(tied.to_pylist(), pairs, strict=True) if not _same(one, two)]
+    rows = _LazyRows(table)
+    places = [
+        end for end in pc.add(pc.indices_nonzero(pc.and_(again, last)), 1).to_pylist() if rows.is_tied(end, again)
+    ]
     if places and on_tie == "error":
         raise ValidationError(
             f"{ref} {_name_row(table, ref, places[0])} has several rows that order_by takes for the last: "
             "add an expression to order_by that tells them apart, or keep the greatest values with on_tie='greatest'"
         )
     return len(places)
+
+
+class _LazyRows:
+    """Rows in Python's values, as far as they are looked at."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.order = table.column(ORDER)
+        self.values = table.drop_columns([ORDER])
+
+    def is_tied(self, end: int, again: pa.Array) -> bool:
+        """Whether a row that is the last of its identity has others before it of the same order and other values."""
+        order, values = self.order[end].as_py(), None
+        for place in range(end - 1, -1, -1):
+            if not again[place].as_py() or not _same(self.order[place].as_py(), order):
+                return False
+            values = values or self._row(end)
+            if not _same(self._row(place), values):
+                return True
+        return False
+
+    def _row(self, place: int) -> dict[str, Any]:
+        row: dict[str, Any] = self.values.slice(place, 1).to_pylist()[0]
+        return row
 
 
 def _same(one: Any, two: Any) -> bool:

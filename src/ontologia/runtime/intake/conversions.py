@@ -179,6 +179,8 @@ def _by_rule(scalar: str, kind: str, rule: Rule, given: pa.ChunkedArray, target:
         return pc.cast(_fitting(given, pa.int64(), -EXACT_FLOATS, EXACT_FLOATS + 1), target)
     if rule is Rule.NEAREST:
         return _each(given, float, target)
+    if rule is Rule.ZERO_OR_ONE and pa.types.is_decimal(given.type):  # one with no digit before the point has no 1
+        return _each(given, {0: False, 1: True}.get, target)
     if rule is Rule.ZERO_OR_ONE:
         is_one = pc.equal(given, pa.scalar(1).cast(given.type))
         return _where(is_one, pc.or_(is_one, pc.equal(given, pa.scalar(0).cast(given.type))))

@@ -38,9 +38,9 @@ def is_text(kind: pa.DataType) -> bool:
 
 TAKES: dict[str, tuple[KindTest, ...]] = {
     "str": (is_text,),
-    "int": (pa.types.is_signed_integer,),
-    "float": (pa.types.is_float64, pa.types.is_float32, pa.types.is_signed_integer),
-    "bool": (pa.types.is_boolean,),
+    "int": (pa.types.is_signed_integer, pa.types.is_decimal),
+    "float": (pa.types.is_float64, pa.types.is_float32, pa.types.is_signed_integer, pa.types.is_decimal),
+    "bool": (pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_decimal),
     "datetime": (pa.types.is_timestamp,),
     "date": (pa.types.is_date32,),
     "bytes": (pa.types.is_binary, pa.types.is_large_binary),

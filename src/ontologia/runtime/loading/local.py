@@ -42,7 +42,7 @@ from ontologia.runtime.intake.comparing import (
     resolve_conflicts,
     tally,
 )
-from ontologia.runtime.intake.conversions import kind_of, rule_of
+from ontologia.runtime.intake.conversions import kind_of, read_float, rule_of
 from ontologia.runtime.intake.loads import LoadTerms, check_choices, end_key, fills, load_terms
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.reports import PipelineReport, TypeReport, by_type_name
@@ -316,11 +316,7 @@ def _place(value: Any) -> tuple[Any, ...]:
     if value is None:
         return (0,)
     if isinstance(value, str):
-        try:
-            number = float(value)
-        except ValueError:
-            return (1, (0,), value)
-        return (1, _place(number), value)
+        return (1, _place(read_float(value)), value)
     if isinstance(value, float):
         return (1, 1, 0.0) if value != value else (1, 0, value)
     return (1, 0, value)

@@ -14,7 +14,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.runtime.store import Store
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import BATCH_ROWS, cut_into_ranges, in_quick_batches, map_in_arrow
+from ontologia.spark.ranges import BATCH_ROWS, collect_in_arrow, cut_into_ranges
 from ontologia.spark.reading.rows import native_paths, read_files
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -63,7 +63,7 @@ class _Executors:
         def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield WROTE.batch(part_messages(task.write_batches(batches)))
 
-        return map_in_arrow(in_quick_batches(ordered), written, WROTE.ddl).collect()
+        return collect_in_arrow(ordered, written, WROTE.ddl)
 
     def _all_rows(self, task: SnapshotWork) -> DataFrame:
         """Every row of the files to merge, with all columns."""

@@ -19,7 +19,7 @@ from ontologia.runtime.migration import MigrationPreview, MigrationResult, Step
 from ontologia.runtime.store import Store
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
+from ontologia.spark.ranges import collect_in_arrow, cut_into_ranges
 from ontologia.spark.reading.rows import read_stored_rows
 from ontologia.spark.workers import PART, Message, part_messages, parts_of
 
@@ -88,9 +88,7 @@ def _rewrite(spark: SparkSession, engine: Engine, transaction: Transaction, step
     task = UpgradeTask(transaction.staging(layout), step, upgraders)
     with explain_failures(f"migrating {layout.ref}"):
         ordered = cut_into_ranges(rows, layout.ref.identity, ROWS_SORTED).sorted_by(*layout.ref.identity)
-        found = map_in_arrow(
-            in_quick_batches(ordered), lambda batches: _upgrade_part(task, batches), WROTE.ddl
-        ).collect()
+        found = collect_in_arrow(ordered, lambda batches: _upgrade_part(task, batches), WROTE.ddl)
     failed = next((row.error for row in found if row.error is not None), None)
     if failed is not None:
         raise MigrationError(failed)

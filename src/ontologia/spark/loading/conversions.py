@@ -197,6 +197,13 @@ def _read(scalar: str, kind: str, given: SourceValue) -> SparkColumn:
     return sql.when(text.rlike(whole), value)
 
 
+def read_number(text: SparkColumn) -> SparkColumn:
+    """Text as the number that a float field would take it for; None where it takes none."""
+    value = _read("float", "text", SourceValue(text, types.StringType()))
+    is_named = text.rlike(NAMED_INFINITE)
+    return sql.when(~value.isin(float("inf"), float("-inf")) | is_named, value)
+
+
 def _moment(text: SparkColumn) -> SparkColumn:
     """Text as an instant: spelled out first, with seconds and a zone, so that only one reading is left."""
     parts = rf"({DAY})(?:[T ]({TIME}) ?({ZONE})?)?"

@@ -27,7 +27,7 @@ from ontologia.runtime.intake.checks import Check, checks_of, instance_column, r
 from ontologia.runtime.intake.conversions import describe_refusal, rule_of
 from ontologia.runtime.intake.loads import end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
-from ontologia.spark.loading.conversions import SourceValue, convert, kind_of, spell
+from ontologia.spark.loading.conversions import SourceValue, convert, kind_of, read_number, spell
 from ontologia.spark.loading.suspects import suspects
 from ontologia.spark.types import quote_name, spark_type
 
@@ -149,7 +149,7 @@ def _order(source: DataFrame, order_by: Any) -> SparkColumn:
     order = _expression(order_by)
     if not isinstance(source.select(order).schema[0].dataType, types.StringType):
         return order
-    return sql.struct(order.try_cast("double").alias("number"), order.alias("text"))
+    return sql.struct(read_number(order).alias("number"), order.alias("text"))
 
 
 def _expression(text: Any) -> SparkColumn:

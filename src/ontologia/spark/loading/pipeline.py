@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ from ontologia.runtime.loading.local import LocalPipeline
 from ontologia.runtime.loading.sources import OnlySpark
 from ontologia.spark.failures import explain_failures, stoppable
 from ontologia.spark.loading.mapping import map_identity, map_rows
-from ontologia.spark.loading.removals import Removal, find_named, lacking
+from ontologia.spark.loading.removals import Removal, Removals, SyncTask, find_named
 from ontologia.spark.loading.staging import StageTask, patient, stage_rows
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.sources import opened
@@ -212,6 +212,8 @@ class Pipeline:
             if dry_run:
                 reports, commit_id = run.preview(engine.catalog()), None
             else:
+                if not engine.exists:  # a load that is refused must not make one
+                    run.preview(engine.catalog())
                 try:
                     reports, commit_id = engine.transact(lambda tx: run.publish(tx, metadata, started))
                 except BaseException:
@@ -274,8 +276,9 @@ class _Run:
         reports = {}
         for ref, loads in self.by_type().items():
             layout = catalog.layouts.get(ref) or TypeLayout(ref, loads[0].declaration.schema, 1, catalog.head + 1)
-            _, report = self._stage(catalog, loads, self._task(catalog, layout, loads, None))
-            reports[ref] = replace(report, removed=self._lacking(catalog, loads, report).num_rows)
+            staged = self._stage(catalog, loads, self._task(catalog, layout, loads, None))
+            removed = self._removals(loads, staged.report, staged.removals)
+            reports[ref] = replace(staged.report, removed=removed.num_rows)
         for removal in self.pipeline._removals:
             keys = find_named(self.pipeline.session, self.engine, catalog, removal)
             reports[removal.declaration.ref] = TypeReport(removed=keys.num_rows)
@@ -291,10 +294,11 @@ class _Run:
         for ref, loads in self.by_type().items():
             layout = transaction.layout_for(loads[0].declaration.schema)
             task = self._task(catalog, layout, loads, transaction.staging(layout))
-            parts, report = self._stage(catalog, loads, task)
-            removed = self._take_away(transaction, layout, self._lacking(catalog, loads, report))
-            transaction.adopt(layout, parts)
-            reports[ref] = replace(report, removed=removed)
+            staged = self._stage(catalog, loads, task)
+            removals = self._removals(loads, staged.report, staged.removals)
+            removed = self._take_away(transaction, layout, removals)
+            transaction.adopt(layout, staged.parts)
+            reports[ref] = replace(staged.report, removed=removed)
         for removal in self.pipeline._removals:
             keys = find_named(self.pipeline.session, self.engine, catalog, removal)
             layout = transaction.layout_for(removal.declaration.schema)
@@ -303,16 +307,13 @@ class _Run:
             return reports, None
         return reports, transaction.publish({**metadata, **self._record(reports, started)})
 
-    def _lacking(self, catalog: Catalog, loads: Sequence[_Load], report: TypeReport) -> pa.Table:
-        """The identities that a sync removes; none of a load that is not a sync, and of a type that is new."""
-        schema, terms = loads[0].declaration.schema, loads[0].terms
-        if terms.mode != "sync" or schema.ref not in catalog.layouts:
-            return pa.table({name: pa.array([], pa.string()) for name in schema.ref.identity})
-        check_sync(schema.ref, self.engine.capabilities, self.pipeline.on_conflict, report.rejected)
-        gone = lacking(self.pipeline.session, self.engine, catalog, schema, _together(loads))
-        with explain_failures(f"looking for {schema.ref} that the source lacks"):
-            check_removals(schema.ref, gone.count(), report.read, terms.max_removals)
-            return gone.toArrow()
+    def _removals(self, loads: Sequence[_Load], report: TypeReport, removals: Removals) -> pa.Table:
+        """The identities that a sync removes, if it may; none of another load, and of a type that is new."""
+        ref, terms = loads[0].declaration.ref, loads[0].terms
+        if terms.mode == "sync":
+            check_sync(ref, self.engine.capabilities, self.pipeline.on_conflict, report.rejected)
+            check_removals(ref, removals.count, report.read, terms.max_removals)
+        return removals.keys
 
     def _take_away(self, transaction: Transaction, layout: TypeLayout, keys: pa.Table) -> int:
         if not keys.num_rows:
@@ -353,18 +354,30 @@ class _Run:
             on_tie=loads[0].terms.on_tie,
             kept=loads[0].terms.kept_columns(loads[0].unfilled),
             checks=checks_of(declaration),
+            sync=self._sync(catalog, loads),
         )
 
-    def _stage(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> tuple[list[DataFile], TypeReport]:
+    def _sync(self, catalog: Catalog, loads: Sequence[_Load]) -> SyncTask | None:
+        schema, terms = loads[0].declaration.schema, loads[0].terms
+        if terms.mode != "sync" or schema.ref not in catalog.layouts:
+            return None
+        return SyncTask(schema, catalog.head, terms.max_removals, self.engine.count_stored(schema.ref, catalog))
+
+    def _stage(self, catalog: Catalog, loads: Sequence[_Load], task: StageTask) -> _Staged:
         """Run one type's job. The digest of all parts stands for the content of the file they make up."""
         with explain_failures(f"loading {task.layout.ref}"):
-            messages = stage_rows(_together(loads), task, self.engine.count_stored(task.layout.ref, catalog))
-        failed = next((row.error for row in messages if row.error is not None), None)
-        if failed is not None:
-            raise ValidationError(failed)
-        parts = parts_of(messages)
-        counts = {name: sum(row[name] or 0 for row in messages) for name in COUNTS}
-        return parts, TypeReport(**counts, files=len(parts))
+            staged = stage_rows(_together(loads), task, self.engine.count_stored(task.layout.ref, catalog))
+        parts = parts_of(staged.messages)
+        counts = {name: sum(row[name] or 0 for row in staged.messages) for name in COUNTS}
+        return _Staged(parts, TypeReport(**{**counts, "removed": 0}, files=len(parts)), staged.removals)
+
+
+class _Staged(NamedTuple):
+    """What a type's job has done: parts for the commit, the counts, and what is to go."""
+
+    parts: list[DataFile]
+    report: TypeReport
+    removals: Removals
 
 
 def _together(loads: Sequence[_Load]) -> DataFrame:

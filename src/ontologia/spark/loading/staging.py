@@ -6,10 +6,10 @@ store, and parts lie side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.catalog import TypeLayout
+from ontologia.engines.dispatch import open_engine
 from ontologia.engines.staging import Staging
 from ontologia.errors import ValidationError
 from ontologia.files.data_files import DataFile
@@ -43,11 +44,14 @@ from ontologia.runtime.intake.comparing import (
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.loading.mapping import REASON, SOURCE
-from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
+from ontologia.spark.loading.removals import Removals, SyncTask
+from ontologia.spark.ranges import collect_in_arrow, cut_into_ranges
 from ontologia.spark.workers import PART, Message, engine_at, part_messages
 
 PATIENCE_MS = 60_000
-STAGED = Message({**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint")})
+STAGED = Message(
+    {**PART, "error": "string", **dict.fromkeys(COUNTS, "bigint"), "range": "bigint", "removals_ipc": "binary"}
+)
 ROWS_SORTED, ROWS_COMPARED = 1_000_000, 500_000
 """How many rows a task takes: those that Spark sorts pass through, those that are compared are held."""
 REJECTED_HELD = 50_000
@@ -64,6 +68,13 @@ def patient(location: Location) -> Location:
     if given.s3_lock_timeout_ms == plain.s3_lock_timeout_ms:
         given = replace(given, s3_lock_timeout_ms=PATIENCE_MS)
     return replace(location, settings=given)
+
+
+class StagedRows(NamedTuple):
+    """What the tasks of a load report, and what a sync takes away."""
+
+    messages: list[Any]
+    removals: Removals
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,8 @@ class StageTask:
     checks: Mapping[str, Check] = field(default_factory=dict)
     dense: bool = False
     """Whether many of the stored rows in a range of keys are wanted."""
+    sync: SyncTask | None = None
+    """Set where the type becomes what its source is."""
 
     @property
     def schema(self) -> TypeSchema:
@@ -106,7 +119,7 @@ class StageTask:
         return key is not None and key.scalar == "str" and key.physical not in self.checks
 
 
-def stage_rows(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any]:
+def stage_rows(rows: DataFrame, task: StageTask, stored: int | None) -> StagedRows:
     """Run a load's job over rows of `map_rows`: the messages of its tasks. `stored` is `Engine.count_stored`."""
     identity = task.schema.ref.identity
     if task.on_duplicate == "error":
@@ -119,7 +132,25 @@ def stage_rows(rows: DataFrame, task: StageTask, stored: int | None) -> list[Any
         after = rows.columns if task.on_duplicate == "last" else ()  # rows of equal order come in that of their values
         ready = found.sorted_by(*(name for name in dict.fromkeys((*identity, ORDER, *after)) if name in rows.columns))
     task = replace(task, dense=stored is not None and found.count * 8 >= stored)
-    return map_in_arrow(in_quick_batches(ready), lambda batches: stage(task, batches), STAGED.ddl).collect()
+    if task.sync is not None:
+        task = replace(task, sync=replace(task.sync, cuts=found.cuts))
+    messages = collect_in_arrow(ready, lambda batches: stage(task, batches), STAGED.ddl)
+    failed = next((row.error for row in messages if row.error is not None), None)
+    if failed is not None:
+        raise ValidationError(failed)
+    return StagedRows(messages, _removals(task, messages))
+
+
+def _removals(task: StageTask, messages: Sequence[Any]) -> Removals:
+    """What a sync takes away. Spark runs no task for rows that it knows to be none: then the driver does the work."""
+    found = [Removals.read(row.removed, row.removals_ipc) for row in messages if row.range is not None]
+    if task.sync is not None:
+        reported = {row.range for row in messages}
+        with open_engine(task.location) as engine:
+            for number in range(len(task.sync.cuts) + 1):
+                if number not in reported:
+                    found.append(task.sync.find_removals(engine, number, []))
+    return Removals.all_of(found, task.schema.ref.identity)
 
 
 def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -128,7 +159,7 @@ def stage(task: StageTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         share = _ShareTask(task, stack)
         try:
             parts = share.run(batches)
-            messages = [share.counts, *part_messages(parts)]
+            messages = [share.counts | share.removals(), *part_messages(parts)]
         except ValidationError as problem:
             messages = [{"error": str(problem), **share.counts}]
     yield STAGED.batch(messages)
@@ -140,8 +171,20 @@ class _ShareTask:
         self.counts: dict[str, Any] = dict.fromkeys(COUNTS, 0)
         self.rejected: list[RejectedRow] = []
         self.files_aside = 0
+        self.keys: list[pa.Table] = []
+        """The identities of the rows, where what is not among them goes."""
         self.parts = None if task.staging is None else stack.enter_context(task.staging.writer())
         self.sorter = stack.enter_context(Sorter(task.schema.ref.identity))
+
+    def removals(self) -> dict[str, Any]:
+        """What goes, of the stored rows in this task's range. It is decided by the rows that the task has seen itself,
+        so that an identity has one fate, also where the source gives others when it is read again."""
+        sync = self.task.sync
+        if sync is None:
+            return {}
+        context: Any = TaskContext.get()
+        found = sync.find_removals(engine_at(self.task.location), context.partitionId(), self.keys)
+        return {"range": context.partitionId(), "removed": found.count, "removals_ipc": found.packed()}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
         if self.task.presorted:
@@ -204,6 +247,8 @@ class _ShareTask:
         if task.on_duplicate == "last":
             self.counts["ties"] += count_ties(table, ref, task.on_tie)
             wanted = wanted.drop_columns([ORDER])
+        if task.sync is not None:
+            self.keys.append(wanted.select(list(ref.identity)))
         current = self._current(wanted)
         wanted = keep_stored(wanted, current, ref, task.kept)
         changed = resolve_conflicts(delta(wanted, current, ref.identity), ref, task.on_conflict)

@@ -6,15 +6,27 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as sql
 from sqlglot import exp
 
 from ontologia.engines.base import Engine, output_schema
 from ontologia.engines.catalog import Catalog
 from ontologia.engines.diagnostics import plan_diagnostics
 from ontologia.files.duck import python_values
-from ontologia.model import COMMIT_ID, SCALARS, SUPERSEDED_BY, Column, Origin, TypeRef, commit_column, removed_column
+from ontologia.model import (
+    COMMIT_ID,
+    SCALARS,
+    SUPERSEDED_BY,
+    Column,
+    Origin,
+    TypeRef,
+    commit_column,
+    removed_column,
+    to_utc,
+)
 from ontologia.query.compiler import ResultColumn, Statement, compile
 from ontologia.query.dialects import DIALECTS
 from ontologia.query.in_force import is_removal
@@ -32,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK = DIALECTS["spark"]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _naming = threading.Lock()
 
 
@@ -107,7 +120,7 @@ class SparkSource:
             views[KEYS] = self.spark.createDataFrame(keys)
         statement = compile(plan, stored_rows, SPARK)
         with _register_views(self.spark, views):
-            found = self.spark.sql(statement.sql, args=statement.parameters(plan))
+            found = self.spark.sql(statement.sql, args=_exact(self.spark, statement.parameters(plan)))
         typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))
         return found.select(*typed).toDF(*(f"c{place}" for place in range(len(statement.outputs)))), statement
 
@@ -143,6 +156,24 @@ def to_spark(spark: SparkSession, engine: Any, plan: Plan) -> DataFrame:
     shown = found.toDF(*(f"c{place}" for place in range(len(names))))
     first = 1 if plan.window.deduplicated else 0
     return shown.select(*(shown[f"c{place}"].alias(names[place]) for place in range(first, len(names))))
+
+
+def _exact(spark: SparkSession, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters with times that Spark does not shift: PySpark hands them over in Java's old calendar, which was
+    another one before 1582. A Connect session hands over numbers."""
+    jvm: Any = getattr(spark, "_jvm", None)
+
+    def exact(value: Any) -> Any:
+        if isinstance(value, datetime):
+            seconds, micros = divmod((to_utc(value) - EPOCH) // timedelta(microseconds=1), 1_000_000)
+            return sql.lit(jvm.java.time.Instant.ofEpochSecond(seconds, micros * 1_000))
+        if isinstance(value, date):
+            return sql.lit(jvm.java.time.LocalDate.ofEpochDay((value - EPOCH.date()).days))
+        if isinstance(value, (list, tuple)) and any(isinstance(item, date) for item in value):
+            return sql.array(*(sql.lit(exact(item)) for item in value))
+        return value
+
+    return dict(parameters) if jvm is None else {name: exact(value) for name, value in parameters.items()}
 
 
 def _type(output: ResultColumn) -> Any:

@@ -286,8 +286,12 @@ def native_paths(spark: SparkSession, engine: Engine, files: Sequence[DataFile])
 
 
 def read_files(spark: SparkSession, struct: StructType, places: Iterable[str]) -> DataFrame:
-    """Data files on Spark's own reader, which compares pages with their checksums, as ours do."""
-    rows = spark.read.option("parquet.page.verify-checksum.enabled", True).schema(struct).parquet(*places)
+    """Data files on Spark's own reader, which compares pages with their checksums, as ours do.
+
+    The files have times of one calendar, whatever the session takes those of other files for.
+    """
+    reader = spark.read.option("parquet.page.verify-checksum.enabled", True).option("datetimeRebaseMode", "CORRECTED")
+    rows = reader.schema(struct).parquet(*places)
     return with_nullability(rows, struct)
 
 

@@ -11,8 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pyspark.sql.datasource import (
@@ -21,7 +20,6 @@ from pyspark.sql.datasource import (
 )
 
 from ontologia.engines.base import Engine
-from ontologia.engines.catalog import Commit
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.objects import open_objects
 from ontologia.spark.workers import plainly_said
@@ -35,33 +33,23 @@ if TYPE_CHECKING:
 
 SINK_OPTIONS = (*WRITE_OPTIONS, "streamId", "checkpointLocation")
 STREAM, BATCH = "stream_id", "stream_batch"
-CLOCK_SKEW = timedelta(days=1)
-"""How far the clocks of two writers may be apart before a batch could be committed twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Names a stream across restarts. Nothing of it was committed before it was `born`, where that is known."""
+    """Names a stream across restarts."""
 
     id: str
-    born: datetime | None = None
 
     def has_committed(self, engine: Engine, batch: int) -> bool:
-        """Whether the log has this batch. Batches are committed in order, so the stream's newest commit tells."""
-        newest = self._newest(engine)
-        return newest is not None and int(newest.metadata[BATCH]) >= batch
+        """Whether the log has this batch. Batches are committed in order, so the stream's newest commit tells.
 
-    def _newest(self, engine: Engine) -> Commit | None:
-        for limit in (32, 1_024, None):
-            commits = engine.commits(limit=limit)
-            for commit in commits:
-                if commit.metadata.get(STREAM) == self.id and BATCH in commit.metadata:
-                    return commit
-                if self.born is not None and datetime.fromisoformat(commit.created_at) < self.born - CLOCK_SKEW:
-                    return None
-            if limit is None or len(commits) < limit:
-                return None
-        return None
+        The log is read back to it, however far that is: a checkpoint does not say how old it is. One that was copied
+        or restored has files of today.
+        """
+        own = (commit for commit in engine.walk() if commit.metadata.get(STREAM) == self.id)
+        newest = next((commit for commit in own if BATCH in commit.metadata), None)
+        return newest is not None and int(newest.metadata[BATCH]) >= batch
 
 
 class OntologiaStreamWriter(DataSourceStreamArrowWriter):
@@ -107,14 +95,13 @@ def stream_of(options: Mapping[str, str]) -> Stream:
         uri, key = _metadata(place)
         objects = open_objects(uri)
         query = json.loads(objects.get(key).data)["id"]
-        info: Any = objects.head(key)
     except (OntologiaError, ImportError, ValueError, KeyError, TypeError) as problem:
         raise ValidationError(
             f"the id of the stream cannot be read from its checkpoint {place}, and without one a batch could be "
             "committed twice or not at all: name the stream with .option('streamId', …), a name that no other stream "
             f"into this store has. ({problem})"
         ) from problem
-    return Stream(str(query), None if info is None else info.modified)
+    return Stream(str(query))
 
 
 def _metadata(place: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from ontologia.runtime.transfer import ExportReport, TypeExport
 from ontologia.runtime.transfer.exporting import ExportJob, Format, new_file, stem_of
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
+from ontologia.spark.ranges import collect_in_arrow, cut_into_ranges
 from ontologia.spark.reading.rows import check_reach, read_stored_rows
 from ontologia.spark.workers import Message
 
@@ -82,9 +82,7 @@ def _write_type(spark: SparkSession, engine: Engine, job: ExportJob, layout: Typ
     keys = schema.ref.identity if schema.ref.kind == "relation" else [column_of(schema)]
     with explain_failures(f"exporting {layout.ref}"):
         ordered = cut_into_ranges(rows, keys, ROWS_SORTED).sorted_by(*keys, COMMIT_ID)
-        written = map_in_arrow(
-            in_quick_batches(ordered), lambda batches: _write_part(task, batches), WRITTEN.ddl
-        ).collect()
+        written = collect_in_arrow(ordered, lambda batches: _write_part(task, batches), WRITTEN.ddl)
     parts = {row.part: row.rows for row in written if row.rows}
     there = {path.name: path for path in Path(task.folder).iterdir()}
     if not parts.keys() <= there.keys():

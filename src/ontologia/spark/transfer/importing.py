@@ -32,7 +32,7 @@ from ontologia.runtime.transfer.importing import Refuse
 from ontologia.runtime.transfer.records import RecordReader
 from ontologia.spark.failures import explain_failures
 from ontologia.spark.loading.staging import ROWS_SORTED
-from ontologia.spark.ranges import cut_into_ranges, in_quick_batches, map_in_arrow
+from ontologia.spark.ranges import collect_in_arrow, cut_into_ranges
 from ontologia.spark.reading.rows import check_reach
 from ontologia.spark.transfer.import_tasks import (
     COUNTS,
@@ -146,9 +146,7 @@ class _OnSpark:
         identity = item.schema.ref.identity
         with explain_failures(f"importing {item.schema.ref}"):
             ordered = cut_into_ranges(self._rows(item), identity, ROWS_SORTED).sorted_by(*identity, ORDER)
-            return map_in_arrow(
-                in_quick_batches(ordered), lambda batches: merge_part(task, batches), MERGED.ddl
-            ).collect()
+            return collect_in_arrow(ordered, lambda batches: merge_part(task, batches), MERGED.ddl)
 
     def _rows(self, item: StagedParts) -> DataFrame:
         """Staged parts as a DataFrame, fetched through the object store wherever that is."""

@@ -27,6 +27,7 @@ from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
 from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolve_conflicts, tally
+from ontologia.runtime.intake.conversions import GRAMMAR, NAMED_INFINITE
 from ontologia.runtime.intake.reports import TypeReport
 from ontologia.runtime.intake.rows import ORDER
 from ontologia.runtime.intake.syncing import check_removals, check_sync, identities_to_remove
@@ -181,7 +182,15 @@ def _later(file: Path) -> str:
     """What decides which row of an identity is the last: as in a mapping, text that reads as a number counts as one."""
     kind = pq.read_schema(file).field(ORDER).type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return (f', TRY_CAST("{ORDER}" AS DOUBLE) NULLS FIRST' if is_text else "") + f', "{ORDER}" NULLS FIRST'
+    return (f", {_number_in_text()} NULLS FIRST" if is_text else "") + f', "{ORDER}" NULLS FIRST'
+
+
+def _number_in_text() -> str:
+    """The number that a text is read as, by the grammar of float fields; DuckDB itself reads more texts as numbers."""
+    number = f"""TRY_CAST(trim("{ORDER}", ' \t\r\n') AS DOUBLE)"""
+    is_number = f"""regexp_full_match("{ORDER}", '{GRAMMAR["float"]}')"""
+    is_finite = f"""(NOT isinf({number}) OR regexp_matches("{ORDER}", '{NAMED_INFINITE}'))"""
+    return f"CASE WHEN {is_number} AND {is_finite} THEN {number} END"
 
 
 def _cast(chunk: pa.Table, kinds: dict[str, pa.DataType]) -> pa.Table:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from ontologia.engines.transaction import Transaction
 from ontologia.errors import ValidationError
 from ontologia.model import Entity, Field, Relation, left, right
 from ontologia.query.builder import RelationQuery
@@ -79,6 +81,33 @@ class RemovalConformance(ConformanceSuite):
             (1, "red"),
             (3, "white"),
         ]
+
+    @pytest.mark.parametrize("staged", [False, True])
+    def test_a_commit_that_removes_and_writes_one_identity_is_refused(
+        self, store: StoreUnderTest, staged: bool
+    ) -> None:
+        session = self.removing(store)
+        engine, schema = session.engine, Lamp.__declaration__.schema
+        if staged and engine.location.uri == ":memory:":
+            pytest.skip("nobody stages rows for a store in memory")
+
+        def work(transaction: Transaction) -> int:
+            keys = pa.table({"entity_key": ["1", "2"]})
+            stored = transaction.current(schema, keys)
+            layout = transaction.layout_for(schema)
+            transaction.remove(layout, stored)
+            rows = stored.select(["entity_key", *(column.physical for column in schema.columns)]).slice(1)
+            if not staged:
+                transaction.append(layout, rows)
+                return transaction.publish({})
+            with transaction.staging(layout).writer() as writer:
+                writer.add(rows)
+                transaction.adopt(layout, writer.finish())
+            return transaction.publish({})
+
+        with pytest.raises(ValidationError, match=r"written or removed twice in one commit"):
+            engine.transact(work)
+        assert (engine.catalog().head, lamps(session)) == (1, [1, 2, 3])
 
     def test_a_relation_is_removed_by_its_ends_and_instance_key(self, store: StoreUnderTest) -> None:
         session = self.removing(store)

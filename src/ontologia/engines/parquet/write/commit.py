@@ -19,6 +19,7 @@ from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, He
 from ontologia.engines.parquet.log.schemas import KnownTypes, registry_body
 from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.engines.parquet.setup import use_feature
+from ontologia.engines.parquet.write.identities import check_each_once
 from ontologia.engines.row_files import RowFile
 from ontologia.engines.staging import Staging
 from ontologia.engines.transaction import Transaction, dropped_type_error, removals_refused
@@ -169,7 +170,10 @@ class ParquetTransaction(Transaction):
         """Publish a commit as it was made, here or where it is copied from."""
         commit_id = self.commit_id  # step 2
         folder = self.folder  # step 3
+        staged = {ref: file.parts for ref, file in self._staged.items()}
         spools = self._data_files(folder)
+        for ref in {*self._rows, *staged}:
+            check_each_once(ref, self._engine.reader, staged.get(ref, ()), self._rows.get(ref))
         files = [*(file for file, _ in spools.values() if file is not None), *self._staged.values()]
         manifest = self._manifest(made, files)
         body = encode(manifest.body())
