@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import uuid
+from decimal import Decimal
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -265,3 +266,51 @@ def test_a_column_that_there_is_not_is_a_mistake_and_nothing_for_spark(uri):
         LocalPipeline(uri).load(rows, into=Person, map={"id": "nmr"})
     with pytest.raises(OnlySpark):
         LocalPipeline(uri).load(rows, into=Person, map={"id": "nr", "born": "current_date"})
+
+
+class Flag(Entity):
+    id: Field[str] = Field(primary_key=True)
+    on: Field[bool | None] = None
+
+
+@pytest.mark.parametrize("places", [0, 2])
+def test_a_decimal_of_zero_or_one_fills_a_bool_and_any_other_is_set_aside(tmp_path, places):
+    values = pa.array([Decimal(0), Decimal(1), Decimal(7), None], pa.decimal128(10, places))
+    table = pa.table({"id": ["a", "b", "c", "d"], "on": values})
+    place = str(tmp_path / "onto.db")
+    report = LocalPipeline(place, on_invalid="quarantine").load(table, into=Flag).commit()
+    assert report.types["Flag"].rejected == 1
+    with Session(place, entity_types=[Flag]) as opened:
+        assert [flag.on for flag in opened.query().entities(Flag).order_by(Flag.id).collect()] == [False, True, None]
+
+
+def test_a_decimal_that_has_no_digit_before_the_point_fills_a_bool_as_well(tmp_path):
+    table = pa.table({"id": ["a"], "on": pa.array([Decimal("0.00")], pa.decimal128(2, 2))})
+    assert LocalPipeline(str(tmp_path / "onto.db")).load(table, into=Flag).commit().types["Flag"].inserted == 1
+
+
+@pytest.mark.parametrize("names", [("x", "y", "y"), ("y", "y", "x"), ("x", "y"), ("x", "x", "y", "y")])
+def test_rows_that_differ_tie_also_where_the_greatest_of_them_has_a_twin(tmp_path, names):
+    count = len(names)
+    table = pa.table({"id": [1] * count, "name": names, "at": [5] * count})
+    place = str(tmp_path / "onto.db")
+    with pytest.raises(ValidationError, match="several rows that order_by takes for the last"):
+        LocalPipeline(place).load(table, into=Person, order_by="at").commit()
+    report = LocalPipeline(place).load(table, into=Person, order_by="at", on_tie="greatest").commit()
+    assert (report.types["Person"].ties, people(place)[1][0]) == (1, "y")
+
+
+def test_twins_that_are_the_last_are_no_tie(tmp_path):
+    table = pa.table({"id": [1] * 3, "name": ["x", "y", "y"], "at": [4, 5, 5]})
+    report = LocalPipeline(str(tmp_path / "onto.db")).load(table, into=Person, order_by="at").commit()
+    assert report.types["Person"].ties == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "is_number"), [("10", True), (" 1e1 ", True), ("10d", False), ("1_0", False), ("١٢", False)]
+)
+def test_text_counts_as_a_number_in_order_by_where_a_float_would_take_it(tmp_path, text, is_number):
+    table = pa.table({"id": [1, 1], "name": ["it", "nine"], "at": [text, "9"]})
+    place = str(tmp_path / "onto.db")
+    LocalPipeline(place).load(table, into=Person, order_by="at").commit()
+    assert people(place)[1][0] == ("it" if is_number else "nine")

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from ontologia import Entity, Field, Relation, ValidationError
 from ontologia.model import encode_json, key_text
 from ontologia.runtime.intake.rows import fit_columns
-from ontologia.spark.loading.mapping import BLANKS, map_rows
+from ontologia.spark.loading.mapping import BLANKS, REASON, map_rows
 from ontologia.spark.types import arrow_schema_of
 from support.spark_shop import Buys, Customer, Everything, Knows
 
@@ -301,3 +301,10 @@ def test_a_member_that_is_null_is_kept_where_it_may_be_none_and_else_not_there(s
     (row,) = map_rows(source, Thing.__declaration__, {}).collect()
     assert json.loads(row.parts) == [{"size": 1}, {"size": 2, "colour": "red"}]
     assert json.loads(row.bought) == {"price": None}
+
+
+def test_a_row_whose_expression_fails_does_not_fit_and_the_others_do(spark):
+    frame = spark.createDataFrame([("a", "5"), ("b", "abc"), ("c", None)], "id string, n string")
+    rows = map_rows(frame, Everything.__declaration__, {"number": "1", "text": "id", "real": "cast(n as int) + 0.5"})
+    found = {row["text"]: (row["real"], row[REASON]) for row in rows.collect()}
+    assert found == {"a": (5.5, None), "b": (None, "real: cast(n as int) + 0.5 fails for this row"), "c": (None, None)}

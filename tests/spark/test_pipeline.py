@@ -438,3 +438,10 @@ def test_fields_of_any_name_are_loaded_compacted_and_exported(spark, tmp_path):
     assert [(row["id"], row["back`tick"]) for row in rows] == [("k1", "x"), ("k2", "y")]
     assert sorted(row["a.b"] for row in rows) in ([1, 7], [2, 7])
     assert list((tmp_path / "export").rglob("*.jsonl"))
+
+
+def test_a_load_that_is_refused_makes_no_file(spark, tmp_path):
+    rows = spark.createDataFrame([("a", "Ann", "old")], "id string, name string, age string")
+    with pytest.raises(ValidationError, match="age: cannot be read as int"):
+        Pipeline(spark, str(tmp_path / "new.db")).load(rows, into=Customer).commit()
+    assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,7 @@ from ontologia.runtime.intake.reports import TypeReport
 from ontologia.spark import Pipeline, ranges
 from ontologia.spark.loading import staging
 from ontologia.spark.loading.mapping import ORDER, REASON, SOURCE
-from ontologia.spark.ranges import cut_into_ranges, how_many_tasks, in_quick_batches
+from ontologia.spark.ranges import collect_in_arrow, cut_into_ranges, how_many_tasks
 from ontologia.spark.workers import engine_at
 from ontologia.spark.writing import landing
 from support.spark_shop import Customer, commit, customers, session
@@ -64,17 +64,16 @@ def test_rows_without_keys_and_no_rows_at_all_are_spread_as_well(spark, rows):
     assert cut_into_ranges(frame, ["entity_key"], 2).rows.count() == frame.count()
 
 
-def test_batches_are_small_and_not_measured_in_a_session_of_their_own(spark):
+def test_batches_are_few_rows_and_measured_only_where_a_row_is_long(spark, monkeypatch):
     names = ["spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"]
     before = [spark.conf.get(name) for name in names]
-    rows = spark.range(0, 10_000, 1, 1)
-    quick = in_quick_batches(rows)
-    assert [quick.sparkSession.conf.get(name) for name in names] == [str(ranges.UNLIMITED), str(ranges.BATCH_ROWS)]
-    assert [row.rows for row in quick.mapInArrow(_counted, "rows bigint").collect()] == [4_096, 4_096, 1_808]
-    assert [row.rows for row in rows.mapInArrow(_counted, "rows bigint").collect()] == [10_000]
+    monkeypatch.setattr(ranges, "BATCH_BYTES", 1 << 20)
+    short = spark.range(0, 10_000, 1, 1).selectExpr("id", "'x' AS text")
+    assert [row.rows for row in collect_in_arrow(short, _counted, "rows bigint")] == [4_096, 4_096, 1_808]
+    long = spark.range(0, 40, 1, 1).selectExpr("id", "repeat('x', 100000) AS text")
+    counts = [row.rows for row in collect_in_arrow(long, _counted, "rows bigint")]
+    assert (sum(counts), len(counts) > 2) == (40, True)
     assert [spark.conf.get(name) for name in names] == before
-    raw = spark.range(1).selectExpr("CAST('x' AS BINARY) AS raw")
-    assert in_quick_batches(raw) is raw
 
 
 def _counted(batches):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 import pyarrow.parquet as pq
@@ -377,3 +377,28 @@ def test_explain_says_which_files_are_pruned_and_how_many_rows_are_expected(spar
         "entity Customer, the latest state, at commit 1",
         "ranges of keys, read through Arrow: 1",
     ]
+
+
+@pytest.mark.parametrize(
+    "moment", [datetime(1, 1, 1, tzinfo=UTC), datetime(1500, 3, 1, 12, tzinfo=UTC), datetime(1582, 10, 10, tzinfo=UTC)]
+)
+def test_old_times_are_read_and_found_as_in_process_whatever_the_session_takes_files_for(spark, folder, moment):
+    commit(folder, Everything(number=1, moment=moment, day=moment.date()), Everything(number=2))
+    setting = "spark.sql.parquet.datetimeRebaseModeInRead"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "LEGACY")
+    try:
+        with session(folder) as opened:
+            for test in (
+                Everything.moment == moment,
+                Everything.day <= moment.date(),
+                Everything.day.in_([moment.date()]),
+            ):
+                assert opened.query().entities(Everything).where(test).to_spark(spark).count() == 1
+        row = read(spark, folder, Everything, where=Everything.number == 1).selectExpr(
+            "unix_micros(moment)", "unix_date(day)"
+        )
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+        assert tuple(row.first()) == (since // timedelta(microseconds=1), since.days)
+    finally:
+        spark.conf.set(setting, before)

@@ -12,6 +12,7 @@ import pytest
 from ontologia import StorageBackendError
 from ontologia.spark import session as sessions
 from ontologia.spark import spark_session
+from ontologia.spark.failures import DESCRIPTION, describe_jobs
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -179,3 +180,15 @@ def test_a_connect_session_of_the_user_loads_reads_and_compacts(workers_path, tm
     assert len(refusals) == len(REFUSED), done.stderr
     assert [said for said, text in zip(refusals, REFUSED, strict=True) if not said.startswith(text)] == []
     assert state == "pyspark.sql.connect.session [('a', 1), ('b', 3), ('c', 4)]"
+
+
+def test_a_description_of_jobs_that_the_caller_has_set_comes_back(spark):
+    context = spark.sparkContext
+    context.setJobGroup("nightly", "nightly load of shop")
+    try:
+        with describe_jobs("loading"):
+            assert context.getLocalProperty(DESCRIPTION) == "loading"
+        assert context.getLocalProperty(DESCRIPTION) == "nightly load of shop"
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setJobDescription(None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from ontologia import Entity, Field, Session, ValidationError, initialize_storage
+from ontologia.engines.dispatch import open_engine
 from ontologia.files.key_ranges import KeyRange
 from ontologia.objects import open_objects
 from ontologia.runtime.delta import OPERATION
 from ontologia.spark import read_stream
 from ontologia.spark.reading.changes import change_rows
 from ontologia.spark.source import OntologiaSource
-from ontologia.spark.streaming.sink import _metadata, stream_of
+from ontologia.spark.streaming.sink import BATCH, STREAM, Stream, _metadata, stream_of
 from support.spark_shop import Customer, Knows, commit, commits, customers, head, session
 
 COLUMNS = "id string, name string, age int, tags array<string>"
@@ -353,3 +356,19 @@ def test_a_stream_without_changes_or_with_a_bad_limit_or_without_a_name_is_refus
     sink = stream.writeStream.format("memory").queryName("refused").option("checkpointLocation", str(tmp_path / "c"))
     with pytest.raises(PySparkException, match=r"^a stream delivers changes: add"):
         sink.start().awaitTermination()
+
+
+def test_a_restored_checkpoint_commits_no_batch_again_whatever_the_age_of_its_files(folder, tmp_path):
+    commit(folder, Customer(id="a", name="Ann", age=1))
+    with open_engine(folder) as engine:
+        with engine.write() as transaction:
+            transaction.publish({STREAM: "orders", BATCH: "4"})
+        commit(folder, Customer(id="b", name="Bob", age=1))
+        stream = Stream("orders")
+        assert [stream.has_committed(engine, batch) for batch in (3, 4, 5)] == [True, True, False]
+    place = tmp_path / "checkpoint"
+    place.mkdir()
+    (place / "metadata").write_text('{"id": "orders"}')
+    later = time.time() + 3 * 86_400
+    os.utime(place / "metadata", (later, later))
+    assert stream_of({"checkpointLocation": str(place)}) == stream

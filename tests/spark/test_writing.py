@@ -318,3 +318,20 @@ def test_few_rows_are_landed_in_memory_and_many_as_parts(spark, shop, monkeypatc
     with session(shop) as opened:
         newest = opened.engine.log.index(Customer.__declaration__.ref).index.entries[-1]
     assert (len(newest.parts), newest.row_count) == (0 if most else 1, 3)
+
+
+def test_a_write_without_a_column_says_so_in_the_commit_or_keeps_what_is_stored(spark, shop):
+    frame = spark.createDataFrame([("c1", "Ann", 31)], "id string, name string, age int")
+    write(frame, shop, models="support.spark_shop:Customer", missing="keep")
+    with session(shop) as opened:
+        assert opened.query().entities(Customer).where(Customer.id == "c1").first().tags == ["a"]
+    write(frame, shop, models="support.spark_shop:Customer")
+    assert commits(shop)[0]["metadata"]["defaulted"] == "tags, note"
+
+
+def test_a_decimal_of_zero_or_one_fills_a_bool_of_a_write(spark, folder):
+    commit(folder, Everything(number=1))
+    frame = spark.sql("SELECT 2 AS number, CAST(1 AS DECIMAL(10,2)) AS yes")
+    write(frame, folder, "Everything")
+    with session(folder) as opened:
+        assert opened.query().entities(Everything).where(Everything.number == 2).first().yes is True

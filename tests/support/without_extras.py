@@ -16,6 +16,7 @@ from typing import Any
 
 from ontologia import Entity, Field, OntologiaError, Ontology, initialize_storage
 
+IN_PROCESS = ("Pipeline", "PipelineReport")  # without a session
 HIDDEN = ("lance", "pandas", "polars", "pyspark")
 MODELS = (
     "from ontologia import Entity, Field\n\nclass Person(Entity):\n    name: Field[str] = Field(primary_key=True)\n"
@@ -99,7 +100,11 @@ def doors_of_spark() -> dict[str, str]:
     from ontologia import spark
     from ontologia.spark.session import spark_session
 
-    names = {f"ontologia.spark.{name}": said_by(lambda name=name: getattr(spark, name)) for name in spark.__all__}
+    names = {
+        f"ontologia.spark.{name}": said_by(lambda name=name: getattr(spark, name))
+        for name in spark.__all__
+        if name not in IN_PROCESS
+    }
     return names | {"spark_session()": said_by(spark_session)}
 
 

@@ -38,19 +38,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Pipeline": "loading.pipeline",
-    "PipelineReport": "loading.pipeline",
-    "attach": "tables",
-    "compact": "care.compaction",
-    "copy_history": "transfer.copying",
-    "explain": "reading.explaining",
-    "export_data": "transfer.exporting",
-    "import_data": "transfer.importing",
-    "migrate": "care.migration",
-    "read": "reading.rows",
-    "read_stream": "reading.rows",
-    "spark_session": "session",
+    "Pipeline": "spark.loading.pipeline",
+    "PipelineReport": "runtime.intake.reports",
+    "attach": "spark.tables",
+    "compact": "spark.care.compaction",
+    "copy_history": "spark.transfer.copying",
+    "explain": "spark.reading.explaining",
+    "export_data": "spark.transfer.exporting",
+    "import_data": "spark.transfer.importing",
+    "migrate": "spark.care.migration",
+    "read": "spark.reading.rows",
+    "read_stream": "spark.reading.rows",
+    "spark_session": "spark.session",
 }
+_WITHOUT_SPARK = ("Pipeline", "PipelineReport")
+"""What a pipeline without a session needs."""
 
 
 def __getattr__(name: str) -> Any:
@@ -58,5 +60,6 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module 'ontologia.spark' has no attribute {name!r}")
-    need("pyspark", f"ontologia.spark.{name}")
-    return getattr(importlib.import_module(f"ontologia.spark.{_HOMES[name]}"), name)
+    if name not in _WITHOUT_SPARK:
+        need("pyspark", f"ontologia.spark.{name}")
+    return getattr(importlib.import_module(f"ontologia.{_HOMES[name]}"), name)

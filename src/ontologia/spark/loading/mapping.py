@@ -6,7 +6,7 @@ A row that does not fit is not an error here. It gets a reason, and the pipeline
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from ontologia.model.typespec import accepts_none, has_none_inside
 from ontologia.model.values import to_utc
 from ontologia.runtime.intake.checks import Check, checks_of, instance_column, refuse_validators
 from ontologia.runtime.intake.conversions import describe_refusal, rule_of
-from ontologia.runtime.intake.loads import end_key, fills
+from ontologia.runtime.intake.loads import NAME, end_key, fills
 from ontologia.runtime.intake.rows import BLANKS, ORDER, must_be_filled
 from ontologia.spark.loading.conversions import SourceValue, convert, kind_of, read_number, spell
 from ontologia.spark.loading.suspects import suspects
@@ -60,16 +60,19 @@ def map_rows(
         name: sql.col(quote_name(name)) if expression is None else _expression(expression)
         for name, expression in fills(source.columns, declaration, expressions).items()
     }
+    tried = {name: expression for name, expression in expressions.items() if not _is_name(expression)}
     try:
         order = sql.lit(None).cast("string") if order_by is None else _order(source, order_by)
         picked = source.select(  # by place: Spark takes names that differ in case alone for one
-            *(column.alias(f"__{place}") for place, column in enumerate(chosen.values())),
+            *(
+                (_attempt(source, column) if name in tried else column).alias(f"__{place}")
+                for place, (name, column) in enumerate(chosen.items())
+            ),
             order.alias(ORDER),
             sql.to_json(sql.struct("*"), SAID_AS_JSON).alias(SOURCE),
         )
-        fields = zip(chosen, picked.schema, strict=False)
-        given = {name: SourceValue(sql.col(field.name), field.dataType) for name, field in fields}
-        return picked.select(*_row(declaration, given), sql.col(ORDER))
+        given, failed = _read_chosen(chosen, tried, picked)
+        return picked.select(*_row(declaration, given, failed), sql.col(ORDER))
     except AnalysisException as refusal:
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
 
@@ -103,7 +106,53 @@ def map_identity(source: DataFrame, declaration: Declaration, expressions: Mappi
         raise ValidationError(f"{declaration.ref} cannot be mapped from this source: {_line(refusal)}") from refusal
 
 
-def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[SparkColumn]:
+VALUE = "value"
+
+
+def _attempt(source: DataFrame, column: SparkColumn) -> SparkColumn:
+    """What an expression gives, in a struct; nothing at all where it fails, as a cast of a text that is no number does.
+
+    Spark has no function for that, only a node of its plans. A Connect session cannot name it: there, the load fails.
+    """
+    wrapped = sql.struct(column.alias(VALUE))
+    jvm: Any = getattr(source.sparkSession, "_jvm", None)
+    if jvm is None:
+        return wrapped
+    expressions: Any = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(wrapped._jc))
+    made: Any = type(wrapped)
+    found: SparkColumn = made(expressions.column(tried))
+    return found
+
+
+def _read_chosen(
+    names: Iterable[str], tried: Mapping[str, Any], picked: DataFrame
+) -> tuple[dict[str, SourceValue], list[Problem]]:
+    """The values that were picked by place, and where an expression has failed."""
+    given: dict[str, SourceValue] = {}
+    problems = []
+    for name, picked_field in zip(names, picked.schema, strict=False):
+        column, kind = sql.col(picked_field.name), picked_field.dataType
+        if name not in tried:
+            given[name] = SourceValue(column, kind)
+            continue
+        assert isinstance(kind, types.StructType)
+        given[name] = SourceValue(column[VALUE], kind[VALUE].dataType)
+        said = f"{name}: {_show(tried[name])} fails for this row"
+        problems.append(Problem(column.isNull(), sql.lit(said)))
+    return given, problems
+
+
+def _is_name(expression: Any) -> bool:
+    """Whether an expression is the name of a column, which cannot fail."""
+    return isinstance(expression, str) and NAME.fullmatch(expression.strip()) is not None
+
+
+def _show(expression: Any) -> str:
+    return expression if isinstance(expression, str) else "its expression"
+
+
+def _row(declaration: Declaration, given: Mapping[str, SourceValue], failed: list[Problem]) -> list[SparkColumn]:
     """The columns of a row, its reason and its source.
 
     The source row is text as long as the row itself. It goes along only where a row may still be refused: one with a
@@ -112,7 +161,7 @@ def _row(declaration: Declaration, given: Mapping[str, SourceValue]) -> list[Spa
     refuse_validators(declaration)
     checks = checks_of(declaration)
     values: dict[str, SparkColumn] = {}
-    problems: list[Problem] = []
+    problems = list(failed)
     suspected = []
     for column in declaration.schema.columns:
         check = checks.get(column.physical)

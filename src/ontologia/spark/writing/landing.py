@@ -26,7 +26,7 @@ from ontologia.files.writing import RowGroups
 from ontologia.model import COMMIT_ID, SCHEMA_VERSION_ID, arrow_schema
 from ontologia.query.plan import LATEST, Plan
 from ontologia.runtime.delta import OPERATION, delta
-from ontologia.runtime.intake.comparing import COUNTS, count_ties, one_each, resolve_conflicts, tally
+from ontologia.runtime.intake.comparing import COUNTS, count_ties, keep_stored, one_each, resolve_conflicts, tally
 from ontologia.runtime.intake.conversions import GRAMMAR, NAMED_INFINITE
 from ontologia.runtime.intake.reports import TypeReport
 from ontologia.runtime.intake.rows import ORDER
@@ -141,6 +141,7 @@ def _compare_again(engine: Engine, transaction: Transaction, plan: WritePlan, wa
         current = engine.rows_of(schema, wanted, LATEST, catalog, dense=True)
     elif schema.ref in catalog.layouts:
         current = transaction.current(schema, wanted.select(list(schema.ref.identity)))
+    wanted = keep_stored(wanted, current, schema.ref, plan.kept)
     return delta(wanted, current, schema.ref.identity)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from ontologia.engines.dispatch import open_engine
 from ontologia.errors import ValidationError
 from ontologia.model import Declaration, TypeSchema
 from ontologia.objects import Location
-from ontologia.runtime.intake.comparing import Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
+from ontologia.runtime.intake.comparing import Missing, Mode, OnConflict, OnDuplicate, OnInvalid, OnTie
 from ontologia.runtime.intake.quarantine import Quarantine
 from ontologia.runtime.intake.rows import Intake, fit_columns
 from ontologia.spark.options import number
@@ -25,9 +26,12 @@ from ontologia.spark.types import arrow_schema_of
 
 WRITE_OPTIONS = (
     *("path", "type", "kind", "models", "onConflict", "onInvalid"),
-    *("orderBy", "onTie", "maxRemovals", "branch", "settings"),
+    *("orderBy", "onTie", "maxRemovals", "missing", "branch", "settings"),
 )
 META = "meta."
+DEFAULTED = "defaulted"
+"""What a commit says of the fields that no column filled."""
+_log = logging.getLogger(__name__)
 STAGING = "staging/"
 """Where rows wait in a store before they are compared; a vacuum clears it."""
 
@@ -46,6 +50,13 @@ class WritePlan:
     max_removals: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    missing: Missing = "default"
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns of fields that no column fills, and that keep what is stored."""
+        names = self.intake.defaults if self.missing == "keep" else ()
+        return tuple(self.schema.by_name[name].physical for name in names)
 
     @property
     def schema(self) -> TypeSchema:
@@ -89,20 +100,36 @@ def plan_write(options: Mapping[str, str], given: StructType, *, overwrite: bool
         if overwrite and not engine.capabilities.removals:
             raise ValidationError('a store keeps its history: write with .mode("append"), which updates what differs')
         location, staging = engine.location, engine.staging_area
+        known = schema.ref in engine.catalog().layouts
     mode: Mode = "sync" if overwrite else "upsert"
     limit = None if "maxRemovals" not in options else number("maxRemovals", options["maxRemovals"])
     if limit is not None and (not overwrite or limit < 0):
         raise ValidationError(f"maxRemovals is a number of rows from 0 on, for .mode('overwrite'), not {limit}")
+    intake = fit_columns(arrow_schema_of(given), schema, declaration, options.get("orderBy"))
+    missing = cast("Missing", _choice("missing", options, "default", get_args(Missing)))
+    metadata = {name[len(META) :]: text for name, text in options.items() if name.lower().startswith(META)}
+    if intake.defaults and missing == "default":
+        names = ", ".join(intake.defaults)
+        metadata[DEFAULTED] = names
+        if known and "missing" not in options:
+            _log.warning(
+                "%s: no column fills %s, so every row gets the default, also where the store has another value. Keep "
+                "what is stored with .option('missing', 'keep'), or say that it is meant with .option('missing', "
+                "'default')",
+                schema.ref,
+                names,
+            )
     return WritePlan(
         location,
         staging,
-        fit_columns(arrow_schema_of(given), schema, declaration, options.get("orderBy")),
+        intake,
         cast("OnConflict", _choice("onConflict", options, "upsert", get_args(OnConflict))),
         cast("OnInvalid", _choice("onInvalid", options, "abort", get_args(OnInvalid))),
         cast("OnTie", _choice("onTie", options, "error", get_args(OnTie))),
         mode,
         limit,
-        {name[len(META) :]: text for name, text in options.items() if name.lower().startswith(META)},
+        metadata,
+        missing=missing,
     )
 
 

@@ -25,7 +25,7 @@ from ontologia.files.writing import ROW_GROUP_ROWS, gather
 from ontologia.objects import Objects
 from ontologia.query.plan import Window
 from ontologia.runtime.delta import OPERATION, operations
-from ontologia.runtime.intake.comparing import one_each
+from ontologia.runtime.intake.comparing import keep_stored, one_each
 from ontologia.runtime.intake.rows import ORDER, RejectedRow
 from ontologia.spark.tables import check_no_table_is_made
 from ontologia.spark.workers import engine_at
@@ -125,6 +125,7 @@ class _ShareTask:
     def _stage(self, rows: pa.Table, stored: pa.Table | None) -> None:
         """Which of several rows of an identity is the last, the driver finds out, and has to see all of them whole."""
         identity = self.plan.schema.ref.identity
+        rows = keep_stored(rows, stored, self.plan.schema.ref, self.plan.kept)
         operation = operations(self._values(rows), stored, identity)
         marked = rows.append_column(OPERATION, operation)
         if self.plan.is_ordered:
