@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 RECOVERY_ACTOR = "omnigraph:recovery"
+UNRECORDED = "manifest:"  #: begins the id of a commit that its writer did not write down, as the original calls it
 _COMPACT_AFTER = 48
 _log = logging.getLogger(__name__)
 
@@ -175,6 +176,31 @@ class CommitLog:
             pool,
             default=None,
             key=lambda name: (pool[name].manifest_version, pool[name].created_at_us, name),
+        )
+
+    def find_published(self, manifest: GraphManifest) -> CommitRecord:
+        """The commit that published the newest tables of a branch, whose writer did not rewrite the head row: the
+        original has none. Where it died before it wrote its commit down, a record of our own stands in for it, which
+        the next writer writes down."""
+        own = stored_branch(manifest.branch)
+        found = self.between(manifest.branch, manifest.touched - 1, manifest.version).values()
+        if found:
+            # A branch shows the commits of its parent, too, also later ones: the first at or after that version is it.
+            return min(
+                found,
+                key=lambda it: (it.manifest_branch != own, it.manifest_version, -it.created_at_us, it.graph_commit_id),
+            )
+        earlier = [it for it in self.pool(manifest.branch).values() if it.manifest_version < manifest.touched]
+        if manifest.head is not None:
+            earlier.append(manifest.head)
+        last = max(earlier, default=None, key=lambda it: (it.manifest_version, it.created_at_us, it.graph_commit_id))
+        return CommitRecord(
+            f"{UNRECORDED}{manifest.branch}:v{manifest.touched}",
+            own,
+            None if last is None else last.graph_commit_id,
+            None,
+            0 if last is None else last.created_at_us + 1,
+            manifest_version=manifest.touched,
         )
 
     def recoveries(self) -> list[RecoveryRecord]:

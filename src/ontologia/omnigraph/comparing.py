@@ -105,7 +105,9 @@ def _fresh_fragments(old: LanceDataset, new: LanceDataset) -> list[Any] | None:
     fresh = [item for files, item in after.items() if files not in before]
     if any(_lost(before[files], after[files]) < 0 for files in before.keys() & after.keys()):
         return None
-    created = _count_created(new, fresh, old.version)
+    if _count(new, fresh, f"{CREATED} <= 1"):
+        return None  # tables begin empty: an older Lance merged these rows in, and does not say when
+    created = _count(new, fresh, f"{CREATED} > {old.version}")
     lost = sum(_lost(item, after.get(files)) for files, item in before.items())
     kept = sum(item.count_rows() for item in fresh) - created  # updated, or only moved
     return fresh if lost == kept else None
@@ -116,11 +118,11 @@ def _lost(before: Any, after: Any | None) -> int:
     return int(before.count_rows() - (0 if after is None else after.count_rows()))
 
 
-def _count_created(dataset: LanceDataset, fragments: Sequence[Any], since: int) -> int:
-    """How many rows of these fragments were created after a version."""
+def _count(dataset: LanceDataset, fragments: Sequence[Any], where: str) -> int:
+    """How many rows of these fragments pass a filter."""
     if not fragments:
         return 0
-    return int(dataset.scanner(filter=f"{CREATED} > {since}", fragments=list(fragments)).count_rows())
+    return int(dataset.scanner(filter=where, fragments=list(fragments)).count_rows())
 
 
 def _find_touched(old: LanceDataset | None, new: LanceDataset | None) -> tuple[pa.Table | None, pa.Table | None]:

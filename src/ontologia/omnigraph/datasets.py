@@ -66,11 +66,28 @@ class Datasets:
             self._session = lance.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
         place = self.uri(branch_path(path, branch))
         try:
-            return lance.dataset(place, version=version, storage_options=self.options, session=self._session)
+            found = lance.dataset(place, version=version, storage_options=self.options, session=self._session)
+            return found if branch is None else self._at_home(found, path)
         except (ValueError, OSError) as problem:
             if is_missing(problem):
                 return None
             raise lance_error("open", place, problem) from problem
+
+    def _at_home(self, dataset: LanceDataset, path: str) -> LanceDataset:
+        """A branch names, by absolute paths, the lineages whose files it shares. Where the root was copied or moved
+        since, it is opened with the paths it would have now."""
+        home = self.uri(path)
+        places = {base.path for base in dataset.base_paths().values()}
+        if all(place == home or place.startswith(f"{home}/tree/") for place in places):
+            return dataset
+        manifest = rebase_manifest(dataset._ds.serialized_manifest(), path, home)
+        return lance_dataset()(
+            dataset.uri,
+            dataset.version,
+            storage_options=self.options,
+            serialized_manifest=manifest,
+            session=self._session,
+        )
 
     def create(self, path: str, rows: pa.Table, operation_id: str | None = None) -> LanceDataset:
         """A new dataset with stable row ids, which Lance takes only at creation.
@@ -242,6 +259,71 @@ class Datasets:
     def _remove_tree(self, path: str, branch: str) -> None:
         tree = f"{path}/tree/{branch}/"
         self.objects.delete_many([info.key for info in self.objects.list(tree)])
+
+
+# --- Lance's own manifest, as far as it has absolute paths ---
+
+_BASE_PATHS, _PATH = 18, 4  #: in Lance's protobuf: the bases of a manifest, and the path of a base
+
+
+def rebase_manifest(manifest: bytes, path: str, home: str) -> bytes:
+    """A manifest of Lance whose bases, lineages of the dataset at `path`, lie below `home`."""
+
+    def moved(place: bytes) -> bytes:
+        text = place.decode()
+        _, inside, branch = text.rpartition(f"/{path}/tree/")
+        return (f"{home}/tree/{branch}" if inside else home if text.endswith(f"/{path}") else text).encode()
+
+    parts = []
+    for number, raw, content in _protobuf_fields(manifest):
+        if number == _BASE_PATHS and content is not None:
+            base = [
+                _protobuf_bytes(_PATH, moved(inner)) if name == _PATH and inner is not None else part
+                for name, part, inner in _protobuf_fields(content)
+            ]
+            raw = _protobuf_bytes(_BASE_PATHS, b"".join(base))
+        parts.append(raw)
+    return b"".join(parts)
+
+
+def _protobuf_fields(data: bytes) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """The fields of a message: number, all of its bytes, and what it holds where that is bytes."""
+    place = 0
+    while place < len(data):
+        start, content = place, None
+        tag, place = _varint(data, place)
+        kind = tag & 7
+        if kind == 0:
+            _, place = _varint(data, place)
+        elif kind == 2:
+            size, place = _varint(data, place)
+            content = data[place : place + size]
+            place += size
+        else:
+            place += 8 if kind == 1 else 4
+        yield tag >> 3, data[start:place], content
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place
+
+
+def _protobuf_bytes(number: int, content: bytes) -> bytes:
+    return _as_varint(number << 3 | 2) + _as_varint(len(content)) + content
+
+
+def _as_varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def require_version(dataset: LanceDataset, expected: int) -> LanceDataset:

@@ -28,7 +28,8 @@ PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 MANAGED = {"table_version_management": "true"}
 ABOUT_THE_FILE = ("manifest_path", "manifest_size", "e_tag", "naming_scheme")
 """What a pin says of the file of its version; the rest are notes."""
-CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
+UPDATED = "_row_last_updated_at_version"
+"""What tells when a row was published. Older releases of Lance give every row that a merge adds the creation version 1."""
 
 
 def manifest_schema(*, keyed: bool = True) -> pa.Schema:
@@ -156,6 +157,7 @@ class GraphManifest:
     history: Mapping[str, tuple[Pin, ...]]  #: every published version, by number
     tombstones: Mapping[str, int]
     head: CommitRecord | None
+    touched: int = 0  #: the newest version that published a table; later than the head row where others publish
     identity: bytes = field(default=b"", compare=False, repr=False)  #: of the state it was read from
 
     def highest(self, key: str) -> int:
@@ -221,7 +223,7 @@ def _rows_after(dataset: LanceDataset, version: int) -> list[dict[str, Any]]:
     columns = ["object_type", "location", "metadata", "table_key", "table_version", "table_branch", "row_count"]
     where = f"{UPDATED} > {version}" if version else None
     found: list[dict[str, Any]] = (
-        dataset.scanner(columns=[*columns, CREATED, UPDATED], filter=where).to_table().to_pylist()
+        dataset.scanner(columns=[*columns, UPDATED], filter=where).to_table().to_pylist()
     )
     return found
 
@@ -233,9 +235,12 @@ def _fold(
     history: dict[str, tuple[Pin, ...]] = {} if known is None else dict(known.history)
     tombstones: dict[str, int] = {} if known is None else dict(known.tombstones)
     head: CommitRecord | None = None
+    touched = 0 if known is None else known.touched
     versions: dict[str, list[Mapping[str, Any]]] = {}
     for item in rows:
         key, kind = item["table_key"], item["object_type"]
+        if kind in (TABLE, TABLE_VERSION, TABLE_TOMBSTONE):
+            touched = max(touched, item[UPDATED])
         if kind == TABLE:
             tables[key] = Table(key, item["location"], json.loads(item["metadata"] or "{}"))
         elif kind == TABLE_VERSION:
@@ -254,7 +259,8 @@ def _fold(
         for key, pins in history.items()
         if pins[-1].version > tombstones.get(key, 0) or key not in tombstones
     }
-    return GraphManifest(branch, dataset.version, tables, live, history, tombstones, head, identity_of(dataset))
+    identity = identity_of(dataset)
+    return GraphManifest(branch, dataset.version, tables, live, history, tombstones, head, touched, identity)
 
 
 def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]]) -> list[Pin]:
@@ -268,7 +274,7 @@ def _pins(key: str, tables: Mapping[str, Table], items: list[Mapping[str, Any]])
             item["table_branch"],
             item["row_count"] or 0,
             item["metadata"] or "{}",
-            item[CREATED],
+            item[UPDATED],
         )
         for item in items
     ]

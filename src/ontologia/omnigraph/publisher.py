@@ -15,6 +15,7 @@ from ontologia.errors import (
     OntologiaError,
     StorageBackendError,
 )
+from ontologia.omnigraph.commits import UNRECORDED, CommitLog
 from ontologia.omnigraph.datasets import Datasets, is_contention, lance_error
 from ontologia.omnigraph.manifest import (
     CommitRecord,
@@ -56,6 +57,7 @@ class Publisher:
 
     def __init__(self, datasets: Datasets) -> None:
         self.datasets = datasets
+        self._log = CommitLog(datasets)
         self._known: dict[str, GraphManifest] = {}
 
     # --- reading, free of side effects ---
@@ -72,9 +74,12 @@ class Publisher:
     def _read(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> GraphManifest:
         known = self._known.get(branch)
         if known is not None and known.identity == identity_of(dataset):
-            return known
+            if known.head is None or not known.head.graph_commit_id.startswith(UNRECORDED):
+                return known
         later = known is not None and keep and known.version < dataset.version
         found = read_on(dataset, known) if known is not None and later else read_manifest(dataset, branch)
+        if found.head is None or found.touched > found.head.manifest_version:
+            found = replace(found, head=self._log.find_published(found))
         if keep:
             self._known[branch] = found
         return found
