@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.files.quoting import quote_text
-from ontologia.omnigraph.datasets import Datasets, is_in, translate_errors
+from ontologia.omnigraph.datasets import Datasets, cleans_itself, is_in, stop_cleaning, translate_errors
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
 from ontologia.omnigraph.names import ACTORS, COMMITS, RECOVERIES, stored_branch
 
@@ -132,6 +132,8 @@ class CommitLog:
 
     def _append(self, dataset: LanceDataset, rows: Sequence[Mapping[str, Any]]) -> None:
         table = _table(dataset.schema, rows)
+        if cleans_itself(dataset):
+            stop_cleaning(dataset)
         with translate_errors("append to", dataset.uri):
             committed = _write(table, dataset, self.datasets.options)
             if len(committed.get_fragments()) >= _COMPACT_AFTER:

@@ -261,6 +261,28 @@ class Datasets:
         self.objects.delete_many([info.key for info in self.objects.list(tree)])
 
 
+# --- Lance's cleanup of its own accord, which knows nothing of what a graph pins ---
+
+_AUTO_CLEANUP = "lance.auto_cleanup."
+
+
+def cleans_itself(dataset: LanceDataset) -> list[str]:
+    """The settings by which commits to a dataset delete old versions of it; older releases of the original set them."""
+    return sorted(key for key in dataset.config() if key.startswith(_AUTO_CLEANUP))
+
+
+def stop_cleaning(dataset: LanceDataset) -> None:
+    """Take these settings away, for good, in a version of its own."""
+    with translate_errors("configure", dataset.uri):
+        dataset.delete_config_keys(cleans_itself(dataset))
+
+
+def stage_stop_cleaning(dataset: LanceDataset) -> Any:
+    operations = lance_operations()
+    updates = operations.UpdateMap(dict.fromkeys(cleans_itself(dataset)), replace=False)
+    return lance_transaction(dataset.version, operations.UpdateConfig(config_updates=updates))
+
+
 # --- Lance's own manifest, as far as it has absolute paths ---
 
 _BASE_PATHS, _PATH = 18, 4  #: in Lance's protobuf: the bases of a manifest, and the path of a base

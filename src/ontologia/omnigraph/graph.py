@@ -17,12 +17,13 @@ from ontologia.errors import (
 )
 from ontologia.objects import Lease, Objects, prove_conditions
 from ontologia.omnigraph import schema_files
+from ontologia.omnigraph.adoption import check_not_in_progress
 from ontologia.omnigraph.commits import CommitLog, RecoveryRecord, walk
 from ontologia.omnigraph.datasets import Datasets, translate_errors
-from ontologia.omnigraph.leases import Leases
+from ontologia.omnigraph.leases import CONTROL, Leases
 from ontologia.omnigraph.manifest import MANAGED, CommitRecord, GraphManifest, head_row, rows_table
-from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, migrate, stamp
-from ontologia.omnigraph.names import MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid
+from ontologia.omnigraph.migrations import INTERNAL_SCHEMA_VERSION, is_outdated, migrate, stamp
+from ontologia.omnigraph.names import MAIN, MANIFEST, SCHEMA_APPLY_LOCK, new_ulid, stored_branch
 from ontologia.omnigraph.phases import GraphWrite, run_phases
 from ontologia.omnigraph.publisher import Publisher
 from ontologia.omnigraph.recovery import GraphRecovery
@@ -108,8 +109,12 @@ class Graph:
         return graph
 
     def _settle(self) -> None:
-        """Migrate, then finish or undo what others left, once."""
-        migrate(self.datasets)
+        """Migrate, then finish or undo what others left, once. What cannot be done is refused before anything."""
+        check_not_in_progress(self.objects)
+        self.sidecars.pending()
+        if is_outdated(self.datasets):
+            with self.leases.hold(CONTROL):  # no branch is made meanwhile: the sweep would take one for an old run
+                migrate(self.datasets)
         manifest = self.publisher.manifest()
         if manifest.head is not None:  # where an init died after the manifest, which makes it a graph
             self.commit_log.create(manifest.head)
@@ -186,7 +191,7 @@ class Graph:
             if branch != MAIN:
                 self.check_branch(branch)
             self.recovery.recover_branch(branch)
-            manifest = self.publisher.manifest(branch)
+            manifest = self.publisher.manifest_in(migrate(self.datasets, stored_branch(branch)), branch)
             self.commit_log.complete(branch, manifest)
             yield lease, manifest
 

@@ -29,7 +29,7 @@ MANAGED = {"table_version_management": "true"}
 ABOUT_THE_FILE = ("manifest_path", "manifest_size", "e_tag", "naming_scheme")
 """What a pin says of the file of its version; the rest are notes."""
 UPDATED = "_row_last_updated_at_version"
-"""What tells when a row was published. Older releases of Lance give every row that a merge adds the creation version 1."""
+"""When a row was published. Older releases of Lance give every row that a merge adds the creation version 1."""
 
 
 def manifest_schema(*, keyed: bool = True) -> pa.Schema:
@@ -132,6 +132,12 @@ class Table:
     key: str
     path: str
     notes: Mapping[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Any] | None = field(default=None, compare=False)
+    """What is noted on disk, where the notes follow from what another writer left there."""
+
+    @property
+    def derived(self) -> bool:
+        return self.stored is not None
 
     @property
     def kind(self) -> str:
@@ -222,9 +228,7 @@ def read_on(dataset: LanceDataset, known: GraphManifest) -> GraphManifest:
 def _rows_after(dataset: LanceDataset, version: int) -> list[dict[str, Any]]:
     columns = ["object_type", "location", "metadata", "table_key", "table_version", "table_branch", "row_count"]
     where = f"{UPDATED} > {version}" if version else None
-    found: list[dict[str, Any]] = (
-        dataset.scanner(columns=[*columns, UPDATED], filter=where).to_table().to_pylist()
-    )
+    found: list[dict[str, Any]] = dataset.scanner(columns=[*columns, UPDATED], filter=where).to_table().to_pylist()
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ontologia.errors import EngineVersionError, OntologiaError
-from ontologia.omnigraph.datasets import Datasets, translate_errors
+from ontologia.omnigraph.datasets import Datasets, cleans_itself, stop_cleaning, translate_errors
 from ontologia.omnigraph.manifest import PRIMARY_KEY
 from ontologia.omnigraph.names import MANIFEST
 
@@ -41,15 +41,24 @@ def check_stamp(dataset: LanceDataset) -> int:
     return found
 
 
+def is_outdated(datasets: Datasets) -> bool:
+    """Whether main has something to migrate."""
+    dataset = datasets.open(MANIFEST)
+    return check_stamp(dataset) < INTERNAL_SCHEMA_VERSION or bool(cleans_itself(dataset))
+
+
 def migrate(datasets: Datasets, branch: str | None = None) -> LanceDataset:
     """Bring `__manifest` on a branch to this release's shape. When the stamp is right, this is one metadata read."""
     dataset = datasets.open(MANIFEST, branch)
     found = check_stamp(dataset)
     lost = 0
-    while found < INTERNAL_SCHEMA_VERSION:
+    while found < INTERNAL_SCHEMA_VERSION or cleans_itself(dataset):
         try:
-            _STEPS[found](datasets, dataset)
-            stamp(dataset, found + 1)
+            if found < INTERNAL_SCHEMA_VERSION:
+                _STEPS[found](datasets, dataset, branch)
+                stamp(dataset, found + 1)
+            else:
+                stop_cleaning(dataset)
         except OntologiaError:
             lost += 1
             if lost > LOST_RACES:
@@ -64,7 +73,7 @@ def stamp(dataset: LanceDataset, version: int) -> None:
         dataset.update_schema_metadata({STAMP: str(version)})
 
 
-def _key_object_ids(datasets: Datasets, dataset: LanceDataset) -> None:
+def _key_object_ids(datasets: Datasets, dataset: LanceDataset, branch: str | None) -> None:
     """1 → 2: `object_id` becomes the key that concurrent publishes are told apart by."""
     field = dataset.schema.field("object_id")
     if PRIMARY_KEY.encode() not in (field.metadata or {}):  # Lance refuses to set it twice
@@ -72,11 +81,14 @@ def _key_object_ids(datasets: Datasets, dataset: LanceDataset) -> None:
             dataset.update_field_metadata({"object_id": {PRIMARY_KEY: "true"}})
 
 
-def _sweep_run_branches(datasets: Datasets, dataset: LanceDataset) -> None:
-    """2 → 3: staging branches of the Run state machine, which no release has had since, go."""
+def _sweep_run_branches(datasets: Datasets, dataset: LanceDataset, branch: str | None) -> None:
+    """2 → 3: staging branches of the Run state machine, which no release has had since, go. They go with main, once
+    for the graph: when another branch gets here, a branch with such a name is somebody's own."""
+    if branch is not None:
+        return
     for name in sorted(datasets.branches(MANIFEST), key=len, reverse=True):
         if name.lstrip("/").startswith(LEGACY_RUN_PREFIX):
             datasets.drop_branch(MANIFEST, name)
 
 
-_STEPS: dict[int, Callable[[Datasets, LanceDataset], None]] = {1: _key_object_ids, 2: _sweep_run_branches}
+_STEPS: dict[int, Callable[[Datasets, LanceDataset, str | None], None]] = {1: _key_object_ids, 2: _sweep_run_branches}

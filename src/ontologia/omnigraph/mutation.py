@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class TableChange:
     table: Table | None = None
     schema: pa.Schema | None = None
     replace_all: bool = False  #: the rows given are all there will be
+    reshaped: bool = False  #: and in columns of their own, for a new version of the type
     files: StagedFragments | None = None  #: hold the rows already; `rows` has what is checked of them, and all are new
     notes: Mapping[str, Any] = field(default_factory=dict)  #: kept with the published version
 
@@ -73,6 +75,9 @@ def plan_mutation(
     snapshot = StoredSnapshot(graph, manifest)
     by_key = {change.key: change for change in changes}
     problems = _Problems()
+    for change in changes:
+        _as_stored(snapshot, change, problems)
+    problems.refuse("the transaction was refused")
     for change in changes:
         _check_new(snapshot, change, problems)
         _check_unique(snapshot, change, manifest, problems)
@@ -108,6 +113,68 @@ class _Problems:
     def refuse(self, what: str) -> None:
         if self.total:
             raise GraphValidationError(what, self.named, self.total)
+
+
+def _as_stored(snapshot: StoredSnapshot, change: TableChange, problems: _Problems) -> None:
+    """Rows in the columns that the table has, and within what another writer of it allows. Where it has rules that are
+    not known here, nothing is written: it could not be held to them."""
+    if change.key not in snapshot or change.schema is not None:
+        return
+    notes = snapshot.manifest.tables[change.key].notes
+    if notes.get("barred") and (change.rows is not None or change.deleted):
+        raise GraphValidationError(
+            f"{change.key} is read-only here, and can be written with the writer that made it",
+            [f"it has {reason}" for reason in notes["barred"]],
+        )
+    if change.rows is None or change.files is not None or change.reshaped:
+        return
+    stored = snapshot.dataset(change.key).schema
+    if not change.rows.schema.equals(stored):
+        change.rows = _convert(change.key, change.rows, stored, problems)
+    for column, allowed in notes.get("allowed", {}).items():
+        _check_allowed(change, column, allowed, problems)
+
+
+def _convert(key: str, rows: pa.Table, stored: pa.Schema, problems: _Problems) -> pa.Table:
+    arrays = []
+    for column in stored:
+        values = rows.column(column.name)
+        try:
+            arrays.append(values if values.type == column.type else _stored_values(values, column.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as problem:
+            problems.add([f"{key} stores {column.name} as {column.type}: {problem}"])
+            return rows
+        if values.null_count and not column.nullable:
+            problems.add([f"{key} has no empty {column.name}, and {values.null_count} rows have one"])
+    return pa.table(arrays, schema=stored) if not problems.total else rows
+
+
+def _stored_values(values: pa.ChunkedArray, kind: pa.DataType) -> Any:
+    """Values in the type that a column has; those that would change by it are an error."""
+    if pa.types.is_nested(kind):
+        return pa.array([None if text is None else json.loads(text) for text in values.to_pylist()], kind)
+    if pa.types.is_date64(kind):
+        moments = values.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+        return pa.chunked_array([chunk.view(kind) for chunk in moments.chunks], kind)
+    return values.cast(kind)
+
+
+def _check_allowed(change: TableChange, column: str, allowed: Mapping[str, Any], problems: _Problems) -> None:
+    assert change.rows is not None
+    for name, value in zip(change.rows.column("id").to_pylist(), change.rows.column(column).to_pylist(), strict=True):
+        found = value if isinstance(value, list) else [value]
+        for item in found:
+            if item is None:
+                continue
+            if "enum" in allowed and item not in allowed["enum"]:
+                said = f"one of {', '.join(allowed['enum'])}"
+            elif "min" in allowed and item < allowed["min"]:
+                said = f"at least {allowed['min']}"
+            elif "max" in allowed and item > allowed["max"]:
+                said = f"at most {allowed['max']}"
+            else:
+                continue
+            problems.add([f"{change.key} {name!r} has the {column} {item!r}, and it is {said}"])
 
 
 def _check_new(snapshot: StoredSnapshot, change: TableChange, problems: _Problems) -> None:
@@ -235,7 +302,7 @@ def _writing(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange, 
 
 def _align(rows: pa.Table, dataset: LanceDataset) -> pa.Table:
     """Rows in the columns of the dataset."""
-    return rows.select(dataset.schema.names).cast(dataset.schema)
+    return rows if rows.schema.equals(dataset.schema) else rows.select(dataset.schema.names).cast(dataset.schema)
 
 
 def _in_turn(steps: Sequence[Any]) -> Apply:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import CommitOutcomeUnknownError, OntologiaError, TableDriftError
 from ontologia.objects import Lease
-from ontologia.omnigraph.datasets import operation_of
+from ontologia.omnigraph.datasets import cleans_itself, operation_of, stage_stop_cleaning
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
 from ontologia.omnigraph.names import new_ulid, stored_branch
 from ontologia.omnigraph.publisher import Publication
@@ -75,10 +75,11 @@ class _Start:
     expected: int  #: what the manifest says
     fork_from: tuple[str | None, int] | None = None
     laid_out: int = 0  #: commits that lay out a table which this write creates
+    settles: bool = False  #: whether a commit of its own first stops Lance from cleaning up by itself
 
     @property
     def intent(self) -> TableIntent:
-        last = self.base + self.laid_out + self.work.commits
+        last = self.base + self.laid_out + self.settles + self.work.commits
         return TableIntent(self.work.key, self.path, self.expected, last, self.branch)
 
 
@@ -186,9 +187,11 @@ def _start(graph: Graph, manifest: GraphManifest, work: TableWork, plan: GraphWr
         return _start_new(graph, manifest, work, path, own)
     pin = manifest.pins[work.key]
     if pin.branch != own:
-        return _Start(work, pin.path, own, pin.version, pin.version, fork_from=(pin.branch, pin.version))
+        settles = bool(cleans_itself(graph.datasets.open(*pin.place)))
+        source = (pin.branch, pin.version)
+        return _Start(work, pin.path, own, pin.version, pin.version, fork_from=source, settles=settles)
     base = _without_drift(graph, pin)
-    return _Start(work, pin.path, own, base, pin.version)
+    return _Start(work, pin.path, own, base.version, pin.version, settles=bool(cleans_itself(base)))
 
 
 def _start_new(graph: Graph, manifest: GraphManifest, work: TableWork, path: str, own: str | None) -> _Start:
@@ -203,11 +206,11 @@ def _start_new(graph: Graph, manifest: GraphManifest, work: TableWork, path: str
     return _Start(work, path, own, existing.version, expected, fork_from, laid_out)
 
 
-def _without_drift(graph: Graph, pin: Pin) -> int:
+def _without_drift(graph: Graph, pin: Pin) -> LanceDataset:
     """The version to build on. Versions after the pin that no row depends on are put back; others are refused."""
     newest = graph.datasets.open(pin.path, pin.branch)
     if newest.version == pin.version:
-        return pin.version
+        return newest
     if newest.version < pin.version:
         raise TableDriftError(
             f"{pin.key} is published at version {pin.version}, and its dataset ends at {newest.version}: versions were "
@@ -220,8 +223,7 @@ def _without_drift(graph: Graph, pin: Pin) -> int:
                 f"{pin.key} is published at version {pin.version}, and version {version} ({kind}) was not made by this "
                 "graph: run repair() to see and settle it"
             )
-    restored = graph.datasets.restore(pin.path, pin.branch, pin.version)
-    return int(restored.version)
+    return graph.datasets.restore(pin.path, pin.branch, pin.version)
 
 
 def _commit_table(graph: Graph, start: _Start, operation_id: str, plan: GraphWrite) -> Pin:
@@ -241,6 +243,8 @@ def _commit_table(graph: Graph, start: _Start, operation_id: str, plan: GraphWri
         for _ in range(start.laid_out):
             assert work.schema is not None
             dataset = commit(dataset, datasets.stage_overwrite(dataset, work.schema.empty_table()))
+    if start.settles:
+        dataset = commit(dataset, stage_stop_cleaning(dataset))
     dataset = work.apply(dataset, commit)
     notes = datasets.metadata(dataset, start.path, start.branch) | dict(plan.pin_notes.get(work.key, {}))
     return pin_of(work.key, start.path, start.branch, dataset, notes)

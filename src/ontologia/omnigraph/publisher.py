@@ -15,6 +15,7 @@ from ontologia.errors import (
     OntologiaError,
     StorageBackendError,
 )
+from ontologia.omnigraph.adoption import Adoption
 from ontologia.omnigraph.commits import UNRECORDED, CommitLog
 from ontologia.omnigraph.datasets import Datasets, is_contention, lance_error
 from ontologia.omnigraph.manifest import (
@@ -58,6 +59,7 @@ class Publisher:
     def __init__(self, datasets: Datasets) -> None:
         self.datasets = datasets
         self._log = CommitLog(datasets)
+        self._adoption = Adoption(datasets)
         self._known: dict[str, GraphManifest] = {}
 
     # --- reading, free of side effects ---
@@ -73,13 +75,14 @@ class Publisher:
 
     def _read(self, dataset: LanceDataset, branch: str, *, keep: bool = True) -> GraphManifest:
         known = self._known.get(branch)
-        if known is not None and known.identity == identity_of(dataset):
-            if known.head is None or not known.head.graph_commit_id.startswith(UNRECORDED):
-                return known
+        same = known is not None and known.identity == identity_of(dataset)
+        if known is not None and same and not _is_unrecorded(known.head):
+            return known
         later = known is not None and keep and known.version < dataset.version
         found = read_on(dataset, known) if known is not None and later else read_manifest(dataset, branch)
         if found.head is None or found.touched > found.head.manifest_version:
             found = replace(found, head=self._log.find_published(found))
+        found = self._adoption.describe(found)
         if keep:
             self._known[branch] = found
         return found
@@ -133,6 +136,11 @@ class Publisher:
             dataset.optimize.compact_files()
         except (OSError, ValueError, RuntimeError) as problem:
             _log.info("__manifest was not compacted, the next publish tries again: %s", problem)
+
+
+def _is_unrecorded(head: CommitRecord | None) -> bool:
+    """Whether a commit was published and not written down, so far."""
+    return head is not None and head.graph_commit_id.startswith(UNRECORDED)
 
 
 def _check(manifest: GraphManifest, publication: Publication) -> None:

@@ -1,7 +1,8 @@
 """`_schema.pg`, `_schema.ir.json`, `__schema_state.json`: what main's tables are, for people and for other readers.
 
-They are made from `__manifest`, which is the authority: a commit that changes a type writes them after its commit
-point, and the next open for writing sees to it that they agree. Nothing here reads them to find out about a type.
+They are made from `__manifest`, which is the authority for types of ours: a commit that changes a type writes them
+after its commit point, and the next open for writing sees to it that they agree. What another writer said of its types
+stays as it is, entry by entry.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ontologia.errors import OntologiaError
 from ontologia.objects import ObjectNotFound, Objects
-from ontologia.omnigraph.manifest import GraphManifest, Table
+from ontologia.omnigraph.manifest import GraphManifest, Pin, Table
 
 SOURCE, IR, STATE = "_schema.pg", "_schema.ir.json", "__schema_state.json"
 SCALARS = {
@@ -26,27 +28,38 @@ SCALARS = {
     "datetime": "DateTime",
     "bytes": "Blob",
 }
+_DECLARATION = re.compile(r"^(node|edge|interface)[ \t]+(\w+)", re.MULTILINE)
 _log = logging.getLogger(__name__)
 
 
 def refresh(objects: Objects, manifest: GraphManifest) -> None:
     """Bring the three files to what main's tables are, if they are not; best effort, since nothing depends on them."""
-    ir = ir_of(manifest)
+    before = _read(objects, IR)
+    ir = ir_of(manifest, before)
     state = {"format_version": 1, "schema_ir_hash": ir_hash(ir), "schema_identity_version": 1}
     try:
-        if _read(objects) != state:
-            objects.put(SOURCE, source_of(ir).encode())
+        if _read(objects, STATE) != state:
+            source = _read_text(objects, SOURCE) if before is not None else ""
+            objects.put(SOURCE, splice_source(source, before or {}, ir).encode())
             objects.put(IR, _pretty(ir))
             objects.put(STATE, _pretty(state))
     except OntologiaError as problem:
         _log.warning("the schema files of %s are not up to date, the next open does it: %s", objects.uri, problem)
 
 
-def _read(objects: Objects) -> Any:
+def _read(objects: Objects, name: str) -> dict[str, Any] | None:
     try:
-        return json.loads(objects.get(STATE).data)
-    except (ObjectNotFound, ValueError):
+        found = json.loads(objects.get(name).data)
+    except (ObjectNotFound, ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else None
+
+
+def _read_text(objects: Objects, name: str) -> str:
+    try:
+        return objects.get(name).data.decode(errors="replace")
+    except ObjectNotFound:
+        return ""
 
 
 def _pretty(content: Any) -> bytes:
@@ -62,24 +75,33 @@ def ir_hash(ir: Mapping[str, Any]) -> str:
 # --- the IR ---
 
 
-def ir_of(manifest: GraphManifest) -> dict[str, Any]:
-    """The live types of a catalog, sorted by name."""
+def ir_of(manifest: GraphManifest, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The live types of a catalog, sorted by name; interfaces are none of ours and stay."""
     tables = sorted((manifest.tables[key] for key in manifest.pins), key=lambda table: table.name)
-    described = [(table, _schema_of(manifest, table)) for table in tables]
+    described = [(table.kind, entry_of(table, manifest.history[table.key])) for table in tables]
     return {
         "ir_version": 1,
-        "interfaces": [],
-        "nodes": [_node(table, schema) for table, schema in described if table.kind == "node"],
-        "edges": [_edge(table, schema) for table, schema in described if table.kind == "edge"],
+        "interfaces": (before or {}).get("interfaces", []),
+        "nodes": [entry for kind, entry in described if kind == "node"],
+        "edges": [entry for kind, entry in described if kind == "edge"],
     }
 
 
-def _schema_of(manifest: GraphManifest, table: Table) -> Mapping[str, Any]:
-    """The version of a type's schema that its rows have, as the layers above noted it."""
+def entry_of(table: Table, pins: Sequence[Pin]) -> dict[str, Any]:
+    """What the IR says of a type: the entry that another writer made for this version of it, else one of ours."""
     versions = table.notes.get("schemas", ())
-    current = manifest.pins[table.key].metadata.get("schema_version")
+    noted = (pin.metadata.get("schema_version") for pin in reversed(pins))  # other writers note none with theirs
+    current = versions[-1]["id"] if table.derived else next((it for it in noted if it is not None), None)
+    kept = table.notes.get("ir")
+    if kept is not None and kept["version"] == current:
+        return dict(kept["entry"])
     found = [note["schema"] for note in versions if note["id"] == current]
-    return found[0] if found else {"fields": []}
+    return make_entry(table, found[0] if found else {"fields": []})
+
+
+def make_entry(table: Table, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a type of ours."""
+    return (_node if table.kind == "node" else _edge)(table, schema)
 
 
 def _node(table: Table, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,12 +178,38 @@ def fnv1a32(text: str) -> int:
 # --- the source text ---
 
 
-def source_of(ir: Mapping[str, Any]) -> str:
-    """The types as a person reads them."""
-    blocks = [_block(f"node {node['name']}", node["properties"]) for node in ir["nodes"]]
-    for edge in ir["edges"]:
-        blocks.append(_block(f"edge {edge['name']}: {edge['from_type']} -> {edge['to_type']}", edge["properties"]))
-    return "\n".join(blocks)
+def splice_source(source: str, before: Mapping[str, Any], ir: Mapping[str, Any]) -> str:
+    """The source of an IR: what it says of types that stay as they are is kept to the letter, since it can say more
+    than we know of; the others are written anew, and new ones follow."""
+    blocks = {(kind, name): text for kind, name, text in _split_source(source)}
+    known = dict(_entries_of(before))
+    first = _DECLARATION.search(source)
+    parts = ["" if first is None else source[: first.start()].rstrip("\n")]
+    wanted = dict(_entries_of(ir))
+    for place, text in blocks.items():
+        if place[0] == "interface" or (place in wanted and known.get(place) == wanted[place]):
+            parts.append(text.rstrip() + "\n")
+        elif place in wanted:
+            parts.append(_declare(*place, wanted[place]))
+    parts += [_declare(*place, entry) for place, entry in wanted.items() if place not in blocks]
+    return "\n".join(part for part in parts if part)
+
+
+def _split_source(source: str) -> list[tuple[str, str, str]]:
+    """The declarations of a source: kind, name and text."""
+    starts = list(_DECLARATION.finditer(source))
+    ends = [*(found.start() for found in starts), len(source)][1:]
+    return [(it[1], it[2], source[it.start() : end]) for it, end in zip(starts, ends, strict=False)]
+
+
+def _entries_of(ir: Mapping[str, Any]) -> list[tuple[tuple[str, str], Mapping[str, Any]]]:
+    kinds = (("node", "nodes"), ("edge", "edges"))
+    return [((kind, entry["name"]), entry) for kind, name in kinds for entry in ir.get(name, ())]
+
+
+def _declare(kind: str, name: str, entry: Mapping[str, Any]) -> str:
+    ends = f": {entry['from_type']} -> {entry['to_type']}" if kind == "edge" else ""
+    return _block(f"{kind} {name}{ends}", entry["properties"])
 
 
 def _block(head: str, properties: Sequence[Mapping[str, Any]]) -> str:

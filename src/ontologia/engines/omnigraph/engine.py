@@ -19,6 +19,7 @@ from ontologia.engines.catalog import Catalog, Commit, SchemaVersion, TypeLayout
 from ontologia.engines.changes import change_entry, operation_of
 from ontologia.engines.duck import DuckEngine
 from ontologia.engines.locks import LeasedLocks
+from ontologia.engines.omnigraph.edges import has_foreign_ids
 from ontologia.engines.omnigraph.reading import (
     FragmentShare,
     GraphRows,
@@ -157,7 +158,7 @@ class GraphEngine(DuckEngine):
             type = GraphType(layout.schema)
             rows = TypeRows(self.graph, catalog.version, type, layout.activation_commit_id)
             gone: list[int] = []
-            where = pushed_filter(plan, type, keys)
+            where = pushed_filter(plan, type, keys, by_ends=has_foreign_ids(catalog.version, type))
             if plan.search is not None and ref == plan.source:
                 where = self._search_filter(plan, type, rows, catalog)
             stored = GraphRows(ref, versions=not plan.window.deduplicated)
@@ -258,7 +259,7 @@ class GraphEngine(DuckEngine):
 
     def walk(self) -> Iterator[Commit]:
         for record in first_parents(self.graph, self.manifest()):
-            if record.details.get("kind") != "Init":
+            if record.manifest_version > EMPTY:  # not the first, which is the empty graph
                 yield _commit(record)
 
     def get_commit(self, commit_id: int) -> dict[str, Any] | None:
@@ -331,6 +332,11 @@ def catalog_of(manifest: GraphManifest) -> Catalog:
         if current is not None:
             ref, activation = current.ref, current.activation_commit_id or 0
             layouts[ref] = TypeLayout(ref, current.schema, current.schema_version_id, activation, key)
+        elif key in manifest.pins:
+            raise StorageBackendError(
+                f"{manifest.tables[key].path} has rows of {ref_of(key)}, and nothing says what they are: restore the "
+                "schema files of the graph from a backup"
+            )
         elif key in manifest.tombstones:
             dropped.add(ref_of(key))
     return Catalog(head_of(manifest), layouts, frozenset(dropped), manifest)

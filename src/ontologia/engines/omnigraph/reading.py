@@ -192,8 +192,9 @@ def needed_columns(plan: Plan, type: GraphType) -> Sequence[Column] | None:
     return [column for column in type.schema.columns if column.name in wanted]
 
 
-def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None) -> str | None:
-    """The part of a plan's filters on a type that Lance can test while it scans."""
+def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None, *, by_ends: bool = False) -> str | None:
+    """The part of a plan's filters on a type that Lance can test while it scans; `by_ends` where the ids of edges do
+    not tell which they are."""
     predicates: list[Predicate] = list(plan.where) if type.ref == plan.source else []
     if type.ref != plan.source:
         reached = [hop for hop in plan.hops if type.ref in (hop.relation, hop.entity)]
@@ -203,7 +204,8 @@ def pushed_filter(plan: Plan, type: GraphType, keys: pa.Table | None) -> str | N
         predicates = []
     parts = [text for predicate in predicates if (text := _translate(predicate, type)) is not None]
     if keys is not None and plan.keyed and type.ref == plan.source and keys.num_rows <= MANY:
-        parts.append(is_in("id", type.ids_of(keys)))
+        ids = ("src", sorted(set(keys.column("left_key").to_pylist()))) if by_ends else ("id", type.ids_of(keys))
+        parts.append(is_in(*ids))
     return " AND ".join(f"({part})" for part in parts) or None
 
 

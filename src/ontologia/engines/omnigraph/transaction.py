@@ -13,8 +13,9 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout, version_number
+from ontologia.engines.omnigraph.edges import has_foreign_ids, take_over_ids
 from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
-from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, key_of, version_note, versions_of
+from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, carry_notes, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
 from ontologia.engines.transaction import Transaction, dropped_type_error, written_twice
 from ontologia.errors import OntologiaError
@@ -198,13 +199,17 @@ class GraphEngineTransaction(Transaction):
             if repeated is not None:
                 raise written_twice(ref, repeated)
         change.notes = {SCHEMA_VERSION: layout.schema_version_id}
+        known = self._manifest.tables.get(type.key)
         if self._versions.get(ref):
-            change.table = type.table([version_note(version) for version in self._versions[ref]])
+            change.table = carry_notes(type.table([version_note(version) for version in self._versions[ref]]), known)
+        elif known is not None and known.derived:
+            change.table = Table(known.key, known.path, known.notes)
         if type.key not in self._manifest.pins:
             change.schema = type.arrow
         elif ref in self._activated:  # a new version holds every row anew, in its own columns
-            change.replace_all = True
+            change.replace_all = change.reshaped = True
             change.rows = change.rows if change.rows is not None else type.arrow.empty_table()
+        take_over_ids(self._engine.graph, self._manifest, type, change)
         return change
 
     def _fill(self, change: TableChange, ref: TypeRef, type: GraphType) -> None:
@@ -219,7 +224,10 @@ class GraphEngineTransaction(Transaction):
         keys = RowSpool(kept).extend(rows_of_files(datasets, files, checked)).table()
         stored = StoredSnapshot(self._engine.graph, self._manifest).find(change.key)
         replaced = stored is None or ref in self._activated
-        if spool is None and (replaced or not rows_with(stored, "id", keys.column("id"), ["id"]).num_rows):
+        # Another writer may have narrower columns.
+        fits = stored is None or replaced or stored.schema.equals(type.arrow)
+        fits = fits and not has_foreign_ids(self._manifest, type)
+        if spool is None and fits and (replaced or not rows_with(stored, "id", keys.column("id"), ["id"]).num_rows):
             change.rows, change.files = keys, files
             return
         change.rows = (spool or RowSpool(type.arrow)).extend(rows_of_files(datasets, files)).table()

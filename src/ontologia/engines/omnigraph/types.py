@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from ontologia.engines.catalog import SchemaVersion
-from ontologia.errors import GraphValidationError
+from ontologia.errors import GraphValidationError, ValidationError
 from ontologia.model import COMMIT_ID, Column, TypeRef, TypeSchema, encode_json, parse_texts
 from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.names import EMPTY, table_key, table_path
@@ -160,8 +160,7 @@ class GraphType:
         for column in self.schema.columns:
             stored = self.columns[column.name]
             if stored in rows.column_names:
-                found = rows.column(stored)
-                arrays[column.physical] = _texts(found) if column.name in self.vectors else found
+                arrays[column.physical] = _as_declared(rows.column(stored), column)
         return pa.table(arrays)
 
     def needed(self, columns: Sequence[Column] | None) -> list[str]:
@@ -181,6 +180,22 @@ def _one_type(values: Any, kind: pa.DataType) -> Any:
     return values if values.type == kind else values.cast(kind)
 
 
+def _as_declared(values: pa.ChunkedArray, column: Column) -> Any:
+    """Stored values in the type that a field has here; another writer may store it in a narrower one."""
+    if values.type == column.arrow_type:
+        return values
+    if pa.types.is_nested(values.type):
+        return _texts(values)
+    if pa.types.is_date64(values.type):
+        values = values.cast(pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+    try:
+        return values.cast(column.arrow_type)
+    except pa.ArrowInvalid as problem:
+        raise ValidationError(
+            f"{column.name} holds a value that {column.describe()} has no room for: {problem}"
+        ) from problem
+
+
 def _texts(vectors: pa.ChunkedArray) -> pa.Array:
     return pa.array([None if value is None else encode_json(value) for value in vectors.to_pylist()], pa.string())
 
@@ -198,12 +213,27 @@ def pin_version(text: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+def carry_notes(table: Table, known: Table | None) -> Table:
+    """A registration with what another writer said of the type, as long as it is about the same version of it."""
+    ir = None if known is None else known.notes.get("ir")
+    if known is None or ir is None or ir["version"] != table.notes["schemas"][-1]["id"]:
+        return table
+    since = {version["id"]: version["since"] for version in known.notes["schemas"] if "since" in version}
+    schemas = [it | ({"since": since[it["id"]]} if it["id"] in since else {}) for it in table.notes["schemas"]]
+    kept = {name: known.notes[name] for name in ("ir", "allowed", "barred") if name in known.notes}
+    return replace(table, notes={**table.notes, "schemas": schemas, **kept})
+
+
 def versions_of(manifest: GraphManifest, key: str) -> list[SchemaVersion]:
     """Every version of a type's schema, with the commit since which it is, or was, in force."""
     table, ref, pins = manifest.tables[key], ref_of(key), manifest.history.get(key, ())
     notes = table.notes.get("schemas", ())
     # There is a pin per commit: look from the front up to the last activation, and from the back to the first note.
-    activated: dict[int, int] = {}
+    activated: dict[int, int] = {
+        note["id"]: next(max(0, pin.published_at - EMPTY) for pin in pins if pin.version >= note["since"])
+        for note in notes
+        if "since" in note  # which another writer brought in, and did not note with its pins
+    }
     for pin in pins:
         if len(activated) == len(notes):
             break
@@ -211,6 +241,7 @@ def versions_of(manifest: GraphManifest, key: str) -> list[SchemaVersion]:
         if found is not None:
             activated.setdefault(found, pin.published_at - EMPTY)
     current = next((found for pin in reversed(pins) if (found := pin_version(pin.text)) is not None), None)
+    current = notes[-1]["id"] if table.derived else current
     live = key in manifest.pins
     return [
         SchemaVersion(

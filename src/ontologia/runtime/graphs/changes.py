@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ontologia.engines.catalog import SchemaVersion
 from ontologia.engines.object_rows import identity_of, table_of, transpose
+from ontologia.engines.omnigraph.edges import take_over_ids
 from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
 from ontologia.errors import GraphValidationError, ValidationError
@@ -18,7 +19,7 @@ from ontologia.model import SUPERSEDED_BY, Declaration, Declared, Entity, Relati
 from ontologia.model.values import field_texts
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import find_repeated
-from ontologia.omnigraph.manifest import CommitRecord, GraphManifest
+from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.query.builder import QueryRoot
@@ -192,6 +193,8 @@ class GraphTransaction:
         catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
         details = {} if self._message is None else {"message": self._message}
         changes = [change_of(manifest, pending) for pending in self._pending.values()]
+        for change, pending in zip(changes, self._pending.values(), strict=True):
+            take_over_ids(self._graph, manifest, pending.type, change)
         return plan_mutation(self._graph, manifest, changes, Checks(cascade=self._cascade), details)
 
 
@@ -212,6 +215,9 @@ def register(manifest: GraphManifest, type: GraphType, change: TableChange) -> T
     if type.key in manifest.pins:
         current = next(version for version in versions_of(manifest, type.key) if version.is_current)
         change.notes = {SCHEMA_VERSION: current.schema_version_id}
+        known = manifest.tables[type.key]
+        if known.derived and (change.rows is not None or change.deleted):
+            change.table = Table(known.key, known.path, known.notes)  # from now on it is noted with the table
         return change
     earlier = versions_of(manifest, type.key) if type.key in manifest.tables else []
     number = max((version.schema_version_id for version in earlier), default=0) + 1

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ontologia.engines.omnigraph.edges import take_over_ids
 from ontologia.engines.omnigraph.engine import catalog_of
 from ontologia.engines.omnigraph.types import GraphType
 from ontologia.errors import GraphValidationError, ValidationError
@@ -111,6 +112,8 @@ def load(
     def prepare(manifest: GraphManifest) -> GraphWrite | None:
         catalog_of(manifest).check({ref: rows.declaration.schema for ref, rows in loaded.items()})
         changes = [_change(manifest, rows.type, tables[ref], mode) for ref, rows in loaded.items()]
+        for change, rows in zip(changes, loaded.values(), strict=True):
+            take_over_ids(graph, manifest, rows.type, change)
         return plan_mutation(graph, manifest, changes, Checks(), {})
 
     return graph.write(branch, "Load", prepare, actor=actor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.config import OntologiaConfig
 from ontologia.engines.nesting import check_outside
+from ontologia.engines.omnigraph.edges import find_edges, has_foreign_ids
 from ontologia.engines.omnigraph.engine import GraphEngine
 from ontologia.engines.omnigraph.types import GraphType, key_of
 from ontologia.errors import OntologiaError, ValidationError
@@ -82,7 +84,11 @@ class GraphSnapshot:
         type = GraphType(declaration.schema)
         if type.key not in self._manifest.pins:
             return None
-        rows = StoredSnapshot(self._graph, self._manifest).rows_of(type.key, [id_from_key(declaration, key)])
+        ids = [id_from_key(declaration, key)]
+        if has_foreign_ids(self._manifest, type):
+            stored = find_edges(self._graph, self._manifest, type, [tuple(json.loads(ids[0]))])
+            ids = [id for found in stored.values() for id in found]
+        rows = StoredSnapshot(self._graph, self._manifest).rows_of(type.key, ids)
         if not rows.num_rows:
             return None
         found = type.from_graph(rows).to_pylist()[0]
