@@ -104,9 +104,8 @@ def test_its_edges_are_read_and_found_by_their_ends(original):
 
 def test_its_commits_are_in_the_log_with_their_parents_and_authors(original):
     graph = opened(original)
-    want = {
-        row["graph_commit_id"]: (row["parent_commit_id"], row["merged_parent_commit_id"]) for row in original.commits()
-    }
+    rows = {row["graph_commit_id"]: row for row in [*original.commits(), *original.commits("done")]}
+    want = {name: (row["parent_commit_id"], row["merged_parent_commit_id"]) for name, row in rows.items()}
     assert {it.graph_commit_id: (it.parent_commit_id, it.merged_parent_commit_id) for it in graph.commits()} == want
     assert graph.commits()[0].actor_id == "olga"
 
