@@ -432,3 +432,65 @@ def test_a_token_of_another_store_is_refused(name, tmp_path):
         token = other.erase("Person", ANN, reason="article 17").token
     with Ontology(here) as onto, pytest.raises(ErasureRefusedError, match="preview it again"):
         onto.erase("Person", ANN, reason="article 17", dry_run=False, token=token)
+
+
+class Human(Entity, renamed_from="Person"):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str] = Field(index=True)
+    mail: Field[str | None] = None
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("called", ["Person", "Human"])
+def test_an_identity_goes_under_all_names_of_its_type_whichever_is_said(name, called, tmp_path):
+    where = filled(name, tmp_path)
+    with Ontology(where, entity_types=[Human]) as onto:
+        onto.migrate(dry_run=False, force=True)
+        plan = onto.erase(called, ANN, reason="r")
+        onto.erase(called, ANN, reason="r", dry_run=False, token=plan.token)
+    assert places_with(tmp_path, *SECRETS) == []
+
+
+class Product(Entity):
+    id: Field[int] = Field(primary_key=True)
+
+
+class Customer(Entity):
+    id: Field[int] = Field(primary_key=True)
+    name: Field[str] = ""
+
+
+class Likes(Relation[Customer, Product]):
+    n: Field[int] = 0
+
+
+class Recommends(Relation[Product, Product]):
+    n: Field[int] = 0
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_rows_of_other_types_with_the_same_key_are_no_leftovers(name, tmp_path):
+    where = target_of(name, tmp_path)
+    types = {"entity_types": [Customer, Product], "relation_types": [Likes, Recommends]}
+    with Ontology(where, **types) as onto:
+        with onto.session() as session:
+            session.ensure([Customer(id=1, name="Ann"), Customer(id=2), Product(id=1), Product(id=2)])
+            session.ensure([Likes(left_key="1", right_key="2"), Likes(left_key="2", right_key="1")])
+            session.ensure([Recommends(left_key="1", right_key="2"), Recommends(left_key="2", right_key="1")])
+        plan = onto.erase(Customer, 1, reason="r", cascade=True)
+        report = onto.erase(Customer, 1, reason="r", cascade=True, dry_run=False, token=plan.token)
+        assert report.rows == 2
+        assert onto.query().relations(Recommends).count() == 2
+        assert onto.query().relations(Likes).collect()[0].right_key == "1"
+
+
+@pytest.mark.parametrize("name", ["s3/v1", "s3/v2"])
+def test_leftovers_of_the_erased_type_are_told_though_another_has_the_same_key(name, tmp_path, monkeypatch):
+    where = target_of(name, tmp_path)
+    with Ontology(where, entity_types=[Customer, Product]) as onto:
+        with onto.session() as session:
+            session.ensure([Customer(id=1, name="Ann"), Product(id=1)])
+        monkeypatch.setattr("ontologia.engines.parquet.care.erasure.delete_unnamed", lambda *_: None)
+        plan = onto.erase(Customer, 1, reason="r")
+        with pytest.raises(ErasureIncompleteError, match="Customer"):
+            onto.erase(Customer, 1, reason="r", dry_run=False, token=plan.token)

@@ -59,6 +59,11 @@ class Wanted:
         return found
 
     @property
+    def first_keys(self) -> frozenset[str]:
+        """Keys of the first identity column of which no row may be left."""
+        return self.left if self.ref.kind == "relation" else frozenset(key for (key,) in self.identities)
+
+    @property
     def needles(self) -> frozenset[str]:
         """The keys by which what is left is found."""
         keys = frozenset(key for (key,) in self.identities) if self.ref.kind == "entity" else frozenset()

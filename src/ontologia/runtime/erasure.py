@@ -68,7 +68,7 @@ def preview(
     if not reason.strip():
         raise ValidationError("an erasure needs a reason, which the log keeps")
     versions = engine.schema_versions()
-    ref = _find_type(versions, type_name)
+    ref = _latest_name(engine, versions, _find_type(versions, type_name))
     wanted = _find_wanted(engine, versions, ref, _identities(versions, ref, keys))
     eraser = engine.eraser()
     found = eraser.find(wanted)
@@ -185,6 +185,18 @@ def _find_wanted(
     for relation, (left, right) in sorted(ends.items()):
         found.append(Wanted(relation, left=texts if left else none, right=texts if right else none))
     return found
+
+
+def _latest_name(engine: Engine, versions: Sequence[SchemaVersion], ref: TypeRef) -> TypeRef:
+    """The type under the name that migrations gave it last. A name that is in use means the type that has it now."""
+    if any(version.ref == ref and version.is_current for version in versions):
+        return ref
+    name = ref.name
+    for commit in reversed(list(engine.walk())):
+        for item in commit.metadata.get("migrated_types") or ():
+            if item.get("type_kind") == ref.kind and item.get("renamed_from") == name:
+                name = item["type_name"]
+    return TypeRef(ref.kind, name)
 
 
 def _earlier_names(engine: Engine, ref: TypeRef) -> set[str]:

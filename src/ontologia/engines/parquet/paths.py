@@ -20,6 +20,7 @@ LAYOUTS = "meta/type_layout_catalog.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 STAGING = "staging/"
+INDICES = "meta/indices/"
 COMPACTED = "meta/compacted/"
 """Records of files that are gone, because a snapshot has their rows; the head names the one in force."""
 LOCKS = "meta/locks/"
@@ -46,7 +47,7 @@ def lock(name: str = WRITE_LOCK) -> str:
 
 
 def index(ref: TypeRef) -> str:
-    return f"meta/indices/{_folder(ref)}.json"
+    return f"{INDICES}{_folder(ref)}.json"
 
 
 def versions(ref: TypeRef) -> str:
@@ -82,6 +83,15 @@ def data_v2(folder: str, ref: TypeRef, version: int) -> str:
 
 def snapshot_v1(ref: TypeRef, version: int, first: int, last: int) -> str:
     return f"{SNAPSHOTS}{_folder(ref)}-{first}-{last}.parquet"
+
+
+def may_be_of(key: str, ref: TypeRef) -> bool:
+    """Whether a data file may have rows of a type, by its path. One whose path says no type may."""
+    found = re.match(r"(?:commits/[^/]+|snapshots)/((?:entities|relations)/.*)", key)
+    if found is None:
+        return True
+    behind = found[1].removeprefix(_folder(ref))
+    return behind != found[1] and re.match(r"/|\.parquet$|-\d+-\d+", behind) is not None
 
 
 def another(snapshot: str, attempt_id: str) -> str:

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from ontologia.engines.erasure import Eraser, FoundIdentities, Trace, Wanted, copy_comes_first
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.care.retention import put_record
-from ontologia.engines.parquet.care.traces import delete_unnamed, find_unnamed, has_identity, places_with
+from ontologia.engines.parquet.care.traces import delete_copies, delete_unnamed, find_unnamed, has_identity, places_with
 from ontologia.engines.parquet.log.log import HeadVersion
 from ontologia.engines.parquet.log.records import CommitFile, CommitManifest, Compacted, Head, IndexEntry
 from ontologia.engines.parquet.log.swapping import names_manifest_of, swap_head
@@ -90,6 +90,7 @@ class ParquetEraser(Eraser):
     def traces(self, wanted: Sequence[Wanted]) -> list[Trace]:
         """In every object of the prefix, and every file of the cache."""
         rows = [Trace("row", str(item.ref)) for item in self.find(wanted) if item.rows]
+        delete_copies(self._engine, wanted)
         return [*rows, *places_with(self._engine, wanted)]
 
 

@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 from ontologia.engines.erasure import Trace, Wanted, as_bytes, is_in_texts, needles_of
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import Head
+from ontologia.files.json_objects import load
 from ontologia.files.writing import LOOKUP_GROUP_ROWS
+from ontologia.model import TypeRef
 from ontologia.objects import ObjectNotFound
 
 if TYPE_CHECKING:
@@ -27,6 +29,12 @@ def delete_unnamed(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
     """Step 5: objects that nothing names and that have the identities, and copies in the cache of this machine."""
     gone = [key for key in find_unnamed(engine) if has_identity(engine.objects.get(key).data, key, wanted)]
     engine.objects.delete_many(gone)
+    delete_copies(engine, wanted)
+
+
+def delete_copies(engine: ParquetEngine, wanted: Sequence[Wanted]) -> None:
+    """Copies in the cache of this machine. Their names do not tell of which store or type they are: all that have one
+    of the keys go, and come again when they are read."""
     engine.reader.cache.drop_combined(engine.objects)  # made again by who needs it, and this way gone if it is damaged
     for path in _copies(engine):
         with suppress(FileNotFoundError):  # another process made room
@@ -60,15 +68,19 @@ def _find_named(engine: ParquetEngine, head: Head) -> set[str]:
 
 def has_identity(data: bytes, name: str, wanted: Sequence[Wanted]) -> bool:
     """Whether an object has one of the identities: in the columns of a data file, or as the bound of one in a manifest
-    or an index."""
+    or an index. What is of another type may have the same keys."""
     if name.endswith(".parquet"):
-        return _has_rows(data, wanted)
+        return _has_rows(data, [item for item in wanted if paths.may_be_of(name, item.ref)])
     if not name.endswith(".json"):
         return False
     try:
-        return _has_bound(json.loads(data), set(needles_of(wanted)))
+        return _has_bound(load(data), [item for item in wanted if _may_be_index_of(name, item.ref)])
     except ValueError:
         return False
+
+
+def _may_be_index_of(name: str, ref: TypeRef) -> bool:
+    return not name.startswith(paths.INDICES) or name == paths.index(ref)
 
 
 def _has_rows(data: bytes, wanted: Sequence[Wanted]) -> bool:
@@ -83,19 +95,28 @@ def _has_rows_in(parquet: pq.ParquetFile, wanted: Sequence[Wanted]) -> bool:
     for item in wanted:
         if not names >= set(item.ref.identity):
             continue
-        for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=list(item.ref.identity), use_threads=False):
+        type_column = f"{item.ref.kind}_type"
+        columns = [*item.ref.identity, *([type_column] if type_column in names else [])]
+        for batch in parquet.iter_batches(LOOKUP_GROUP_ROWS, columns=columns, use_threads=False):
             rows = pa.Table.from_batches([batch])
+            if type_column in names:  # as engine v1 writes it
+                rows = rows.filter(pc.equal(rows.column(type_column), item.ref.name))
             if pc.any(item.mask(rows)).as_py():
                 return True
     return False
 
 
-def _has_bound(body: Any, needles: set[str]) -> bool:
-    if isinstance(body, dict):
-        if body.get("min_key") in needles or body.get("max_key") in needles:
-            return True
-        return any(_has_bound(value, needles) for value in body.values())
-    return isinstance(body, list) and any(_has_bound(value, needles) for value in body)
+def _has_bound(body: Any, wanted: Sequence[Wanted]) -> bool:
+    """Whether rows of one of the types lie between keys of which one is to go."""
+    if isinstance(body, list):
+        return any(_has_bound(value, wanted) for value in body)
+    if not isinstance(body, dict):
+        return False
+    kind, name = body.get("kind"), body.get("type_name")
+    inner = [item for item in wanted if kind in (None, item.ref.kind) and name in (None, item.ref.name)]
+    if any(body.get(bound) in item.first_keys for item in inner for bound in ("min_key", "max_key")):
+        return True
+    return any(_has_bound(value, inner) for value in body.values())
 
 
 def places_with(engine: ParquetEngine, wanted: Sequence[Wanted]) -> list[Trace]:
