@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from ontologia.errors import without_passwords
+
 AUTO_COMPACT = ("loads", "commits", "never")
 _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
@@ -76,6 +78,10 @@ class OntologiaConfig:
     event_backoff_base_ms: int = 250
     event_backoff_max_ms: int = 30_000
     max_event_chain_depth: int = 20
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{item.name}={getattr(self, item.name)!r}" for item in fields(self))
+        return without_passwords(f"OntologiaConfig({settings})")
 
     def __post_init__(self) -> None:
         folder: object = self.cache_directory

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 _PASSWORDS = (
     re.compile(r"(://[^/\s:@'\"]*):[^/\s@'\"]+@"),  # s3://user:password@bucket
     re.compile(r"(:thin:[^/\s:@'\"]*)/[^/\s@'\"]+@"),  # jdbc:oracle:thin:user/password@host
-    re.compile(r"((?:[?&;]|\b)(?:password|passwd|pwd|secret|secret_?key|access_?key)\s*=)[^&;\s'\"]+", re.IGNORECASE),
+    re.compile(
+        r"((?:[?&;]|\b)[\w.-]*(?:password|passwd|pwd|secret|secret[._]?key|access[._]?key|session[._]?token|"
+        r"security-token|signature|credential)\s*=\s*)[^&;\s'\"]+",
+        re.IGNORECASE,
+    ),
 )
 
 

@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import traceback
 
 import pytest
 
+from ontologia import OntologiaConfig, Ontology
 from ontologia.errors import OntologiaError, without_passwords
 
 ENGINES = ["sqlite-v2", "s3-v2"]
@@ -198,6 +200,66 @@ def test_no_error_of_ours_has_a_password_whoever_raises_it(address):
 )
 def test_what_is_no_password_stays_readable(text):
     assert without_passwords(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://bucket.s3.amazonaws.com/key?X-Amz-Credential=HUNTER2&X-Amz-Signature=HUNTER2",
+        "https://host/key?X-Amz-Security-Token=HUNTER2",
+        "aws_secret_access_key=HUNTER2",
+        "spark.hadoop.fs.s3a.secret.key=HUNTER2",
+        "aws_session_token = HUNTER2",
+    ],
+)
+def test_a_secret_in_an_option_or_a_signed_address_is_made_unreadable(text):
+    assert "HUNTER2" not in without_passwords(text)
+
+
+def test_a_password_of_an_endpoint_is_in_no_traceback_and_no_repr(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    config = OntologiaConfig(s3_endpoint_url="http://user:HUNTER2@127.0.0.1:9", s3_request_timeout_s=1)
+    with pytest.raises(OntologiaError) as raised:
+        Ontology(storage_uri="s3://bucket/onto", config=config)
+    shown = "".join(traceback.format_exception(raised.value)) + repr(config) + repr(raised.value.__context__)
+    assert "HUNTER2" not in shown
+
+
+# --- escape sequences in what is read ---
+
+ESCAPES = "\x1b]0;title\x07\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "command"),
+    [
+        ("a.csv", f"id,age\na,no{ESCAPES}\n", ("ingest", "a.csv", "--into", "Customer")),
+        (
+            "field.jsonl",
+            json.dumps(
+                {"kind": "entity", "type": "Customer", "key": "a", "fields": {"z" + ESCAPES: 1}}, ensure_ascii=False
+            ),
+            ("import", "--input", "field.jsonl", "--apply"),
+        ),
+        (
+            "type.jsonl",
+            json.dumps(
+                {"kind": "entity", "type": "A" + ESCAPES, "key": "a", "fields": {"id": "a"}}, ensure_ascii=False
+            ),
+            ("import", "--input", "type.jsonl", "--apply"),
+        ),
+        ("p.toml", '"\\u001b[31m" = 1\n', ("pipeline", "run", "p.toml")),
+    ],
+)
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+def test_no_error_moves_the_cursor_of_a_terminal(onto, filled, tmp_path, monkeypatch, name, content, command, debug):
+    flags = filled("sqlite-v2").flags
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content)
+    answer = onto(*command, *flags, *debug)
+    assert answer.code != 0
+    assert "\x1b" not in answer.out + answer.err
 
 
 # --- being stopped ---

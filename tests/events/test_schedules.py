@@ -153,3 +153,9 @@ def test_a_session_may_have_schedules_alone(bench, every_minute):
     bench.clock.sleep(60)
     bench.run(session, [], schedules=every_minute)
     assert [state.status for state in session.events.events()] == ["pending"]
+
+
+@pytest.mark.parametrize("hours", ["*", "0-23", "0-23/1", "0-11,12-23", ",".join(map(str, range(24)))])
+def test_every_hour_is_every_hour_however_it_is_spelled(hours):
+    begin, end = datetime(2026, 10, 24, 23, 45, tzinfo=UTC), datetime(2026, 10, 25, 2, tzinfo=UTC)
+    assert times(f"30 {hours} * * *", begin, end, "Europe/Berlin") == ["10-25 02:30+0200", "10-25 02:30+0100"]

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Mapping
 from functools import partial
 
+from ontologia.cli.output import escape
 from ontologia.errors import OntologiaError, without_passwords
 
 OK, ERROR, USAGE, MISMATCH, RACE, STORAGE, CONFLICT, REFUSED = range(8)
@@ -56,7 +57,7 @@ def code_of(problem: BaseException) -> int:
 def report(problem: BaseException, name: str = "onto", *, debug: bool) -> None:
     """Say in one line what was wrong; the traceback only for those who ask."""
     if debug:
-        print(without_passwords("".join(traceback.format_exception(problem))), file=sys.stderr, end="")
+        print_traceback(problem)
     if (
         type(problem).__name__ == "NoArgsIsHelpError"
     ):  # a command without its arguments: the parser's help is the answer
@@ -68,7 +69,7 @@ def report(problem: BaseException, name: str = "onto", *, debug: bool) -> None:
 def report_interrupt(problem: BaseException, name: str = "onto", *, debug: bool) -> int:
     """The operator stopped it: one line, and the code that shells have for that."""
     if debug:
-        traceback.print_exception(problem)
+        print_traceback(problem)
     print(f"{name}: interrupted", file=sys.stderr)
     return INTERRUPTED
 
@@ -87,7 +88,12 @@ def one_line(problem: BaseException) -> str:
         text = f"{problem.filename}: {problem.strerror}"
     else:
         text = f"{type(problem).__name__}: {problem}"
-    return without_passwords(" ".join(text.split()))
+    return escape(without_passwords(" ".join(text.split())))
+
+
+def print_traceback(problem: BaseException) -> None:
+    lines = without_passwords("".join(traceback.format_exception(problem))).split("\n")
+    print("\n".join(map(escape, lines)), file=sys.stderr, end="")
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:

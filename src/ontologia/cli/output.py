@@ -117,7 +117,7 @@ class Output:
 
         bar = rich_progress.Progress(
             rich_progress.SpinnerColumn(),
-            rich_progress.TextColumn("{task.description}"),
+            rich_progress.TextColumn("{task.description}", markup=False),
             rich_progress.BarColumn(),
             rich_progress.MofNCompleteColumn(),
             rich_progress.TimeElapsedColumn(),
@@ -125,13 +125,13 @@ class Output:
             console=_console(sys.stderr),
             transient=True,
         )
-        task = bar.add_task(label, total=total)
+        task = bar.add_task(escape(label), total=total)
         timer = threading.Timer(PROGRESS_AFTER_S, bar.start)
         timer.daemon = True
         timer.start()
         try:
             yield lambda done, note="", total=total: bar.update(
-                task, completed=done, total=total, description=f"{label} {note}".rstrip()
+                task, completed=done, total=total, description=escape(f"{label} {note}".rstrip())
             )
         finally:
             timer.cancel()

@@ -15,9 +15,9 @@ import typer
 
 from ontologia.cli.exits import UsageError, in_options
 from ontologia.cli.options import GLOBALS, GlobalOptions
-from ontologia.cli.output import Output, Progress, count_noun
+from ontologia.cli.output import Output, Progress, count_noun, escape
 from ontologia.cli.target import Settings, resolve
-from ontologia.errors import OntologiaError
+from ontologia.errors import OntologiaError, without_passwords
 from ontologia.extras import need
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Run:
             known = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
             raise UsageError(f"log level {self.settings.log_level!r} is unknown; known are {known}")
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        handler.setFormatter(_OneLine("%(levelname)s: %(message)s"))
         root = logging.getLogger()
         earlier = root.level
         root.addHandler(handler)
@@ -138,6 +138,13 @@ class Run:
     def echo_target(self, doing: str = "target") -> None:
         """Before a write: say where it goes."""
         self.output.say(f"{doing}: {self.settings.where}{' (a new file)' if self.settings.is_missing() else ''}")
+
+
+class _OneLine(logging.Formatter):
+    """A record as a line for a terminal; names and values in it may be anybody's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(escape, without_passwords(super().format(record)).split("\n")))
 
 
 Command = Callable[..., Any]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from ontologia.errors import StorageBackendError
+from ontologia.errors import StorageBackendError, without_passwords
 from ontologia.objects.backend import ASIDE, PAGE, Backend, Blob, Info
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, storage_error
 from ontologia.objects.requests import Request, RequestCount, interceptors
@@ -294,7 +294,9 @@ class Objects:
         except Exception as cause:
             place = {"bucket": urlsplit(self.backend.root).netloc, "prefix": self.prefix, "key": key}
             url = f"{self.uri}/{key}".rstrip("/")
-            raise storage_error(operation, url, cause, place) from cause
+            problem = storage_error(operation, url, cause, place)
+            origin = cause if without_passwords(str(cause)) == str(cause) else None
+        raise problem from origin  # out here, what quotes a password is no context of it either
 
     def _path(self, key: str) -> str:
         check_key(key)

@@ -79,10 +79,15 @@ class Schedule:
         return None
 
     def _is_repeated(self, moment: datetime) -> bool:
-        """The second pass through the hour that is there twice, of a text that names its hours."""
+        """The second pass through the hour that is there twice, of a text that names some hours."""
+        from croniter import croniter
+
+        if moment.fold == 0:
+            return False
         fields = self.cron.split()
-        by_the_hour = len(fields) > 1 and fields[1].startswith("*")
-        return moment.fold == 1 and not by_the_hour and not self.cron.startswith(("@hourly", "@every"))
+        in_steps = len(fields) > 1 and fields[1].startswith("*")
+        hours = set(croniter.expand(self.cron)[0][1])
+        return not in_steps and hours != {"*"} and len(hours) < 24
 
     def at(self, moment: datetime, namespace: str) -> StoredEvent:
         """The event of one time, the same whoever makes it."""
