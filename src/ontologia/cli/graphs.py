@@ -221,19 +221,18 @@ def log(
 
 def diff(
     run: Run,
-    a: Annotated[str, typer.Argument(help="A branch, tag or commit.")],
-    b: Annotated[str, typer.Argument(help="Another one.")],
+    a: Annotated[str, typer.Argument(help="A branch, tag or commit; main...review: what review changed.")],
+    b: Annotated[str | None, typer.Argument(help="Another one.")] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="Only this table, as in node:Person.")] = None,
 ) -> None:
     """Show what differs between two states, row by row."""
     from ontologia.omnigraph import history
-    from ontologia.omnigraph.snapshots import resolve
 
     graph = _graph(run)
-    found = history.diff(graph, resolve(graph, a), resolve(graph, b), table)
+    found = history.diff(graph, *history.resolve_range(graph, a, b), table)
     facts: dict[str, Any] = {
         "from": a,
-        "to": b,
+        "to": a.partition("...")[2] if b is None else b,
         "stats": found.stats,
         "changes": [
             {"table": it.table_key, "id": it.id, "op": it.op, "before": it.before, "after": it.after} for it in found

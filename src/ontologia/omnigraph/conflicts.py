@@ -54,3 +54,10 @@ def rows_by_id(side: StoredSnapshot, key: str, names: Sequence[str]) -> dict[str
 def without(rows: pa.Table, ids: set[str]) -> pa.Table:
     """Rows, but for those with these ids."""
     return rows.filter(pc.invert(pc.is_in(rows.column("id"), value_set=pa.array(sorted(ids), pa.string()))))
+
+
+def same_row(left: Row | None, right: Row | None) -> bool:
+    """By the text of the values: null is not an empty text, and not-a-number is equal to itself."""
+    if left is None or right is None:
+        return left is right
+    return sorted(map(repr, left.items())) == sorted(map(repr, right.items()))

@@ -23,7 +23,9 @@ SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
 LANCE_NAMES = SCALAR | {"vector": "IVF_FLAT"}
 WORDS: dict[str, Any] = {"base_tokenizer": "simple", "lower_case": True}
 WORDS |= dict.fromkeys(("stem", "remove_stop_words", "ascii_folding"), False)
-"""How text becomes words: as `\\w+` in lower case, so that rows without an index are searched by the same rule."""
+WORDS |= {"max_token_length": None}
+"""How text becomes words: runs of letters and digits of any length in lower case, so that rows without an index are
+searched by the same rule."""
 REPAIR_ACTOR = "omnigraph:repair"
 MIN_VECTORS = 256  #: fewer are searched as they are: an index of them would cost more than it saves
 
@@ -210,7 +212,12 @@ def index_states(dataset: LanceDataset, table: Table) -> list[IndexState]:
 def _is_declared(index: Any, table: Table) -> bool:
     """Whether an index is of the kind that its column declares now: it may have been built for another."""
     kind = declared_indexes(table).get(index.name.removesuffix("_idx"))
-    return kind is not None and LANCE_NAMES[kind] == index.index_type.upper()
+    return kind is not None and LANCE_NAMES[kind] == index.index_type.upper() and finds_all_words(index)
+
+
+def finds_all_words(index: Any) -> bool:
+    """Whether an index splits texts by today's rule; earlier releases left long words out."""
+    return index.index_type.upper() != "INVERTED" or index.details.get("max_token_length") is None
 
 
 def _nulls(dataset: LanceDataset, column: str) -> int:

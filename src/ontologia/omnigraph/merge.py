@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ontologia.errors import MergeConflictError, ValidationError
 from ontologia.omnigraph.commits import merge_base
 from ontologia.omnigraph.comparing import find_written
-from ontologia.omnigraph.conflicts import STRATEGIES, Conflict, Row, Sides, Strategy, rows_by_id, without
+from ontologia.omnigraph.conflicts import STRATEGIES, Conflict, Sides, Strategy, rows_by_id, same_row, without
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
-from ontologia.omnigraph.merge_rules import orphans, unique_violations
+from ontologia.omnigraph.merge_rules import settle_rules
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
 from ontologia.omnigraph.snapshots import StoredSnapshot, same_place, state_of
@@ -76,7 +76,7 @@ def merge(
 def plan_merge(
     graph: Graph, source: GraphManifest, target: GraphManifest, strategy: Strategy, message: str | None
 ) -> tuple[MergeReport, GraphWrite | None]:
-    base_commit, source_head, target_head = _base(graph, source, target)
+    base_commit, source_head, target_head = find_base(graph, source, target)
     if base_commit.graph_commit_id == source_head:
         return MergeReport("already_up_to_date", source.branch, target.branch, source_head), None
     outcome: Any = "fast_forward" if base_commit.graph_commit_id == target_head else "merged"
@@ -85,8 +85,7 @@ def plan_merge(
     merged, tombstones = _tables(sides, strategy)
     conflicts = [conflict for table in merged for conflict in table.conflicts]
     changes = {table.change.key: table.change for table in merged}
-    conflicts += unique_violations(sides, changes, strategy)
-    conflicts += orphans(sides, changes, strategy)
+    conflicts += settle_rules(sides, changes, strategy)
     if conflicts and strategy == "fail":
         shown = "; ".join(str(conflict) for conflict in conflicts[:20])
         more = f"; and {len(conflicts) - 20:,} more" if len(conflicts) > 20 else ""
@@ -115,13 +114,13 @@ def _describe_count(conflicts: Sequence[Conflict]) -> str:
     return f"{len(conflicts):,} conflict{'' if len(conflicts) == 1 else 's'}"
 
 
-def _base(graph: Graph, source: GraphManifest, target: GraphManifest) -> tuple[CommitRecord, str, str]:
+def find_base(graph: Graph, source: GraphManifest, target: GraphManifest) -> tuple[CommitRecord, str, str]:
+    """The common ancestor of two states, and their own commits."""
     heads, pool = graph.heads_and_commits()
-    for manifest in (source, target):  # both may have moved on
+    for manifest in (source, target):  # a branch may have moved on
         if manifest.head is not None:
             pool[manifest.head.graph_commit_id] = manifest.head
-            heads[manifest.branch] = manifest.head.graph_commit_id
-    left, right = heads[source.branch], heads[target.branch]
+    left, right = (heads[it.branch] if it.head is None else it.head.graph_commit_id for it in (source, target))
     return merge_base(pool, left, right), left, right
 
 
@@ -147,8 +146,12 @@ def _tables(sides: Sides, strategy: Strategy) -> tuple[list[_Merged], dict[str, 
 
 
 def _notes(side: StoredSnapshot, key: str) -> Mapping[str, Any] | None:
+    """What a side noted about a table, but for when: two branches may have declared the same type."""
     table = side.manifest.tables.get(key)
-    return table.notes if table is not None and key in side else None
+    if table is None or key not in side:
+        return None
+    schemas = [{name: it[name] for name in it if name != "created_at"} for it in table.notes.get("schemas", ())]
+    return {**table.notes, "schemas": schemas}
 
 
 def _table(sides: Sides, key: str, strategy: Strategy) -> _Merged:
@@ -215,9 +218,9 @@ def _decide(sides: Sides, key: str, both: set[str], strategy: Strategy) -> tuple
     won, conflicts = set(), []
     for name in names:
         was, theirs, ours = base.get(name), source.get(name), target.get(name)
-        if _same(theirs, was) or _same(theirs, ours):
+        if same_row(theirs, was) or same_row(theirs, ours):
             continue
-        if _same(ours, was):
+        if same_row(ours, was):
             won.add(name)
             continue
         kind: Any = "DivergentUpdate"
@@ -229,10 +232,3 @@ def _decide(sides: Sides, key: str, both: set[str], strategy: Strategy) -> tuple
         if strategy == "theirs":
             won.add(name)
     return won, conflicts
-
-
-def _same(left: Row | None, right: Row | None) -> bool:
-    """By the text of the values: null is not an empty text, and not-a-number is equal to itself."""
-    if left is None or right is None:
-        return left is right
-    return sorted(map(repr, left.items())) == sorted(map(repr, right.items()))

@@ -12,6 +12,21 @@ from ontologia.omnigraph.mutation import ENDS, TableChange, endpoints_of, missin
 from ontologia.omnigraph.snapshots import same_place
 from ontologia.omnigraph.uniqueness import clashes, unique_columns
 
+
+def settle_rules(sides: Sides, changes: dict[str, TableChange], strategy: Strategy) -> list[Conflict]:
+    """Apply the rules until nothing is left to settle: a node that comes back for an edge may have a value that is
+    taken by now, and a row that gives way to another's value may be the end of an edge."""
+    conflicts = unique_violations(sides, changes, strategy)
+    seen: set[tuple[str, str | None]] = set()
+    while found := [it for it in orphans(sides, changes, strategy) if (it.table_key, it.id) not in seen]:
+        seen |= {(it.table_key, it.id) for it in found}
+        conflicts += found
+        if strategy == "fail":
+            break
+        conflicts += unique_violations(sides, changes, strategy, thorough=True)
+    return conflicts
+
+
 # --- edges that a merge would leave without an end ---
 
 
@@ -81,14 +96,17 @@ def _orphan_conflicts(sides: Sides, key: str, names: Sequence[str]) -> list[Conf
 # --- values that both sides gave to different rows ---
 
 
-def unique_violations(sides: Sides, changes: dict[str, TableChange], strategy: Strategy) -> list[Conflict]:
+def unique_violations(
+    sides: Sides, changes: dict[str, TableChange], strategy: Strategy, *, thorough: bool = False
+) -> list[Conflict]:
     """Both sides gave one unique value to different rows. The winner's row stands; the other's is as the winner has it,
-    which may free or take another value, so this goes on until there is nothing left to settle."""
+    which may free or take another value, so this goes on until there is nothing left to settle. `thorough` also looks
+    at tables that only the source changed, of which something else took rows back."""
     conflicts: list[Conflict] = []
     for key, change in list(changes.items()):
         columns = unique_columns(change.table or sides.target.manifest.tables[key])
         base, _, target = sides.pins(key)
-        if not columns or target is None or same_place(base, target):
+        if not columns or target is None or (same_place(base, target) and not thorough):
             continue  # the target has no change of its own: what was unique on the source stays so
         seen: set[str] = set()
         while change.rows is not None:

@@ -243,12 +243,13 @@ def _follow_deletes(
     """Deleting a node takes its edges with it where that was asked for, and is refused where edges remain."""
     if not checks.endpoints:
         return
-    deleted = {key: set(change.deleted) for key, change in changes.items() if change.deleted}
+    joined = {end for key in manifest.pins for end in endpoints_of(manifest.tables[key]) or ()}
+    deleted = {key: gone for key in joined & changes.keys() if (gone := _gone(snapshot, changes[key]))}
     for key in manifest.pins:
         ends = endpoints_of(manifest.tables[key])
-        if ends is None or not deleted.keys() & set(ends):
-            continue
         change = changes.get(key)
+        if ends is None or not deleted.keys() & set(ends) or (change is not None and change.replace_all):
+            continue
         written = set() if change is None or change.rows is None else set(change.rows.column("id").to_pylist())
         settled = written | (set() if change is None else set(change.deleted))
         for column, node in zip(ENDS, ends, strict=True):
@@ -261,12 +262,18 @@ def _follow_deletes(
                 change.deleted = [*change.deleted, *(row["id"] for row in left)]
                 settled |= {row["id"] for row in left}
             else:
-                problems.add(
-                    [
-                        f"{node} {row[column]!r} has the edge {key} {row['id']!r}: cascade=True deletes it too"
-                        for row in left
-                    ]
-                )
+                replaced = changes[node].replace_all
+                advice = "load edges without it, too" if replaced else "cascade=True deletes it too"
+                problems.add([f"{node} {row[column]!r} has the edge {key} {row['id']!r}: {advice}" for row in left])
+
+
+def _gone(snapshot: StoredSnapshot, change: TableChange) -> set[str]:
+    """The rows that a change takes away: those it names, or where it replaces all, those that it leaves out."""
+    stored = snapshot.find(change.key)
+    if not change.replace_all or stored is None:
+        return set(change.deleted)
+    ids = stored.to_table(columns=["id"]).column("id")
+    return set((ids if change.rows is None else not_among(ids, change.rows.column("id"))).to_pylist())
 
 
 def _work(datasets: Datasets, snapshot: StoredSnapshot, change: TableChange) -> TableWork | None:

@@ -34,7 +34,7 @@ from ontologia.engines.omnigraph.types import GraphType, key_of, pin_version, re
 from ontologia.engines.pinning import Pinned
 from ontologia.engines.shares import ROWS_PER_SHARE, Share
 from ontologia.engines.transaction import Transaction
-from ontologia.errors import StorageBackendError
+from ontologia.errors import HistoryCutWarning, StorageBackendError, warn
 from ontologia.files.duck import python_values
 from ontologia.model import Origin, TypeRef, TypeSchema
 from ontologia.objects import Location, Objects
@@ -173,6 +173,11 @@ class GraphEngine(DuckEngine):
             found[ref] = stored
             if gone:
                 diagnostics.append({"reason": "history_cleaned_up", "type": str(ref), "commits": gone})
+                warn(
+                    HistoryCutWarning(
+                        f"{len(gone):,} versions of {ref} were cleaned up and are left out, of commits up to {gone[-1]}"
+                    )
+                )
         self._reading.tables = tables
         try:
             yield found

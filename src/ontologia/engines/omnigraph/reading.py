@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ontologia.engines.omnigraph.types import GraphType
-from ontologia.errors import ValidationError
+from ontologia.errors import HistoryGapError, ValidationError
 from ontologia.files.quoting import quote_text
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, Column, Combination, Condition, FieldExpr, Predicate, TypeRef
 from ontologia.omnigraph.comparing import find_deleted
@@ -60,7 +60,16 @@ class TypeRows:
         if not window.deduplicated:
             raise ValidationError("a search is about one state: leave out with_history() and history_since()")
         pins = self._pins(window)
-        return None if not pins else self.graph.datasets.open(*pins[-1].place)
+        return None if not pins else self._open(pins[-1])
+
+    def _open(self, pin: Pin) -> LanceDataset:
+        found = self.graph.datasets.find(*pin.place)
+        if found is None and pin.place != self.manifest.pins[self.type.key].place:
+            raise HistoryGapError(
+                f"the state of {self.type.ref} at commit {pin.published_at - EMPTY} is not stored any more: it was "
+                "cleaned up; ask for a newer commit, and tag states that must stay"
+            )
+        return self.graph.datasets.open(*pin.place) if found is None else found
 
     def shares(self, window: Window, head: int, rows_each: int) -> list[FragmentShare]:
         """The rows of one state, up to a head, in shares of whole fragments."""
@@ -68,7 +77,7 @@ class TypeRows:
         if not pins:
             return []
         shares: list[tuple[int, list[int]]] = [(0, [])]
-        for fragment in self.graph.datasets.open(*pins[-1].place).get_fragments():
+        for fragment in self._open(pins[-1]).get_fragments():
             count, chosen = shares[-1]
             rows = fragment.count_rows()
             if chosen and count + rows > rows_each:
@@ -146,8 +155,7 @@ class TypeRows:
         if pin is None:
             empty = pa.schema([field for field in self.type.arrow if field.name in wanted]).empty_table()
             return self.type.from_graph(empty, pa.array([], pa.int64()))
-        dataset = self.graph.datasets.open(pin.path, pin.branch, pin.version)
-        return self._cast(scan(dataset, wanted, where))
+        return self._cast(scan(self._open(pin), wanted, where))
 
     def _cast(self, rows: pa.Table) -> pa.Table:
         """Rows as an engine gives them back, each with the commit that published its version."""

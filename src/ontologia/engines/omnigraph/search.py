@@ -10,13 +10,14 @@ from ontologia.engines.omnigraph.types import GraphType, edge_id
 from ontologia.errors import ValidationError
 from ontologia.model import key_text
 from ontologia.omnigraph.datasets import is_in, translate_errors
+from ontologia.omnigraph.maintenance import finds_all_words
 from ontologia.query.plan import Plan, Search
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from lance import LanceDataset
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 
 
 def rank_ids(dataset: LanceDataset | None, type: GraphType, search: Search, among: Sequence[str] | None) -> list[str]:
@@ -32,7 +33,7 @@ def rank_ids(dataset: LanceDataset | None, type: GraphType, search: Search, amon
             columns = ["id", "_distance"]
             found = dataset.scanner(columns=columns, nearest=nearest, filter=where, prefilter=True).to_table()
             return _ids(found.sort_by([("_distance", "ascending"), ("id", "ascending")]))
-        if any(index.name == f"{column}_idx" for index in dataset.describe_indices()):
+        if any(it.name == f"{column}_idx" and finds_all_words(it) for it in dataset.describe_indices()):
             query = {"columns": [column], "query": search.text}
             rows = dataset.count_rows() if search.most is None else search.most
             found = dataset.scanner(

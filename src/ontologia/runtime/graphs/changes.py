@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
@@ -14,14 +14,16 @@ from ontologia.engines.object_rows import identity_of, table_of, transpose
 from ontologia.engines.omnigraph.edges import take_over_ids
 from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, edge_id, version_note, versions_of
-from ontologia.errors import GraphValidationError, ValidationError
+from ontologia.errors import ConcurrentWriteError, GraphValidationError, ValidationError
 from ontologia.model import SUPERSEDED_BY, Declaration, Declared, Entity, Relation, TypeRef, encode_json, key_text
 from ontologia.model.values import field_texts
+from ontologia.omnigraph.conflicts import rows_by_id, same_row
 from ontologia.omnigraph.graph import Graph
 from ontologia.omnigraph.lookups import find_repeated
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.phases import GraphWrite
+from ontologia.omnigraph.snapshots import StoredSnapshot, same_place
 from ontologia.query.builder import QueryRoot
 from ontologia.runtime.intake.checks import RowCheck, checks_of, instance_column
 from ontologia.runtime.rows import identity_from_key, snapshot_of, structured_checks
@@ -55,10 +57,25 @@ class PendingRows:
         found = self.objects.get(name)
         return None if found is None else snapshot_of(found, self._checks)
 
+    def write_rows(self, rows: pa.Table) -> None:
+        """Write rows in bulk; what was deleted before is written again."""
+        if self.deleted:
+            for name in self.type.ids_of(rows):
+                self.deleted.pop(name, None)
+        self.tables.append(rows)
+
     def delete(self, name: str) -> None:
         self.objects.pop(name, None)
         self.new.discard(name)
+        for place, rows in enumerate(self.tables):
+            ids = pa.array(self.type.ids_of(rows), pa.string())
+            self.tables[place] = rows.filter(pc.not_equal(ids, name))
         self.deleted[name] = None
+
+    @property
+    def ids(self) -> set[str]:
+        """Every id that is written or deleted."""
+        return {*self.objects, *self.deleted, *(name for rows in self.tables for name in self.type.ids_of(rows))}
 
     def rows(self) -> pa.Table | None:
         """All rows that are written, each id once, as an engine is handed them."""
@@ -110,6 +127,8 @@ class GraphTransaction:
         self._if_commit = if_commit
         self._pending: dict[TypeRef, PendingRows] = {}
         self._cascade = False
+        self._base: GraphManifest | None = None  #: the state that is read, from the first read on
+        self._read: dict[TypeRef, set[str]] = {}
         self.commit: CommitRecord | None = None
         """The commit, once the block was left; None when nothing changed."""
         if branch != "main":
@@ -136,7 +155,7 @@ class GraphTransaction:
     def upsert_arrow(self, cls: type[Declared], table: pa.Table) -> None:
         """Write rows in bulk: one column per field by name, `left_key` and `right_key` for relations."""
         pending = self._of(cls)
-        pending.tables.append(rows_of_table(pending.declaration, table))
+        pending.write_rows(rows_of_table(pending.declaration, table))
 
     def _write(self, objects: Declared | Iterable[Declared], *, new: bool) -> None:
         given = [objects] if isinstance(objects, Declared) else objects
@@ -156,8 +175,16 @@ class GraphTransaction:
     # --- reading what will be ---
 
     def query(self) -> QueryRoot:
-        """A query that sees this transaction's changes on top of the branch."""
-        return QueryRoot(_Overlaid(self._graph, self.branch, self._pending))
+        """A query that sees this transaction's changes on top of the branch as it was at the first read.
+
+        A row that was read and is then written must be the same when the transaction ends.
+        """
+        if self._base is None:
+            self._base = self._graph.manifest(self.branch)
+        return QueryRoot(_Overlaid(self._graph, self._base, self._pending, self._note_read))
+
+    def _note_read(self, ref: TypeRef, ids: Iterable[str]) -> None:
+        self._read.setdefault(ref, set()).update(ids)
 
     def get(self, cls: type[T], key: Any) -> T | None:
         """One object by key, as this transaction has it."""
@@ -168,6 +195,7 @@ class GraphTransaction:
         if name in pending.deleted:
             return None
         root = self.query()
+        self._note_read(pending.declaration.ref, [name])
         field = pending.declaration.expression
         if issubclass(cls, Entity):
             return root.entities(cls).where(field(pending.declaration.primary_key or "") == key).first()
@@ -191,11 +219,30 @@ class GraphTransaction:
 
     def _plan(self, manifest: GraphManifest) -> GraphWrite | None:
         catalog_of(manifest).check({ref: it.declaration.schema for ref, it in self._pending.items()})
+        self._check_read(manifest)
         details = {} if self._message is None else {"message": self._message}
         changes = [change_of(manifest, pending) for pending in self._pending.values()]
         for change, pending in zip(changes, self._pending.values(), strict=True):
             take_over_ids(self._graph, manifest, pending.type, change)
         return plan_mutation(self._graph, manifest, changes, Checks(cascade=self._cascade), details)
+
+    def _check_read(self, manifest: GraphManifest) -> None:
+        """Refuse to write rows that this transaction read and another changed since."""
+        if self._base is None or self._base.identity == manifest.identity:
+            return
+        states = StoredSnapshot(self._graph, self._base), StoredSnapshot(self._graph, manifest)
+        changed = []
+        for ref, pending in self._pending.items():
+            key, ids = pending.type.key, sorted(pending.ids & self._read.get(ref, set()))
+            if ids and not same_place(*(state.manifest.pins.get(key) for state in states)):
+                before, now = (rows_by_id(state, key, ids) for state in states)
+                changed += [f"{key} {name!r}" for name in ids if not same_row(before.get(name), now.get(name))]
+        if changed:
+            more = f" and {len(changed) - 20:,} more" if len(changed) > 20 else ""
+            raise ConcurrentWriteError(
+                f"{', '.join(changed[:20])}{more}: read in this transaction, and changed by another commit on branch "
+                f"{self.branch} before it ended; nothing was written, read again and retry"
+            )
 
 
 def change_of(manifest: GraphManifest, pending: PendingRows) -> TableChange:
@@ -311,11 +358,24 @@ def _column(declaration: Declaration, column: Any, table: pa.Table) -> Any:
 class _Overlaid(GraphEngine):
     """A branch with a transaction's changes on top of it, for queries inside the transaction."""
 
-    def __init__(self, graph: Graph, branch: str, pending: Mapping[TypeRef, PendingRows]) -> None:
-        super().__init__(graph, branch=branch)
+    def __init__(
+        self,
+        graph: Graph,
+        base: GraphManifest,
+        pending: Mapping[TypeRef, PendingRows],
+        note_read: Callable[[TypeRef, Iterable[str]], None],
+    ) -> None:
+        super().__init__(graph, branch=base.branch)
+        self._base = base
         self._pending = pending
+        self._note_read = note_read
+
+    def manifest(self) -> GraphManifest:
+        return self._base
 
     def overlaid(self, type: GraphType, rows: pa.Table | None) -> pa.Table | None:
+        if rows is not None:
+            self._note_read(type.ref, type.ids_of(rows))
         pending = self._pending.get(type.ref)
         if pending is None:
             return rows

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ontologia.config import OntologiaConfig
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.nesting import check_outside
 from ontologia.engines.omnigraph.edges import find_edges, has_foreign_ids
-from ontologia.engines.omnigraph.engine import GraphEngine
+from ontologia.engines.omnigraph.engine import GraphEngine, catalog_of
 from ontologia.engines.omnigraph.types import GraphType, key_of
 from ontologia.errors import OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, TypeRef
@@ -74,6 +75,10 @@ class GraphSnapshot:
     def _engine(self) -> GraphEngine:
         return GraphEngine(self._graph, branch=self.branch, commit=self.version - EMPTY)
 
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return catalog_of(self._manifest)
+
     def query(self) -> QueryRoot:
         """The query builder, on this state."""
         return QueryRoot(self._engine)
@@ -84,6 +89,7 @@ class GraphSnapshot:
         type = GraphType(declaration.schema)
         if type.key not in self._manifest.pins:
             return None
+        self._catalog.check({declaration.ref: declaration.schema})
         ids = [id_from_key(declaration, key)]
         if has_foreign_ids(self._manifest, type):
             stored = find_edges(self._graph, self._manifest, type, [tuple(json.loads(ids[0]))])
@@ -298,14 +304,15 @@ class Omnigraph:
     def diff(
         self,
         a: str | int,
-        b: str | int,
+        b: str | int | None = None,
         *,
         types: Sequence[type[Declared]] | None = None,
         ops: Sequence[str] | None = None,
     ) -> history.ChangeSet:
-        """What differs between two states, row by row, before and after."""
+        """What differs between two states, row by row, before and after; with `"main...review"` alone, what the branch
+        `review` changed since its last commit in common with `main`, which is what a merge looks at."""
         keys = None if types is None else [key_of(cls.__declaration__.ref) for cls in types]
-        return history.diff(self._graph, resolve(self._graph, a), resolve(self._graph, b), keys, ops)
+        return history.diff(self._graph, *history.resolve_range(self._graph, a, b), keys, ops)
 
     def changes(
         self, since: str | None = None, *, branch: str = "main", limit: int | None = None
