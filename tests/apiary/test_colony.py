@@ -361,3 +361,24 @@ def test_an_apiary_that_only_reads_writes_nothing(root, tmp_path):
         with pytest.raises(ValidationError, match="read only"):
             ap.create_hive("h")
     assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node_id": "a/../b"},
+        {"node_id": "another"},
+        {"load": {"bees_total": "x"}},
+        {"load": []},
+        {"capacity": {"cores": None}},
+        {"cache": "none"},
+        {"version": 10**30},
+    ],
+    ids=str,
+)
+def test_an_odd_heartbeat_is_left_out_and_stops_nobody(root, ap, tmp_path, change):
+    body = {"node_id": "x", "timestamp": "2020-01-01T00:00:00Z", "version": 1, "capacity": {}, "load": {}, "cache": {}}
+    odd = root / "_heartbeats/node_x.json"
+    odd.write_text(json.dumps({**body, **change}))
+    with apiary(root.as_uri(), tmp_path / "c") as other:
+        assert {node["node_id"] for node in other.swarm_status()["nodes"]} == {ap.node.node_id, other.node.node_id}

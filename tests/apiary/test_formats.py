@@ -272,3 +272,52 @@ def test_a_cell_that_cannot_be_read_is_named(root, tmp_path, how):
     with apiary(root, tmp_path / "cache") as ap, pytest.raises(CorruptFrameError) as caught:
         ap.frame(NAME).read()
     assert cell.stem in str(caught.value)
+
+
+CELL = ("action", "AddCells", "cells", 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ((*CELL, "path"), "../x.parquet"),
+        ((*CELL, "rows"), 10**30),
+        ((*CELL, "bytes"), "12"),
+        ((*CELL, "stats", "temp", "null_count"), 10**30),
+        ((*CELL, "stats", "temp", "min"), [1]),
+        ((*CELL, "stats", "temp"), 5),
+        ((*CELL, "partition_values"), {"region": 5}),
+        (CELL, "a text"),
+        ((*CELL[:-1],), {}),
+        (("action", "AddCells"), [1]),
+        (("operation",), 7),
+        (("timestamp",), 7),
+    ],
+    ids=str,
+)
+def test_an_entry_of_the_wrong_shape_is_corrupt_and_is_named(root, frame, tmp_path, place, value):
+    frame.write(readings(("north", 1.0, 1)))
+    entry = root / "analytics/sensors/temperature/_ledger/000001.json"
+    body = json.loads(entry.read_text())
+    *parents, last = place
+    inner = body
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    entry.write_text(json.dumps(body))
+    with (
+        apiary(root.as_uri(), tmp_path / "c") as again,
+        pytest.raises(CorruptFrameError, match=r"000001\.json is malformed"),
+    ):
+        again.frame(NAME).read()
+
+
+@pytest.mark.parametrize("key", ["analytics/sensors/temperature/_ledger/000001.json", "_registry/state_000004.json"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "[]", "", '{"version": 4, "hives": {"h": 1}}'], ids=len
+)
+def test_a_control_object_that_is_no_such_object_is_corrupt(root, frame, tmp_path, key, text):
+    frame.write(readings(("north", 1.0, 1)))
+    (root / key).write_text(text)
+    with pytest.raises(CorruptFrameError, match="is malformed"), apiary(root.as_uri(), tmp_path / "c") as again:
+        again.frame(NAME).read()

@@ -1,16 +1,20 @@
 """A frame against a model table: random sequences of everything, with crashes and reopening in between."""
 
 import contextlib
+import random
 import shutil
 import tempfile
 import uuid
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ontologia.objects import open_objects
+from ontologia.testing.differential.checking import Disagreement
+from ontologia.testing.differential.frames import check_one_process, check_processes
 from ontologia.testing.stores import FaultyObjects, SimulatedCrash
 from support.frames import NAME, apiary, readings, sensors
 
@@ -142,3 +146,26 @@ def test_a_frame_in_a_bucket_is_as_the_model_says(s3):
             return s3.uri(f"frames-tests/{uuid.uuid4().hex}")
 
     run_state_machine_as_test(InABucket, settings=TestFrames.settings)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_inside_each_other_and_deaths_leave_what_the_model_says(tmp_path, seed):
+    assert check_one_process(tmp_path, random.Random(seed)) > 0
+
+
+@pytest.mark.slow
+def test_processes_that_write_care_and_are_killed_leave_what_the_model_says(tmp_path):
+    assert check_processes(tmp_path / "several", seed=1) > 0
+
+
+@pytest.mark.slow
+def test_the_model_sees_a_vacuum_that_forgets_what_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("ontologia.apiary.vacuum._paths_since", lambda ledger, first, newest: set())
+
+    def check_some():
+        for seed in range(20):
+            check_one_process(tmp_path / str(seed), random.Random(seed))
+
+    with pytest.raises(Disagreement, match="has lost"):
+        check_some()

@@ -52,6 +52,17 @@ def test_cells_that_were_read_are_cached_and_reported(s3, tmp_path):
 
 
 @pytest.mark.s3
+def test_a_node_that_ran_nothing_but_sql_reports_its_cached_cells(s3, tmp_path):
+    uri = s3.uri(f"frames-tests/{uuid.uuid4().hex}")
+    with apiary(uri, tmp_path / "writer") as ap:
+        sensors(ap).write(readings(("north", 1.0, 1), ("south", 1.0, 2)))
+    with apiary(uri, tmp_path / "c") as node:
+        node.query(f"SELECT sum(id) FROM {NAME} WHERE region = 'north'")
+        (key,) = node.node.cached_cells()
+        assert "region=north/cell_" in key
+
+
+@pytest.mark.s3
 def test_explain_gives_cells_to_the_node_that_has_them_cached(s3, tmp_path):
     uri = s3.uri(f"frames-tests/{uuid.uuid4().hex}")
     with apiary(uri, tmp_path / "one") as one, apiary(uri, tmp_path / "two") as two:

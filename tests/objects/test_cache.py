@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,3 +206,26 @@ def test_the_pins_of_a_dead_process_do_not_count(tmp_path: Path) -> None:
     cache.evict(down_to=0)
     assert cache.used_bytes() == 0
     assert os.listdir(tmp_path / ".pins") == []
+
+
+def test_what_was_pinned_above_the_limit_goes_once_it_is_released(memory: Objects, cache: FileCache) -> None:
+    with cache.pinned(memory, fill(memory, 30)):
+        assert cache.used_bytes() == 3000
+    assert cache.used_bytes() <= 1000
+
+
+def test_an_eviction_during_which_pins_are_released_looks_again(memory: Objects, cache: FileCache) -> None:
+    pin = cache.pinned(memory, fill(memory, 30))
+    pin.__enter__()
+    list_entries, room = cache._entries, cache._make_room
+
+    def released_meanwhile() -> list[Any]:
+        cache._entries = list_entries  # type: ignore[method-assign]
+        cache._make_room = lambda for_="": None  # type: ignore[method-assign]
+        pin.__exit__(None, None, None)
+        cache._make_room = room  # type: ignore[method-assign]
+        return list_entries()
+
+    cache._entries = released_meanwhile  # type: ignore[method-assign]
+    cache.evict()
+    assert cache.used_bytes() <= 1000

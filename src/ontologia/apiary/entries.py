@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import CorruptFrameError, StorageBackendError
-from ontologia.files.json_objects import parse, rest, text, whole
+from ontologia.files.json_objects import optional_text, parse, record, records, rest, text, texts, whole
+from ontologia.objects import check_key
 
 T = TypeVar("T")
 FORMAT = "parquet"
@@ -56,12 +57,15 @@ class Cell:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Cell:
-        values, stats = body["partition_values"], body["stats"]
-        if not isinstance(values, dict) or not isinstance(stats, dict):
-            raise TypeError("partition_values and stats of a cell must be objects")
+        path, values, stats = text(body, "path"), record(body, "partition_values"), record(body, "stats")
+        check_key(path)
+        for column, said in stats.items():
+            _check_statistics(column, said)
+        if not all(isinstance(value, str) for value in values.values()):
+            raise TypeError("partition_values of a cell must be texts")
         return cls(
             id=text(body, "id"),
-            path=text(body, "path"),
+            path=path,
             partition_values=values,
             rows=whole(body, "rows"),
             bytes=whole(body, "bytes"),
@@ -130,7 +134,7 @@ class Entry:
             timestamp=instant(text(body, "timestamp")),
             node_id=text(body, "node_id"),
             action=_action(body["action"]),
-            operation=body.get("operation"),
+            operation=optional_text(body, "operation"),
             more=rest(body, "version", "timestamp", "node_id", "action", "operation"),
         )
 
@@ -154,12 +158,11 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Checkpoint:
-        said = body.get("partition_by")
         return cls(
             version=whole(body, "version"),
             schema=FrameSchema.from_json(body["schema"]),
-            partition_by=None if said is None else tuple(_texts(said, "partition_by")),
-            active_cells=tuple(map(Cell.from_json, body["active_cells"])),
+            partition_by=None if body.get("partition_by") is None else tuple(texts(body, "partition_by")),
+            active_cells=tuple(map(Cell.from_json, records(body, "active_cells"))),
         )
 
 
@@ -176,23 +179,25 @@ def _action_json(action: Action) -> dict[str, Any]:
 def _action(body: object) -> Action:
     if not isinstance(body, Mapping) or len(body) != 1:
         raise TypeError("action must be an object with one key, the kind of action")
-    (kind, said), *_ = body.items()
+    (kind,) = body
+    said = record(body, kind)
     if kind == "CreateFrame":
-        return CreateFrame(
-            FrameSchema.from_json(said["schema"]), tuple(_texts(said.get("partition_by", []), "partition_by"))
-        )
+        columns = texts(said, "partition_by") if "partition_by" in said else ()
+        return CreateFrame(FrameSchema.from_json(said["schema"]), tuple(columns))
     if kind == "AddCells":
-        return AddCells(tuple(map(Cell.from_json, said["cells"])))
+        return AddCells(tuple(map(Cell.from_json, records(said, "cells"))))
     if kind == "RewriteCells":
-        return RewriteCells(tuple(_texts(said["removed"], "removed")), tuple(map(Cell.from_json, said["added"])))
+        return RewriteCells(tuple(texts(said, "removed")), tuple(map(Cell.from_json, records(said, "added"))))
     raise ValueError(f"its action is {kind!r}, which this release does not know: a newer one wrote it, so upgrade")
 
 
-def _texts(values: Iterable[Any], name: str) -> Iterable[str]:
-    found = list(values)
-    if not all(isinstance(value, str) for value in found):
-        raise TypeError(f"{name} must be a list of texts, not {found!r}")
-    return found
+def _check_statistics(column: str, said: Any) -> None:
+    if not isinstance(said, dict):
+        raise TypeError(f"the statistics of column {column!r} must be an object, not {said!r:.80}")
+    whole(said, "null_count")
+    for end in ("min", "max"):
+        if isinstance(said.get(end), dict | list):
+            raise TypeError(f"the {end} of column {column!r} must be a value, not {said[end]!r:.80}")
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------

@@ -107,12 +107,12 @@ class Node:
             return {version for frame, version in self.readers if frame == name}
 
     def cached_cells(self) -> dict[str, int]:
-        """The cells that have a copy in the cache of this machine, by storage key."""
-        if self._reader is None or self.objects.local_path("any") is not None:
-            return {}
+        """The cells that have a copy in the cache of this machine, by storage key, whoever here read them."""
         with self._lock:
             read = dict(self.cells_read)
-        cache = self._reader.cache
+        if not read or self.objects.local_path("any") is not None:
+            return {}
+        cache = self.reader.cache
         return {key: size for key, size in read.items() if cache.contains(self.objects, key)}
 
     # --- temperature ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, REGISTRY, FrameName,
 from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, OntologiaError, UnknownNameError, ValidationError
-from ontologia.files.json_objects import rest, text, whole
+from ontologia.files.json_objects import record, rest, text, texts, whole
 from ontologia.objects import (
     SYSTEM_CLOCK,
     Clock,
@@ -34,6 +34,10 @@ CHECKPOINT_EVERY = 100
 COMMIT_BUDGET_S = 60.0
 STATE = "state_"
 _log = logging.getLogger(__name__)
+
+
+def _properties(body: Mapping[str, Any]) -> Mapping[str, str]:
+    return record(body, "properties") if "properties" in body else {}
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,10 @@ class FrameEntry:
         stored = body["schema"] if "fields" not in body else {"fields": body["fields"]}
         return cls(
             schema=FrameSchema.from_json(stored),
-            partition_by=tuple(body.get("partition_by", ())),
+            partition_by=tuple(texts(body, "partition_by")) if "partition_by" in body else (),
             created_at=instant(text(body, "created_at")),
             max_partitions=whole(body, "max_partitions") if "max_partitions" in body else MAX_PARTITIONS,
-            properties=body.get("properties", {}),
+            properties=_properties(body),
             more=rest(body, "schema", "partition_by", "created_at", "max_partitions", "properties", "fields"),
         )
 
@@ -93,8 +97,8 @@ class BoxEntry:
     def from_json(cls, body: Mapping[str, Any]) -> BoxEntry:
         return cls(
             instant(text(body, "created_at")),
-            {name: FrameEntry.from_json(said) for name, said in body["frames"].items()},
-            body.get("properties", {}),
+            {name: FrameEntry.from_json(said) for name, said in record(body, "frames").items()},
+            _properties(body),
             rest(body, "frames", "created_at", "properties"),
         )
 
@@ -120,8 +124,8 @@ class HiveEntry:
     def from_json(cls, body: Mapping[str, Any]) -> HiveEntry:
         return cls(
             instant(text(body, "created_at")),
-            {name: BoxEntry.from_json(said) for name, said in body["boxes"].items()},
-            body.get("properties", {}),
+            {name: BoxEntry.from_json(said) for name, said in record(body, "boxes").items()},
+            _properties(body),
             rest(body, "boxes", "created_at", "properties"),
         )
 
@@ -140,7 +144,7 @@ class RegistryState:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> RegistryState:
-        hives = {name: HiveEntry.from_json(said) for name, said in body["hives"].items()}
+        hives = {name: HiveEntry.from_json(said) for name, said in record(body, "hives").items()}
         return cls(whole(body, "version"), hives, rest(body, "version", "hives", "writer_id"))
 
     def hive(self, name: str) -> HiveEntry:

@@ -15,7 +15,7 @@ from ontologia.objects.location import Location
 from ontologia.objects.opening import check_uri, open_objects
 from ontologia.objects.proof import prove_conditions, prove_conditions_on
 from ontologia.objects.requests import Request, RequestCount
-from ontologia.objects.store import Objects
+from ontologia.objects.store import Objects, check_key
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -34,6 +34,7 @@ __all__ = [
     "Request",
     "RequestCount",
     "SystemClock",
+    "check_key",
     "check_uri",
     "conditional_put",
     "damage_error",

@@ -60,6 +60,7 @@ class FileCache:
         self._downloads: dict[str, threading.Lock] = {}
         self._proven: dict[Path, tuple[int, int, int]] = {}
         """Files of directories that have the hash they should have, by what would tell that they were replaced."""
+        self._released = 0  # how many pins of this process have been given up
         self._unmeasured = max_bytes  # bytes added since the directory was last measured: at first, unknown
 
     def path(self, objects: Objects, key: str, *, size: int | None = None, content_sha256: str | None = None) -> Path:
@@ -102,12 +103,17 @@ class FileCache:
             yield [local(key) for key in wanted]
             return
         names = {key: _name(objects, key) for key in wanted}
-        with self._pins.pin(name.partition(".")[0] for name in names.values()):
-            here = {key: self._find(name, known.get(key)) for key, name in names.items()}
-            missing = [key for key, path in here.items() if path is None]
-            paths = objects.map(local, missing)
-            there = dict(zip(missing, paths, strict=True))
-            yield [here[key] or there[key] for key in wanted]
+        try:
+            with self._pins.pin(name.partition(".")[0] for name in names.values()):
+                here = {key: self._find(name, known.get(key)) for key, name in names.items()}
+                missing = [key for key, path in here.items() if path is None]
+                paths = objects.map(local, missing)
+                there = dict(zip(missing, paths, strict=True))
+                yield [here[key] or there[key] for key in wanted]
+        finally:
+            with self._lock:
+                self._released += 1
+            self._make_room()  # an eviction that found everything pinned left it to this
 
     def kept(self, objects: Objects, key: str) -> bytes | None:
         """The bytes of an object if a copy is here, without asking the store. Directories are asked themselves."""
@@ -167,19 +173,27 @@ class FileCache:
 
     def _evict(self, target: int, keep: frozenset[str]) -> int:
         removed = 0
-        with self._pins.sweeping() as pinned:
-            if pinned is None:
-                return 0  # another process is at it
-            stay = pinned | keep
-            entries = sorted(self._entries())
-            total = sum(entry.size for entry in entries)
-            for entry in entries:
-                if total - removed <= target:
-                    break
-                if entry.path.name.partition("-")[0] not in stay:
-                    entry.path.unlink(missing_ok=True)
-                    removed += entry.size
-        return removed
+        while True:
+            released = self._released
+            with self._pins.sweeping() as pinned:
+                if pinned is None:
+                    return removed  # another process is at it
+                stay = pinned | keep
+                entries = sorted(self._entries())
+                left = sum(entry.size for entry in entries)
+                for entry in entries:
+                    if left <= target:
+                        break
+                    if entry.path.name.partition("-")[0] not in stay:
+                        entry.path.unlink(missing_ok=True)
+                        removed += entry.size
+                        left -= entry.size
+            with self._lock:
+                if left <= target:
+                    return removed
+                if released == self._released:  # whoever gives up the next pin has to look again
+                    self._unmeasured = max(self._unmeasured, self.max_bytes)
+                    return removed
 
     # --- finding --------------------------------------------------------------------------------------------
 
@@ -281,7 +295,7 @@ class FileCache:
             self._unmeasured += written
         return place
 
-    def _make_room(self, for_: str) -> None:
+    def _make_room(self, for_: str = "") -> None:
         """Measure and evict once an eighth of the room has filled since the last time, by our own count: then
         what comes in until the next time still fits."""
         step = self.max_bytes // 8

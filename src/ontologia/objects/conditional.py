@@ -95,7 +95,7 @@ def decode(data: bytes) -> Body | None:
     """The JSON object in these bytes, or None if they are something else."""
     try:
         body = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return body if isinstance(body, dict) else None
 

@@ -15,9 +15,9 @@ from typing import Any
 from ontologia.apiary.colony.temperature import Load
 from ontologia.apiary.entries import decode, encode, instant, instant_text
 from ontologia.apiary.names import HEARTBEATS
-from ontologia.errors import OntologiaError
-from ontologia.files.json_objects import rest, text, whole
-from ontologia.objects import Objects
+from ontologia.errors import CorruptFrameError, OntologiaError
+from ontologia.files.json_objects import record, rest, text, whole
+from ontologia.objects import ObjectNotFound, Objects
 
 INTERVAL_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -55,9 +55,9 @@ class Heartbeat:
             text(body, "node_id"),
             instant(text(body, "timestamp")),
             whole(body, "version"),
-            dict(body["capacity"]),
-            dict(body["load"]),
-            dict(body["cache"]),
+            _numbers(body, "capacity"),
+            _numbers(body, "load"),
+            record(body, "cache"),
             rest(body, "node_id", "timestamp", "version", "capacity", "load", "cache"),
         )
 
@@ -77,6 +77,14 @@ class Heartbeat:
         return found if isinstance(found, Mapping) else {}
 
 
+def _numbers(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = record(body, name)
+    for key, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{key} of {name} must be a number, not {value!r:.80}")
+    return found
+
+
 def load_json(load: Load) -> dict[str, float]:
     return {
         "bees_total": load.bees_total,
@@ -94,8 +102,11 @@ def all_heartbeats(objects: Objects) -> list[Heartbeat]:
 
     def read(key: str) -> Heartbeat | None:
         try:
-            return decode(objects.get(key).data, objects.url(key), Heartbeat.from_json)
-        except OntologiaError as problem:
+            beat = decode(objects.get(key).data, objects.url(key), Heartbeat.from_json)
+            if key != _key(beat.node_id):
+                raise CorruptFrameError(f"{objects.url(key)} is of another node, by its id {beat.node_id!r:.80}")
+            return beat
+        except (OntologiaError, ObjectNotFound) as problem:
             _log.warning("a heartbeat is left out: %s", problem)
             return None
 
@@ -126,7 +137,7 @@ class Pulse:
 
     def __init__(self, objects: Objects, node_id: str, say: Callable[[int, datetime], Heartbeat]) -> None:
         self.objects = objects
-        self.key = f"{HEARTBEATS}/node_{node_id}.json"
+        self.key = _key(node_id)
         self._say = say
         self._version = 0
         self._stop = threading.Event()
@@ -164,4 +175,8 @@ def forget_dead(objects: Objects, now: float) -> None:
     """Remove the files of nodes that have been dead for an hour."""
     for beat in all_heartbeats(objects):
         if now - beat.timestamp.timestamp() > FORGOTTEN_AFTER_S:
-            objects.delete(f"{HEARTBEATS}/node_{beat.node_id}.json")
+            objects.delete(_key(beat.node_id))
+
+
+def _key(node_id: str) -> str:
+    return f"{HEARTBEATS}/node_{node_id}.json"

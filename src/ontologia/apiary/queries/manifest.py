@@ -16,7 +16,7 @@ import pyarrow as pa
 from ontologia.apiary.entries import decode
 from ontologia.apiary.names import QUERIES
 from ontologia.errors import CorruptFrameError, OntologiaError
-from ontologia.files.json_objects import optional_text, rest, text, whole
+from ontologia.files.json_objects import optional_text, optional_whole, records, rest, text, texts, whole
 from ontologia.objects import Objects
 
 TIMEOUT_S = 60
@@ -48,15 +48,12 @@ class Task:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Task:
-        cells = body["cells"]
-        if not isinstance(cells, list) or not all(isinstance(cell, str) for cell in cells):
-            raise TypeError("cells of a task must be a list of storage keys")
         return cls(
             text(body, "task_id"),
             text(body, "node_id"),
-            tuple(cells),
+            tuple(texts(body, "cells")),
             text(body, "sql_fragment"),
-            None if body.get("version") is None else whole(body, "version"),
+            optional_whole(body, "version"),
             rest(body, "task_id", "node_id", "cells", "sql_fragment", "version"),
         )
 
@@ -131,7 +128,7 @@ class QueryManifest:
         return cls(
             text(body, "query_id"),
             text(body, "original_sql"),
-            tuple(Task.from_json(task) for task in body["tasks"]),
+            tuple(Task.from_json(task) for task in records(body, "tasks")),
             optional_text(body, "merge_sql"),
             whole(body, "timeout_secs"),
             whole(body, "created_at"),
