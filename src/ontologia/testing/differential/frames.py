@@ -1,8 +1,9 @@
 """Frames against a plain list of rows: random histories, with vacuums, compactions and checkpoints beside writers.
 
 In one process, a call runs at a random request of another one, or dies there. In several, writers and a caretaker work
-on one folder, and writers are killed. The model replays the operations in the order of their versions; then every version that is
-retained has the rows that the model says, every cell that it names is there, and no version is missing.
+on one folder, and writers are killed. The model
+replays the operations in the order of their versions; then every version that is retained has the rows that the model
+says, every cell that it names is there, and no version is missing.
 """
 
 from __future__ import annotations
