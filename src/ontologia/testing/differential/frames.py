@@ -138,7 +138,9 @@ class History:
         if unknown:
             raise Disagreement(f"the newest version is {newest}; made by nobody, or acknowledged and lost: {unknown}")
         there = {info.key for info in frame._node.objects.under(frame.name.folder).list()}
-        states = list(itertools.accumulate((self.calls[n] for n in range(1, newest + 1)), _apply, initial=Counter()))
+        states: list[Rows] = [Counter()]
+        for version in range(1, newest + 1):
+            states.append(self.calls[version].rows_after(states[-1]))
         for version in range(min(self.first_retained, newest), newest + 1):
             missing = {cell.path for cell in ledger.snapshot(version).cells} - there
             if missing:
@@ -152,10 +154,6 @@ class History:
                     f"and {states[version] - found} too few"
                 )
             self.checks += 1
-
-
-def _apply(rows: Rows, call: Call) -> Rows:
-    return call.rows_after(rows)
 
 
 @contextmanager
