@@ -200,7 +200,7 @@ def migration(onto: Ontology) -> None:
 def relations(onto: Ontology) -> None:
     found = sorted(visits_of_moons(onto), key=lambda row: -row["visits"])
     bars((row["right_key"], row["visits"], "") for row in found)
-    paths = sorted((path.source.name, *(body.name for body in path.entities)) for path in visited_with_esa(onto))
+    paths = sorted(tuple(body.name for body in path.entities) for path in visited_with_esa(onto))
     table(("mission", "visited", "which orbits"), paths)
 
 

@@ -263,7 +263,7 @@ class MigrationTokenError(MigrationError):
 
 
 class MissingUpgraderError(MigrationError):
-    """Rows cannot be carried forward without an upgrader. `missing` lists (type name, from version).
+    """Rows cannot be carried forward without an upgrader. `missing` has, by type name, the versions to upgrade from.
 
     `reading` says which rows were to be read as what, where nothing was to be migrated.
     """
@@ -271,13 +271,15 @@ class MissingUpgraderError(MigrationError):
     code = "missing_upgrader"
 
     def __init__(self, missing: Sequence[tuple[str, int]], reading: str | None = None) -> None:
-        self.missing = list(missing)
+        self.missing: dict[str, list[int]] = {}
+        for name, version in missing:
+            self.missing.setdefault(name, []).append(version)
         self.reading = reading
-        steps = ", ".join(f"{name} from version {version}" for name, version in self.missing)
+        steps = ", ".join(f"{name} from version {version}" for name, version in missing)
         if reading is None:
             super().__init__(f"no upgrader for {steps}: register one with @upgrader(type_name, from_version=…)")
             return
-        marks = " and ".join(f'@upgrader("{name}", from_version={version})' for name, version in self.missing)
+        marks = " and ".join(f'@upgrader("{name}", from_version={version})' for name, version in missing)
         super().__init__(
             f"no upgrader for {steps}, which it takes to read {reading}: register {marks}, or read the rows as they "
             "are with as_stored()"
@@ -315,6 +317,12 @@ class LockContentionError(ConcurrentWriteError):
     """Another writer held the lock for longer than the lock timeout."""
 
     code = "lock_contention"
+
+
+class MigrationLockError(MigrationError, LockContentionError):
+    """Another writer held the lock for longer than a migration waits for it. Nothing was migrated."""
+
+    code = "migration_lock_contention"
 
 
 class HeadMismatchError(ConcurrentWriteError):
@@ -511,3 +519,10 @@ def warn(warning: Warning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
         level, frame = level + 1, frame.f_back
     warnings.warn(warning, stacklevel=level)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SchemaValidationError":
+        warnings.warn("SchemaValidationError is called SchemaOutdatedError now", DeprecationWarning, stacklevel=2)
+        return SchemaOutdatedError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ import pytest
 from ontologia.apiary.conditions import condition
 from ontologia.apiary.pruning import prune
 from ontologia.errors import UnknownNameError, ValidationError
+from ontologia.files.pandas_frames import pandas_frame
 from support.frames import ids, readings
 
 
@@ -130,6 +131,13 @@ def test_float32_literals_do_not_lose_rows(ap):
     for filter in ("a = 0.1", "a <= 0.1", "a >= 0.1"):
         unpruned = frame.to_duckdb().filter(filter).fetchall()
         assert frame.read(filter=filter).num_rows == len(unpruned)
+
+
+def test_whole_numbers_with_gaps_keep_their_bits_in_pandas():
+    big = 2**53 + 1
+    table = pa.table({"n": [big, None], "u": pa.array([2**64 - 1, None], pa.uint64()), "l": [[big, None], None]})
+    frame = pandas_frame(table)
+    assert (frame["n"][0], frame["u"][0], frame["l"][0]) == (big, 2**64 - 1, [big, None])
 
 
 def test_polars_duckdb_and_pandas_read_a_frame(filled):

@@ -174,6 +174,8 @@ def test_purging_is_another_plan_with_another_token(onto, filled):
         (("Customer", "--apply"), 2, "--token"),
         (("Customer", "--token", "x"), 2, "--apply"),
         (("Nobody",), 1, "Nobody"),
+        (("--drop-relation", "Subscription", "--cascade-relations"), 2, "--cascade-relations"),
+        (("Product", "--drop-relation", "Subscription", "--cascade-relations"), 2, "--cascade-relations"),
         (("--drop-relation", "Nothing"), 1, "Nothing"),
     ],
 )

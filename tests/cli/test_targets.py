@@ -225,3 +225,12 @@ def test_models_that_cannot_be_loaded_are_a_usage_error(onto, filled, tmp_path, 
 
 def test_a_command_that_needs_classes_says_so(onto, filled):
     onto("verify", *filled("sqlite-v2").flags).failed(2, "--models")
+
+
+def test_a_store_in_memory_answers(onto):
+    assert onto("--storage-uri", "sqlite:///:memory:", "info").code == 0
+
+
+def test_options_without_a_command_show_the_help(onto):
+    answer = onto("--storage-uri", "s3://bucket/x")
+    assert (answer.code, "Usage:" in answer.out) == (0, True)

@@ -1,11 +1,12 @@
 """What 0.3 wrote is read as 0.3 read it, in every form it had."""
 
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 
-from ontologia import Ontology, StorageBackendError, count, open_repository, right
+from ontologia import Entity, Field, Ontology, Relation, StorageBackendError, count, open_repository, right
 from ontologia.engines.ontologia_03.engine import Engine03
 from support.shop_03 import COUPON, Customer, Order, Product, shop
 from support.writer_03 import INT, STR, Store03, append_sqlite, entity, write
@@ -191,3 +192,56 @@ def test_a_bucket_whose_chain_is_broken_names_the_object(tmp_path):
         pytest.raises(StorageBackendError, match=r"2-00000002/manifest.json is malformed"),
     ):
         repository.engine.catalog()
+
+
+BEFORE_VERSIONS = """
+CREATE TABLE commits (id INTEGER PRIMARY KEY AUTOINCREMENT, created_at TEXT NOT NULL, metadata_json TEXT);
+CREATE TABLE entity_history (id INTEGER PRIMARY KEY AUTOINCREMENT, entity_type TEXT NOT NULL, entity_key TEXT NOT NULL,
+  fields_json TEXT NOT NULL, commit_id INTEGER NOT NULL);
+CREATE TABLE relation_history (id INTEGER PRIMARY KEY AUTOINCREMENT, relation_type TEXT NOT NULL,
+  left_key TEXT NOT NULL, right_key TEXT NOT NULL, fields_json TEXT NOT NULL, commit_id INTEGER NOT NULL);
+CREATE TABLE schema_registry (type_kind TEXT NOT NULL, type_name TEXT NOT NULL, schema_json TEXT NOT NULL,
+  PRIMARY KEY (type_kind, type_name));
+INSERT INTO commits (created_at) VALUES ('2025-01-01T00:00:00+00:00');
+INSERT INTO entity_history (entity_type, entity_key, fields_json, commit_id) VALUES ('Thing', 'a', '{"id": "a"}', 1);
+INSERT INTO relation_history (relation_type, left_key, right_key, fields_json, commit_id)
+  VALUES ('Joins', 'a', 'a', '{}', 1);
+INSERT INTO schema_registry VALUES ('entity', 'Thing', '{"entity_name": "Thing", "fields":
+  {"id": {"primary_key": true, "index": false, "type": "<class ''str''>"}}}');
+INSERT INTO schema_registry VALUES ('relation', 'Joins', '{"relation_name": "Joins", "left_type": "Thing",
+  "right_type": "Thing", "instance_key_field": null, "fields": {}}');
+"""
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+
+
+class Joins(Relation[Thing, Thing]): ...
+
+
+def test_a_file_from_before_schema_versions_is_read(tmp_path):
+    path = str(tmp_path / "old.db")
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(BEFORE_VERSIONS)
+    with Ontology(path, entity_types=[Thing], relation_types=[Joins]) as onto:
+        assert [thing.id for thing in onto.query().entities(Thing).collect()] == ["a"]
+        assert [(joins.left_key, joins.right.id) for joins in onto.query().relations(Joins).collect()] == [("a", "a")]
+        assert [change["operation"] for change in onto.list_commit_changes(1)] == ["insert", "insert"]
+
+
+def test_a_file_with_nothing_but_commits_is_of_version_1(tmp_path):
+    path = str(tmp_path / "begun.db")
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE commits (id INTEGER PRIMARY KEY, created_at TEXT NOT NULL, metadata_json TEXT)")
+    with Ontology(path, entity_types=[Thing]) as onto:
+        assert onto.storage_info()["engine_version"] == "v1"
+        assert onto.query().entities(Thing).collect() == []
+
+
+def test_a_table_of_commits_of_somebody_else_is_no_store(tmp_path):
+    path = str(tmp_path / "git.db")
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE commits (sha TEXT, author TEXT)")
+    with pytest.raises(StorageBackendError, match="holds something else"):
+        Ontology(path)

@@ -38,11 +38,11 @@ def test_paths_have_one_object_for_each_thing_they_have_in_common(onto):
     assert [path.end.id for path in (first, second)] == ["c", "d"]
     assert first.source is second.source
     assert first.relations[0] is second.relations[0]
-    assert first.entities[0] is second.entities[0]
+    assert first.entities[1] is second.entities[1]
     assert first.relations[1] is not second.relations[1]
     assert first.relations[0].left is first.source
     assert first.relations[1].right is first.end
-    assert (first.entities[0].name, first.relations[1].since, second.relations[1].since) == ("B", 1, 2)
+    assert (first.entities[1].name, first.relations[1].since, second.relations[1].since) == ("B", 1, 2)
 
 
 def test_two_versions_of_one_thing_are_two_objects(onto):

@@ -4,6 +4,7 @@ import functools
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Literal
 
 import pytest
@@ -12,15 +13,22 @@ from typing_extensions import TypedDict
 from ontologia import (
     BatchSizeExceededError,
     Entity,
+    Event,
+    EventLoopLimitError,
     Field,
+    HandlerContext,
+    LockContentionError,
     MigrationError,
     MigrationTokenError,
     OntologiaConfig,
     Ontology,
     Relation,
+    Schedule,
     SchemaOutdatedError,
     Session,
+    ValidationError,
     left,
+    on_event,
     upgrader,
 )
 from ontologia.query import avg, count, max, min, sum
@@ -117,7 +125,7 @@ def test_validate_says_how_code_and_store_differ(outdated):
     assert (diff.added_fields, diff.removed_fields, diff.changed_fields, diff.stored_version) == (
         ["email"],
         removed,
-        {"age": ("int", "str")},
+        {"age": {"stored": "int", "code": "str"}},
         1,
     )
 
@@ -329,3 +337,149 @@ def test_two_processes_agree_on_the_code_of_a_function():
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+# --- what only scripts of 0.3 do ---
+
+
+def test_a_preview_without_changes_has_no_token(path):
+    with Session(path, entity_types=[Customer]) as session:
+        session.ensure(Customer(id="a"))
+    assert session.migrate().token == ""
+    assert session.migrate(dry_run=False, token="").success
+
+
+def test_the_entities_of_a_path_begin_with_its_source(path):
+    with Session(path, entity_types=[Customer, Product], relation_types=[Likes]) as session:
+        session.ensure([Customer(id="a"), Product(id="p"), Likes(left_key="a", right_key="p")])
+    (way,) = session.query().entities(Customer).via(Likes).collect()
+    assert [entity.id for entity in way.entities] == ["a", "p"]
+
+
+def test_the_entities_reached_are_a_sequence(path):
+    with Session(path, entity_types=[Customer, Product], relation_types=[Likes]) as session:
+        session.ensure([Customer(id="a"), Product(id="p"), Likes(left_key="a", right_key="p")])
+    reached = session.query().entities(Customer).via(Likes).without_relations()
+    assert (len(reached), reached[0].id, [product.id for product in reached], bool(reached)) == (1, "p", ["p"], True)
+
+
+def test_an_order_is_named_by_text(path):
+    with Session(path, entity_types=[Customer]) as session:
+        session.ensure([Customer(id="1", name="b"), Customer(id="2", name="a")])
+    people = session.query().entities(Customer)
+    assert [person.name for person in people.order_by("name").collect()] == ["a", "b"]
+    with pytest.raises(ValueError, match="Customer has no field 'nmae'"):
+        people.order_by("nmae")
+
+
+def test_a_migration_that_waits_for_a_lock_in_vain_is_a_migration_error(path):
+    with Session(path, entity_types=[Customer]) as session:
+        session.ensure(Customer(id="a"))
+    session.repository.acquire_lock("somebody", 60_000)
+    later = Session(path, entity_types=[CustomerLater], config=OntologiaConfig(lock_timeout_ms=50))
+    with pytest.raises(MigrationError, match="somebody") as caught:
+        later.migrate(dry_run=False, force=True, upgraders={("Customer", 1): lambda row: row}, allow_discard=True)
+    assert isinstance(caught.value, LockContentionError)
+
+
+def test_the_old_name_of_an_error_is_known_and_deprecated():
+    import ontologia.errors
+
+    with pytest.warns(DeprecationWarning, match="SchemaOutdatedError"):
+        assert ontologia.errors.SchemaValidationError is SchemaOutdatedError
+
+
+# --- events ---
+
+
+class Asked(Event):
+    name: Field[str]
+
+
+class Answered(Event):
+    priority: int = 50
+    name: Field[str]
+
+
+def test_a_priority_can_be_assigned_and_said_by_a_class():
+    event = Asked(name="x")
+    event.priority = 200
+    assert (event.priority, Answered(name="x").priority, Answered(name="x", priority=7).priority) == (200, 50, 7)
+    with pytest.raises(ValueError, match="a priority is a whole number"):
+        event.priority = "high"
+
+
+def test_a_class_of_events_knows_its_type_under_both_names():
+    assert Answered.__event_type__ == Answered.__event_type_name__ == "answered"
+
+
+def test_a_context_is_annotated_with_its_event():
+    @on_event(Asked)
+    def answer(ctx: HandlerContext[Asked]) -> None: ...
+
+    assert HandlerContext[Asked]
+
+
+def run_handlers(path, handlers, **settings):
+    config = OntologiaConfig(event_poll_interval_ms=5, event_backoff_base_ms=1, event_max_attempts=1, **settings)
+    session = Session(path, entity_types=[Customer], config=config)
+    session.commit(event=Asked(name="x"))
+    session.run(handlers, schedules=None, max_iterations=5)
+    return session
+
+
+def test_a_handler_commits_with_the_next_event_of_its_chain(path):
+    seen = []
+
+    @on_event(Asked)
+    def ask(ctx):
+        ctx.ensure(Customer(id=ctx.event.name))
+        ctx.commit(event=Answered(name="y"))
+
+    @on_event(Answered)
+    def answer(ctx):
+        seen.append((ctx.event.name, ctx.event.chain_depth))
+
+    session = run_handlers(path, [ask, answer])
+    assert (session.query().entities(Customer).count(), seen) == (1, [("y", 1)])
+
+
+def test_a_chain_of_commits_has_an_end(path):
+    problems = []
+
+    @on_event(Asked)
+    def ask(ctx):
+        try:
+            ctx.commit(event=Asked(name="again"))
+        except EventLoopLimitError as problem:
+            problems.append(problem)
+
+    run_handlers(path, [ask], max_event_chain_depth=2)
+    assert len(problems) == 1
+
+
+def test_the_commit_of_a_handler_says_its_event(path):
+    @on_event(Asked)
+    def ask(ctx):
+        ctx.ensure(Customer(id=ctx.event.name))
+        ctx.add_commit_meta("why", "asked")
+        ctx.commit()
+
+    (commit,) = run_handlers(path, [ask]).list_commits()
+    note = commit["metadata"]
+    assert (note["event_type"], note["why"], note["handler_id"].endswith("ask")) == ("asked", "asked", True)
+
+
+@pytest.mark.parametrize("cron", ["* * * * * *", "10-5 * * * *", "R R * * *", "0 0 1-", "H 3 * * *", "30-10/5 * * * *"])
+def test_a_cron_text_that_0_3_did_not_know_is_refused(cron):
+    with pytest.raises(ValidationError, match="does not name a time"):
+        Schedule(Asked(name="x"), cron)
+
+
+@pytest.mark.parametrize(
+    ("cron", "first"),
+    [("0 0 1 * 1", (7, 1)), ("0 0 * * 1", (6, 17)), ("0 0 20 * *", (6, 20)), ("0 0 * * MON-FRI", (6, 17))],
+)
+def test_a_day_of_the_month_and_one_of_the_week_must_both_hold(cron, first):
+    after = datetime(2024, 6, 15, tzinfo=UTC)
+    assert Schedule(Asked(name="x"), cron).next_after(after) == datetime(2024, *first, tzinfo=UTC)

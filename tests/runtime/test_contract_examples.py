@@ -187,7 +187,7 @@ def test_grouped_aggregates_with_having(onto):
 
 def test_a_traversal_gives_paths(onto):
     paths = onto.query().entities(Customer).where(Customer.id == "c1").via(Subscription).collect()
-    assert [(path.source.id, path.relations[0].seats, path.entities[0].id) for path in paths] == [
+    assert [(path.source.id, path.relations[0].seats, path.end.id) for path in paths] == [
         ("c1", 5, "p1"),
         ("c1", 1, "p2"),
     ]

@@ -2,9 +2,12 @@
 
 import sys
 from datetime import UTC, datetime
+from typing import Annotated
 
 import pyarrow as pa
 import pytest
+from pydantic import Field as Limits
+from pydantic import field_validator
 
 from ontologia import (
     Entity,
@@ -17,6 +20,7 @@ from ontologia import (
     load_upgraders,
 )
 from ontologia.engines import upgrading
+from ontologia.runtime.fingerprints import code_fingerprint
 
 
 class V1(Entity, name="Person"):
@@ -125,7 +129,7 @@ def test_a_preview_says_what_would_change(path):
 def test_a_preview_says_which_upgraders_are_missing(path):
     with at(path, V2) as onto:
         preview = onto.migrate()
-    assert (preview.types_requiring_upgraders, preview.missing_upgraders, preview.types_schema_only) == (
+    assert (preview.types_requiring_upgraders, preview.missing_steps, preview.types_schema_only) == (
         ["Person"],
         [("Person", 1)],
         [],
@@ -324,18 +328,18 @@ def test_commits_go_on_after_a_migration(path):
 def test_a_missing_upgrader_is_listed(path):
     with at(path, V2) as onto, pytest.raises(MissingUpgraderError) as caught:
         onto.migrate(dry_run=False, force=True)
-    assert caught.value.missing == [("Person", 1)]
+    assert caught.value.missing == {"Person": [1]}
 
 
 def test_a_new_required_list_needs_an_upgrader_although_its_column_may_be_null(path):
     with at(path, V3) as onto:
-        assert onto.migrate().missing_upgraders == [("Person", 1)]
+        assert onto.migrate().missing_upgraders == ["Person"]
 
 
 def test_a_missing_step_of_a_chain_is_listed(path):
     with at(path, V3) as onto, pytest.raises(MissingUpgraderError) as caught:
         onto.migrate(dry_run=False, force=True, upgraders={("Person", 2): join})
-    assert caught.value.missing == [("Person", 1)]
+    assert caught.value.missing == {"Person": [1]}
 
 
 FAILURES = {
@@ -445,3 +449,76 @@ def test_an_upgrader_sees_instants_in_utc_whatever_zone_they_were_read_in():
     table = pa.table({"entity_key": ["v"], "id": ["v"], "at": pa.array([late], pa.timestamp("us", "Europe/Berlin"))})
     ((_, row),) = upgrading._rows(Visit.__declaration__.schema, table)
     assert row["at"].isoformat() == "2026-01-01T23:30:00+00:00"
+
+
+def noted(**field):
+    class Noted(Entity):
+        id: Field[str] = Field(primary_key=True)
+        note: Field[str] = Field(**field)
+
+    return Noted
+
+
+def validated(suffix):
+    class Noted(Entity):
+        id: Field[str] = Field(primary_key=True)
+        note: Field[str] = "a"
+
+        @field_validator("note")
+        @classmethod
+        def extend(cls, value: str) -> str:
+            return value + suffix
+
+    return Noted
+
+
+def annotated(limit):
+    class Noted(Entity):
+        id: Field[str] = Field(primary_key=True)
+        note: Field[Annotated[str, Limits(max_length=limit)]] = "a"
+
+    return Noted
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (noted(default="a"), noted(default="b")),
+        (noted(default_factory=lambda: "a"), noted(default_factory=lambda: "b")),
+        (noted(default="a"), noted(default="a", max_length=9)),
+        (validated("x"), validated("y")),
+        (annotated(5), annotated(6)),
+    ],
+    ids=["default", "factory", "limit", "validator", "annotation"],
+)
+def test_a_token_is_bound_to_all_of_the_class(tmp_path, before, after):
+    class Noted(Entity):
+        id: Field[str] = Field(primary_key=True)
+
+    path = str(tmp_path / "a.db")
+    with Ontology(path, entity_types=[Noted]) as onto, onto.session() as session:
+        session.ensure(Noted(id="1"))
+    with Ontology(path, entity_types=[before]) as onto:
+        token = onto.migrate().token
+    with Ontology(path, entity_types=[after]) as onto, pytest.raises(MigrationTokenError):
+        onto.migrate(dry_run=False, token=token)
+
+
+def test_a_token_is_not_bound_to_descriptions(tmp_path):
+    class Noted(Entity):
+        id: Field[str] = Field(primary_key=True)
+
+    path = str(tmp_path / "a.db")
+    with Ontology(path, entity_types=[Noted]) as onto, onto.session() as session:
+        session.ensure(Noted(id="1"))
+    with Ontology(path, entity_types=[noted(default="a", description="One.")]) as onto:
+        token = onto.migrate().token
+    with Ontology(path, entity_types=[noted(default="a", description="Another.")]) as onto:
+        assert onto.migrate(dry_run=False, token=token).success
+
+
+def test_a_constant_of_time_is_part_of_what_an_upgrader_does():
+    def upgrade_to(moment):
+        return lambda row: {**row, "since": moment}
+
+    assert code_fingerprint(upgrade_to(datetime(2024, 1, 1))) != code_fingerprint(upgrade_to(datetime(2025, 1, 1)))

@@ -234,11 +234,11 @@ def test_commit_metadata_is_in_the_log(onto):
     assert onto.get_commit(1)["metadata"] == {"why": "because", "who": "me"}
 
 
-def test_instance_metadata_is_on_every_commit(path):
-    with Session(path, entity_types=[Customer], instance_metadata={"host": "h"}) as session:
+def test_a_commit_says_the_namespace_that_its_session_was_given(path):
+    with Session(path, "prod", entity_types=[Customer], instance_metadata={"workers": 4}) as session:
         session.ensure(Customer(id="1"))
     with Ontology(path) as onto:
-        assert onto.get_commit(1)["metadata"] == {"host": "h"}
+        assert onto.get_commit(1)["metadata"] == {"namespace": "prod"}
 
 
 @pytest.mark.parametrize("meta", [{"n": 5}, {1: "x"}, {"x": None}, {"x": ["y"]}])

@@ -93,7 +93,9 @@ class Frame:
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """The rows as pandas has them; options as for `read`."""
         need("pandas", "to_pandas()")
-        return self.read(**options).to_pandas()
+        from ontologia.files.pandas_frames import pandas_frame
+
+        return pandas_frame(self.read(**options))
 
     def to_polars(self, version: int | None = None) -> pl.LazyFrame:
         """A lazy frame that polars fills from the cells themselves. Cells of a bucket are fetched into the cache."""

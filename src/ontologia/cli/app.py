@@ -52,6 +52,7 @@ def build(*, in_panels: bool) -> Callable[..., Any]:
     app = typer.Typer(
         name="onto",
         no_args_is_help=True,
+        invoke_without_command=True,
         rich_markup_mode="rich" if in_panels else None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
@@ -65,6 +66,8 @@ def build(*, in_panels: bool) -> Callable[..., Any]:
         **values: Any,
     ) -> None:
         remember(ctx, values)
+        if ctx.invoked_subcommand is None:
+            print(ctx.get_help())
 
     app.callback(help=HELP, epilog="Example:  onto info --db onto.db")(with_globals(root))
     about_types = (storage, verify, schema, migrate, query, remove, erase, forget, commits)

@@ -108,7 +108,7 @@ def _show_preview(
         "discarded_values": preview.discarded_values,
         "effects": {name: [effect.to_json() for effect in found] for name, found in preview.effects.items()},
         "changes": preview.changes,
-        "missing_upgraders": [{"type": name, "from_version": number} for name, number in preview.missing_upgraders],
+        "missing_upgraders": [{"type": name, "from_version": number} for name, number in preview.missing_steps],
     }
 
     def draw(face: Face) -> None:
@@ -124,13 +124,13 @@ def _show_preview(
                     said = SAID[effect.effect].format(rows=count_noun(effect.rows, "row"), before=effect.before)
                     is_lost = effect.effect == "discarded" and effect.rows > 0
                     face.line(f"  {effect.field}: {said}", "warning" if is_lost else "dim")
-        for name, number in preview.missing_upgraders:
+        for name, number in preview.missing_steps:
             face.line(f"missing: an upgrader for {name} from version {number}", "bad")
         face.line(f"token: {preview.token}")
 
     run.output.show(facts, draw)
-    if preview.missing_upgraders:
-        steps = ", ".join(f"{name} from version {number}" for name, number in preview.missing_upgraders)
+    if preview.missing_steps:
+        steps = ", ".join(f"{name} from version {number}" for name, number in preview.missing_steps)
         run.output.warn(f"no upgrader for {steps}: the migration cannot be applied yet")
     elif preview.has_changes:
         discards = " --allow-discard" if preview.discarded_values else ""

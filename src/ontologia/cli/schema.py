@@ -188,6 +188,11 @@ def drop(
     """Drop types: they read as empty and take no new rows. A preview with a token, unless --apply --token."""
     if not entities and not drop_relation:
         raise UsageError("name a type to drop, or a relation with --drop-relation")
+    if cascade_relations and (drop_relation or not entities):
+        raise UsageError(
+            "--cascade-relations takes every relation of the dropped entities along: name entities alone, or relations "
+            "with --drop-relation"
+        )
     check_token(apply, token)
     question: dict[str, Any] = {
         "entities": entities or [],

@@ -55,7 +55,9 @@ class Settings:
         if self.target.backend != "sqlite":
             return False
         path = Path(self.target.location)
-        return not path.is_dir() and (not path.exists() or path.stat().st_size == 0)
+        return (
+            self.target.location != ":memory:" and not path.is_dir() and (not path.exists() or path.stat().st_size == 0)
+        )
 
     def with_little_memory(self) -> Settings:
         """For work that goes page by page: DuckDB needs little for that, unless the operator said otherwise."""

@@ -184,7 +184,7 @@ def stored_sqlite_stamp(path: str) -> SqliteStamp | None:
         connections.close()
     if not found:
         return None
-    if found >= V1_TABLES:
+    if found >= V1_TABLES or by_03:  # RFC 0009 §7.1: without a stamp, it is v1
         return SqliteStamp("v1", by_03)
     raise StorageBackendError(f"{path}: this SQLite file holds something else, not an ontology; choose another path")
 

@@ -64,9 +64,9 @@ class TypeSchemaDiff:
         return list(self.removed)
 
     @property
-    def changed_fields(self) -> dict[str, tuple[str, str]]:
-        """The types of the fields that have another type now: as stored, and in code."""
-        return {change.name: change.texts for change in self.changed}
+    def changed_fields(self) -> dict[str, dict[str, str]]:
+        """The types of the fields that have another type now, as `stored` and in `code`."""
+        return {change.name: dict(zip(("stored", "code"), change.texts, strict=True)) for change in self.changed}
 
     @property
     def type_kind(self) -> str:

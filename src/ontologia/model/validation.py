@@ -65,6 +65,11 @@ class Validators:
     def __bool__(self) -> bool:
         return bool(self._fields or self._models)
 
+    def functions(self) -> list[tuple[str, str, tuple[str, ...], Any]]:
+        """Each validator: its name, its mode, the fields it is about, and the function."""
+        models = [(name, proxy.decorator_info.mode, (), proxy.wrapped) for name, proxy in self._models]
+        return [(name, info.mode, fields, getattr(self._cls, name)) for name, info, fields, _ in self._fields] + models
+
     @property
     def of_rows(self) -> bool:
         return bool(self._models) or any(of_row for *_, of_row in self._fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +14,7 @@ from ontologia.model import (
 )
 from ontologia.query.aggregates import single
 from ontologia.query.plan import Hop, Order, Plan
-from ontologia.query.query import Fetched, Query, QuerySource, declaration_of, direction
+from ontologia.query.query import Fetched, Query, QuerySource, declaration_of, direction, named_field
 from ontologia.query.results import Hydrator, Path, Result, StoredTable, make_at_once, place_ends
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class PathQuery(Query[Path]):
             place_ends(over, *((before, to) if hop.forward else (to, before)))
             before = to
         paths = (
-            Path(source, list(over), list(to))
+            Path(source, list(over), [source, *to])
             for source, over, to in zip(sources, zip(*relations, strict=True), zip(*entities, strict=True), strict=True)
         )
         return Result(paths, fetched.diagnostics)
@@ -120,12 +121,25 @@ class PathQuery(Query[Path]):
 
 
 class EndQuery(PathQuery):
-    """The entities a traversal reached."""
+    """The entities a traversal reached. As a sequence it is what `collect()` gives, asked for each time."""
 
     __slots__ = ()
 
-    def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.collect())
+
+    def __len__(self) -> int:
+        return len(self.collect())
+
+    def __getitem__(self, place: int | slice) -> Any:
+        return self.collect()[place]
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def order_by(self, field: FieldExpr[Any] | str, descending: bool = False) -> Self:
         """Sort by a field of the entities reached, or of where they were reached from: then the greatest counts."""
+        field = named_field(self._steps[-1][1], field)
         reached = self._steps[-1][1].ref
         if single(field, "order_by").owner not in (reached, self._declaration.ref):
             raise ValueError(f"{field}: order by a field of {reached.name} or of {self._declaration.ref.name}")

@@ -110,8 +110,10 @@ class Query(Generic[T]):
         asked = [end.__declaration__ for side, end in ends if side in sides]
         return {**self._plan.schemas, **{end.ref: end.schema for end in asked}}
 
-    def order_by(self, field: FieldExpr[Any], descending: bool = False) -> Self:
-        """Sort by a field; ties, and queries without an order, follow identity. Repeat it to sort by several."""
+    def order_by(self, field: FieldExpr[Any] | str, descending: bool = False) -> Self:
+        """Sort by a field, or by the name of one; ties, and queries without an order, follow identity. Repeat it to
+        sort by several."""
+        field = named_field(self._declaration, field)
         self._own(single(field, "order_by"))
         return self._with(order=(*self._plan.order, Order(field, direction(descending))))
 
@@ -195,8 +197,14 @@ class Query(Generic[T]):
         return [replace(stored, table=_versions_shown(stored.schema, plan, stored.table)) for stored in found]
 
     def to_pandas(self) -> pd.DataFrame:
+        """The result as a pandas frame. Fields that may be None keep their bits: they are `Int64` and `boolean`."""
         need("pandas", "to_pandas()")
-        return self.to_arrow().to_pandas()
+        from ontologia.files.pandas_frames import pandas_frame
+
+        nullable = {
+            column.name for schema in self._plan.schemas.values() for column in schema.columns if column.nullable
+        }
+        return pandas_frame(self.to_arrow(), nullable)
 
     def to_polars(self) -> pl.DataFrame:
         need("polars", "to_polars()")
@@ -236,6 +244,16 @@ class Query(Generic[T]):
         ends = self._declaration.endpoints
         if ends is None or ends[operand.side == "right"].__declaration__.ref != operand.owner:
             raise ValueError(f"{operand} is not an endpoint of {self._declaration.ref.name}")
+
+
+def named_field(declaration: Declaration, field: FieldExpr[Any] | str) -> FieldExpr[Any]:
+    """A field of a type by its name; a field stays what it is."""
+    if not isinstance(field, str):
+        return field
+    known = (*declaration.options, *(("left_key", "right_key") if declaration.endpoints else ()))
+    if field not in known:
+        raise ValueError(f"{declaration.cls.__name__} has no field {field!r}; it has {', '.join(known)}")
+    return declaration.expression(field)
 
 
 def declaration_of(cls: Any, kind: str) -> Declaration:

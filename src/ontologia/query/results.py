@@ -46,7 +46,8 @@ class StoredTable:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way through a traversal: where it started, and the relation and entity of every step."""
+    """One way through a traversal: where it started, the relation of every step, and all entities on the way, the one
+    where it started first."""
 
     source: Entity
     relations: list[Relation[Any, Any]] = field(default_factory=list)

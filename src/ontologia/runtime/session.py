@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from ontologia.engines.repository import Repository
 from ontologia.engines.transaction import removals_refused
 from ontologia.errors import MetadataUnavailableError, OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Origin, Relation, TypeRef
-from ontologia.model.values import abridge
+from ontologia.model.values import abridge, encode_json
 from ontologia.runtime.commit import WantedState, check_head, commit_state
 from ontologia.runtime.events import open_event_store
 from ontologia.runtime.events.records import StoredEvent, check_namespace
@@ -42,6 +43,9 @@ class Session(Store):
     >>> with Session("onto.db", entity_types=[Customer]) as session:          # doctest: +SKIP
     ...     session.ensure(Customer(id="c1", name="Alice"))
 
+    `instance_metadata` describes the session where sessions that run are listed. A commit says the `namespace` of a
+    session that was given one.
+
     An object that was read, and whose row somebody else has changed since, is refused with `StaleObjectError`;
     `on_stale="overwrite"` lets it replace what is there.
     """
@@ -53,7 +57,7 @@ class Session(Store):
         *,
         entity_types: Iterable[type[Entity]] | None = None,
         relation_types: Iterable[type[Relation[Any, Any]]] | None = None,
-        instance_metadata: Mapping[str, str] | None = None,
+        instance_metadata: Mapping[str, Any] | None = None,
         config: OntologiaConfig | None = None,
         on_stale: OnStale = "error",
     ) -> None:
@@ -78,19 +82,21 @@ class Session(Store):
     def _start(
         self,
         namespace: str | None,
-        instance_metadata: Mapping[str, str] | None,
+        instance_metadata: Mapping[str, Any] | None,
         on_stale: OnStale,
         *,
         owns_repository: bool,
     ) -> None:
         self.on_stale = on_stale
         self.namespace = check_namespace(self.config.default_namespace if namespace is None else namespace)
-        self.instance_metadata = user_metadata(instance_metadata)
+        self._namespace_note = {} if namespace is None else {"namespace": namespace}
+        self.instance_metadata = _check_description(instance_metadata)
         self._owns_repository = owns_repository
         self._metadata: dict[str, str] = {}
         self._wanted: dict[TypeRef, WantedRows] = {}
         self._rows_of: dict[type[Declared], WantedRows] = {}
         self._removed: dict[TypeRef, RemovedRows] = {}
+        self._cause: dict[str, str] = {}
         self._guard: Callable[[], None] | None = None
         self._loop: EventLoop | None = None
 
@@ -211,7 +217,7 @@ class Session(Store):
         if self._guard is not None:
             self._guard()
         events = [one.to_record(self.namespace) for one in _events(event)]
-        metadata = self.instance_metadata | self._metadata | user_metadata(meta)
+        metadata = self._namespace_note | self._cause | self._metadata | user_metadata(meta)
         pending = bool(self._wanted or self._removed)
         if events and pending:
             metadata |= self.events.announce(events, self.repository.get_head_commit_id)
@@ -259,13 +265,13 @@ class Session(Store):
     # --- events ---
 
     @contextmanager
-    def guard(self, guard: Callable[[], None]) -> Iterator[None]:
-        """Commits in the block ask `guard` first, and again just before the commit point."""
-        self._guard = guard
+    def guard(self, guard: Callable[[], None], cause: Mapping[str, str]) -> Iterator[None]:
+        """Commits in the block ask `guard` first, and again just before the commit point; they say their `cause`."""
+        self._guard, self._cause = guard, dict(cause)
         try:
             yield
         finally:
-            self._guard = None
+            self._guard, self._cause = None, {}
 
     @cached_property
     def events(self) -> EventStore:
@@ -275,10 +281,10 @@ class Session(Store):
     def run(
         self,
         handlers: Sequence[Callable[..., Any]],
-        schedules: Sequence[Schedule] = (),
+        schedules: Sequence[Schedule] | None = None,
         max_iterations: int | None = None,
         *,
-        feeds: Sequence[CommitFeed] = (),
+        feeds: Sequence[CommitFeed] | None = None,
     ) -> int:
         """Handle the events of this session's namespace until `stop()`, Ctrl-C or SIGTERM; how many there were.
 
@@ -320,6 +326,20 @@ class Session(Store):
             self.commit()
         else:
             self.discard()
+
+
+def _check_description(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a session says of itself to those who list sessions: anything that JSON can say."""
+    try:
+        return {_check_name(name): json.loads(encode_json(value)) for name, value in dict(metadata or {}).items()}
+    except (TypeError, ValueError) as problem:
+        raise ValidationError(f"instance_metadata is a mapping of names to JSON values: {problem}") from None
+
+
+def _check_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is not a name")
+    return name
 
 
 def _check_on_stale(on_stale: object) -> None:

@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from ontologia.objects import Objects
 
 HISTORIES = {"commits", "entity_history", "relation_history"}
+COMMIT = {"id", "created_at", "metadata_json"}
 REGISTRY = "meta/schema/registry.json"
 
 
 def is_sqlite_of_03(connection: sqlite3.Connection, tables: Set[str]) -> bool:
-    """Both layouts of 0.3 keep rows where our v1 does; ours notes in every commit who made it."""
+    """Both layouts of 0.3 keep rows where our v1 does; ours notes in every commit who made it. A file with commits and
+    no histories is one that it had only begun."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(commits)")}
     if not tables >= HISTORIES:
-        return False
-    return "runtime_id" not in {row[1] for row in connection.execute("PRAGMA table_info(commits)")}
+        return tables == {"commits"} and columns == COMMIT
+    return "runtime_id" not in columns
 
 
 def is_bucket_of_03(objects: Objects, schema_manifest_path: str | None) -> bool:

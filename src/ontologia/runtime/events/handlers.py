@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ontologia.errors import EventLoopLimitError, HandlerError
 from ontologia.model import Declared
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Handler:
     """A function and the events it wants."""
 
-    function: Callable[[HandlerContext], object]
+    function: Callable[[HandlerContext[Any]], object]
     event_class: type[Event]
     priority: int
 
@@ -32,6 +32,10 @@ class Handler:
     def id(self) -> str:
         """The name it is known by in the store: the module and the name of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def cause(self, event: StoredEvent) -> dict[str, str]:
+        """What a commit that it makes for an event says of that."""
+        return {"event_id": event.id, "event_type": event.type, "handler_id": self.id}
 
     @property
     def subscription(self) -> Subscription:
@@ -87,11 +91,19 @@ def collect_handlers(functions: Iterable[Callable[..., Any]]) -> dict[str, Handl
     return found
 
 
-class HandlerContext:
-    """What a handler works with. Only `commit()` persists; what was emitted leaves when the handler returns."""
+E = TypeVar("E", bound=Event)
 
-    def __init__(self, session: Session, store: EventStore, held: Held, event: Event) -> None:
-        self.event: Any = event
+
+class HandlerContext(Generic[E]):
+    """What a handler works with. Only `commit()` persists; what was emitted leaves when the handler returns.
+
+    `HandlerContext[StockLow]` is the annotation of a handler of `StockLow`.
+    """
+
+    event: E
+
+    def __init__(self, session: Session, store: EventStore, held: Held, event: E) -> None:
+        self.event = event
         self.session = session
         self._store = store
         self._held = held
@@ -112,8 +124,12 @@ class HandlerContext:
 
     def emit(self, event: Event) -> None:
         """Let an event follow from this one. It leaves when the handler has succeeded, and not otherwise."""
+        self._emitted.append(self._follow(event).to_record(self._store.namespace))
+
+    def _follow(self, event: Event) -> Event:
+        """An event as the next one of this chain."""
         if not isinstance(event, Event):
-            raise TypeError(f"emit() takes an event, not {event!r}")
+            raise TypeError(f"emit() and commit() take an event, not {event!r}")
         limit = self._store.config.max_event_chain_depth
         parent = self._held.event
         if parent.chain_depth + 1 > limit:
@@ -122,11 +138,15 @@ class HandlerContext:
                 f"{parent.root_event_id}, and max_event_chain_depth is {limit}: do handlers cause each other's events?"
             )
         event.descend_from(parent)
-        self._emitted.append(event.to_record(self._store.namespace))
+        return event
 
-    def commit(self) -> int | None:
-        """Write what was ensured, as one commit, if the event is still ours. Returns its id, or None."""
-        return self.session.commit()
+    def commit(self, event: Event | None = None) -> int | None:
+        """Write what was ensured, as one commit, if the event is still ours. Returns its id, or None.
+
+        An `event` follows from the one that is handled, and goes into the queue with the commit, also where nothing
+        differs. A handler that fails afterwards is run again, and sends it again: `emit` waits until it has succeeded.
+        """
+        return self.session.commit(event=None if event is None else self._follow(event))
 
     def emitted(self) -> Sequence[StoredEvent]:
         """What is to be sent."""

@@ -37,8 +37,8 @@ class EventLoop:
         session: Session,
         store: EventStore,
         handlers: Sequence[Callable[..., Any]],
-        schedules: Sequence[Schedule] = (),
-        feeds: Sequence[CommitFeed] = (),
+        schedules: Sequence[Schedule] | None = (),
+        feeds: Sequence[CommitFeed] | None = (),
         *,
         wait: Callable[[float], None] | None = None,
         keep_alive: bool = True,
@@ -47,8 +47,8 @@ class EventLoop:
         self._store = store
         self._handlers = collect_handlers(handlers)
         self._subscriptions = [handler.subscription for handler in self._handlers.values()]
-        self._timetable = Timetable(list(schedules), store)
-        self._feeds = _check_feeds(feeds)
+        self._timetable = Timetable(list(schedules or ()), store)
+        self._feeds = _check_feeds(feeds or ())
         if not (self._handlers or schedules or feeds):
             raise HandlerError("run() has nothing to do: give it handlers, schedules or feeds")
         self._config = store.config
@@ -191,10 +191,10 @@ class EventLoop:
             if not self._store.acknowledge(held, context.emitted()):
                 self._tell_lost(held)
 
-    def _call(self, handler: Handler, held: Held) -> HandlerContext:
+    def _call(self, handler: Handler, held: Held) -> HandlerContext[Any]:
         event = handler.event_class.from_record(held.event)
         context = HandlerContext(self._session, self._store, held, event)
-        with self._session.guard(lambda: self._store.guard(held)):
+        with self._session.guard(lambda: self._store.guard(held), handler.cause(held.event)):
             handler.function(context)
         return context
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,9 +23,11 @@ SPANS = [timedelta(days=days) for days in (1 / 24, 1, 32, 366, 366 * 8)]
 class Schedule:
     """Send an event at the times of a cron text: `Schedule(NightlySync(source="crm"), "0 3 * * *")`.
 
-    Times are in UTC, or in `timezone`. A time that the change to summer time leaves out comes right after the gap; one
-    that the change back repeats comes once, unless the text says every hour. However many sessions have a schedule,
-    each time comes once. Of the times missed while none was running, the latest comes when one runs again.
+    The text has five fields: minute, hour, day of the month, month and day of the week. Where it names both a day of
+    the month and one of the week, both must hold. Times are in UTC, or in `timezone`. A time that the change to summer
+    time leaves out comes right after the gap; one that the change back repeats comes once, unless the text says every
+    hour. However many sessions have a schedule, each time comes once. Of the times missed while none was running, the
+    latest comes when one runs again.
     """
 
     event: Event
@@ -51,7 +54,8 @@ class Schedule:
         from croniter import CroniterError, croniter
 
         try:
-            times = croniter(self.cron, moment.astimezone(ZoneInfo(self.timezone)))
+            check_cron(self.cron)
+            times = croniter(self.cron, moment.astimezone(ZoneInfo(self.timezone)), day_or=False)
             found: datetime = times.get_next(datetime)
             while self._is_repeated(found):
                 found = times.get_next(datetime)
@@ -96,6 +100,19 @@ class Schedule:
         return StoredEvent(
             id, namespace, template.type, template.payload, instant_text(moment), template.priority, id, 0
         )
+
+
+def check_cron(text: str) -> None:
+    """Refuse what croniter would take and nobody means: seconds, times by chance, ranges that end before they begin."""
+    fields = text.split()
+    if len(fields) != 5 and not text.startswith("@"):
+        raise ValueError(f"it has {len(fields)} fields, and five are needed")
+    for field in fields:
+        if field[:1] in ("R", "r", "H", "h") and not field[1:2].isalpha():
+            raise ValueError(f"{field!r} is a time by chance")
+        for first, last in re.findall(r"(?<![\w#])(\d+)-(\d+)", field):
+            if int(first) > int(last):
+                raise ValueError(f"the range {first}-{last} ends before it begins")
 
 
 class Timetable:

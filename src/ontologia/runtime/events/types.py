@@ -6,7 +6,7 @@ import inspect
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
@@ -70,11 +70,19 @@ class Event(Declared):
     __slots__ = ("__envelope__",)
 
     __event_type_name__: ClassVar[str]
+    __event_type__: ClassVar[str]  #: the same
+    __priority__: ClassVar[int] = DEFAULT_PRIORITY
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         name = cls.__dict__.get("__event_type_name__", None)
         cls.__event_type_name__ = _check_name(cls, type_name(cls.__name__) if name is None else name)
+        cls.__event_type__ = cls.__event_type_name__
+        own = inspect.get_annotations(cls)
+        if isinstance(cls.__dict__.get("priority"), int):
+            cls.__priority__ = _check_priority(cls, cls.__dict__["priority"])
+            cls.__annotations__ = {name: annotation for name, annotation in own.items() if name != "priority"}
+            del cls.priority  # the property is that of every event
         for field in ENVELOPE:
             if field in inspect.get_annotations(cls):
                 raise TypeError(f"{cls.__name__}.{field}: every event has {field!r} already; choose another field name")
@@ -87,10 +95,16 @@ class Event(Declared):
     def __init__(self, /, **values: Any) -> None:
         if type(self) is Event:
             raise TypeError("Event is there to be subclassed: class Synced(Event): source: Field[str]")
-        priority = _check_priority(type(self), values.pop("priority", DEFAULT_PRIORITY))
+        priority = _check_priority(type(self), values.pop("priority", self.__priority__))
         super().__init__(**values)
         id = str(uuid.uuid4())
         self._seal(Envelope(id, datetime.now(UTC), priority, id, 0))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "priority":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def _seal(self, envelope: Envelope) -> None:
         object.__setattr__(self, "__envelope__", envelope)
@@ -109,8 +123,12 @@ class Event(Declared):
 
     @property
     def priority(self) -> int:
-        """Higher is handled sooner; 100 unless it was said otherwise."""
+        """Higher is handled sooner; 100 unless the class (`priority: int = 50`) or the event says otherwise."""
         return self.envelope.priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self._seal(replace(self.envelope, priority=_check_priority(type(self), priority)))
 
     @property
     def root_event_id(self) -> str:
@@ -125,7 +143,7 @@ class Event(Declared):
     def descend_from(self, parent: StoredEvent) -> None:
         """Make this event a child of another one."""
         old = self.envelope
-        self._seal(Envelope(old.id, old.created_at, old.priority, parent.root_event_id, parent.chain_depth + 1))
+        self._seal(replace(old, root_event_id=parent.root_event_id, chain_depth=parent.chain_depth + 1))
 
     # --- as it is stored ---
 

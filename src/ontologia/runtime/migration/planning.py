@@ -25,7 +25,7 @@ from ontologia.model.upgraders import Upgraders
 from ontologia.model.values import plain
 from ontologia.query.aggregates import Aggregate
 from ontologia.query.plan import Plan
-from ontologia.runtime.fingerprints import code_fingerprint
+from ontologia.runtime.fingerprints import class_fingerprint, code_fingerprint
 from ontologia.runtime.migration.effects import FieldEffect, effects_of, is_fillable
 from ontologia.runtime.migration.results import MigrationPreview, by_type
 from ontologia.runtime.tokens import token_for
@@ -183,6 +183,7 @@ def describe(engine: Engine, steps: Sequence[Step]) -> MigrationPreview:
             str(step.ref),
             step.layout.schema.fingerprint,
             step.declaration.schema.fingerprint,
+            class_fingerprint(step.declaration),
             step.target,
             step.code,
             step.difference.renamed,
@@ -191,12 +192,13 @@ def describe(engine: Engine, steps: Sequence[Step]) -> MigrationPreview:
     ]
     return MigrationPreview(
         has_changes=bool(steps),
-        token=token_for(engine, "migration", content),
+        token=token_for(engine, "migration", content) if steps else "",
         diffs=[step.difference for step in steps],
         estimated_rows=by_type({step.ref: step.rows for step in steps}),
         types_requiring_upgraders=[step.ref.name for step in steps if step.rows and not step.automatic],
         types_schema_only=[step.ref.name for step in steps if step.automatic or not step.rows],
-        missing_upgraders=[missing for step in steps for missing in step.missing],
+        missing_upgraders=list(dict.fromkeys(name for step in steps for name, _ in step.missing)),
+        missing_steps=[missing for step in steps for missing in step.missing],
         discarded_values={step.ref.name: step.discarded for step in steps if step.discarded},
         effects={step.new_ref.name: step.effects() for step in steps},
         changes={step.new_ref.name: step.change for step in steps},

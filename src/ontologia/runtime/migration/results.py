@@ -58,7 +58,9 @@ def by_type(rows: Mapping[TypeRef, int]) -> RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPreview:
-    """What a migration would do. The token binds this plan and its upgraders' code to this head.
+    """What a migration would do. The token binds this plan, its classes and its upgraders' code to this head; it is
+    empty where there is nothing to do. `missing_upgraders` names types, `missing_steps` also the versions that they
+    are upgraded from.
 
     `effects` says, by type, what becomes of each field. `discarded_values` are those of them that lose data: in how
     many rows a field has a value that the code has no field for. `changes` tells, by type, whether old rows and old
@@ -71,7 +73,8 @@ class MigrationPreview:
     estimated_rows: RowCounts = field(default_factory=RowCounts)
     types_requiring_upgraders: list[str] = field(default_factory=list)
     types_schema_only: list[str] = field(default_factory=list)
-    missing_upgraders: list[tuple[str, int]] = field(default_factory=list)
+    missing_upgraders: list[str] = field(default_factory=list)
+    missing_steps: list[tuple[str, int]] = field(default_factory=list)
     discarded_values: dict[str, dict[str, int]] = field(default_factory=dict)
     effects: dict[str, list[FieldEffect]] = field(default_factory=dict)
     changes: dict[str, str] = field(default_factory=dict)

@@ -9,7 +9,13 @@ from typing import Any
 from ontologia.engines.base import Engine
 from ontologia.engines.transaction import Transaction
 from ontologia.engines.upgrading import Failures
-from ontologia.errors import DiscardError, MigrationTokenError, MissingUpgraderError
+from ontologia.errors import (
+    DiscardError,
+    LockContentionError,
+    MigrationLockError,
+    MigrationTokenError,
+    MissingUpgraderError,
+)
 from ontologia.model import Declaration, TypeRef
 from ontologia.model.upgraders import Upgraders
 from ontologia.query.plan import LATEST
@@ -70,8 +76,8 @@ def apply(
             raise MigrationTokenError("the store or the code changed since the preview: preview again for a new token")
         if not plan.has_changes:
             return MigrationResult(success=True, duration_s=time.monotonic() - started)
-        if plan.missing_upgraders:
-            raise MissingUpgraderError(plan.missing_upgraders)
+        if plan.missing_steps:
+            raise MissingUpgraderError(plan.missing_steps)
         if plan.discarded_values and not allow_discard:
             raise DiscardError(plan.discarded_values)
         rewritten = {step.ref: (rewrite or rewrite_rows)(transaction, step, upgraders) for step in steps}
@@ -85,7 +91,10 @@ def apply(
             commit_id=commit_id,
         )
 
-    return engine.transact(work)
+    try:
+        return engine.transact(work)
+    except LockContentionError as problem:
+        raise MigrationLockError(str(problem)) from problem
 
 
 def commit_metadata(steps: Sequence[Step], rewritten: Mapping[TypeRef, int]) -> dict[str, Any]:

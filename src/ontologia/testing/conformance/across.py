@@ -292,7 +292,7 @@ class AcrossConformance:
         query = make_renamed(store).query().entities(Airline).across_versions({})
         with pytest.raises(MissingUpgraderError, match=r'@upgrader\("Carrier", from_version=2\)') as caught:
             query.as_of(1).collect()
-        assert caught.value.missing == [("Carrier", 2)]
+        assert caught.value.missing == {"Carrier": [2]}
         assert query.as_of(5).count() == 2  # nothing is missing for what needs no upgrader
 
     def test_rows_as_stored_come_in_a_table_for_each_version(self, store: StoreUnderTest) -> None:

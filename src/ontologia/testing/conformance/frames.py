@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ontologia.model import encode_json
+from ontologia.model import Entity, Field, encode_json
 from ontologia.query.aggregates import count
 from ontologia.testing.conformance.answers import make_plain
 from ontologia.testing.conformance.case import ConformanceSuite, StoreUnderTest, commit
@@ -24,6 +24,14 @@ QUERIES: dict[str, Any] = {
     "unkeyed relations": lambda q: q.relations(Follows).history_since(1),
     "ends": lambda q: q.entities(Customer).via(Subscription).without_relations(),
 }
+
+
+class Gaps(Entity):
+    """Values that may be missing."""
+
+    id: Field[str] = Field(primary_key=True)
+    number: Field[int | None] = Field(default=None)
+    truth: Field[bool | None] = Field(default=None)
 
 
 def expected_rows(query: Any) -> list[dict[str, Any]]:
@@ -67,12 +75,21 @@ class FrameConformance(ConformanceSuite):
         assert make_plain(query.to_polars().to_dicts()) == make_plain(expected_rows(query))
 
     def test_a_pandas_frame_has_the_rows_that_collect_gives(self, store: StoreUnderTest) -> None:
-        pytest.importorskip("pandas")
+        pandas = pytest.importorskip("pandas")
         query = store.fill().query().entities(Product)
         expected = [{**row, "group": row["group"]} for row in expected_rows(query)]
         found = query.to_pandas().to_dict("records")
-        missing = [{name: None if value != value else value for name, value in row.items()} for row in found]
+        missing = [{name: None if pandas.isna(value) else value for name, value in row.items()} for row in found]
         assert missing == expected
+
+    def test_whole_numbers_and_truths_with_gaps_keep_their_values_in_pandas(self, store: StoreUnderTest) -> None:
+        pytest.importorskip("pandas")
+        session = store.session(Gaps)
+        commit(session, Gaps(id="a", number=2**53 + 1, truth=True), Gaps(id="b"))
+        frame = session.query().entities(Gaps).to_pandas()
+        assert (int(frame["number"][0]), str(frame["number"].dtype)) == (2**53 + 1, "Int64")
+        assert (frame["truth"].tolist()[0], str(frame["truth"].dtype)) == (True, "boolean")
+        assert frame["number"].isna().tolist() == frame["truth"].isna().tolist() == [False, True]
 
     def test_nan_and_null_stay_apart(self, store: StoreUnderTest) -> None:
         table = store.fill().query().relations(Follows).to_arrow()

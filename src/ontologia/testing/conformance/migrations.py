@@ -105,7 +105,7 @@ class MigrationConformance(ConformanceSuite):
 
     def test_a_preview_says_which_upgraders_are_missing(self, users: StoreUnderTest) -> None:
         found = preview(users.session(V3.User), upgraders={})
-        assert (found.types_requiring_upgraders, found.missing_upgraders) == (["User"], [("User", 1)])
+        assert (found.types_requiring_upgraders, found.missing_steps) == (["User"], [("User", 1)])
 
     def test_a_preview_changes_nothing(self, users: StoreUnderTest) -> None:
         preview(users.session(V2.User))
@@ -287,7 +287,7 @@ class MigrationConformance(ConformanceSuite):
     def test_a_missing_upgrader_stops_it(self, users: StoreUnderTest) -> None:
         with pytest.raises(MissingUpgraderError) as caught:
             migrate(users.session(V3.User), upgraders={("User", 2): full_name})
-        assert caught.value.missing == [("User", 1)]
+        assert caught.value.missing == {"User": [1]}
 
     @pytest.mark.parametrize(
         "step",

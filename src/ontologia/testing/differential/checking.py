@@ -148,7 +148,7 @@ def make_comparable(answer: Any) -> Any:
             name = answer.type_name.partition(" ")[2]
             return (name, answer.commit, answer.identity, answer.removed, make_comparable(answer.values))
         case Path():
-            steps = zip(answer.relations, answer.entities, strict=True)
+            steps = zip(answer.relations, answer.entities[1:], strict=True)
             return [make_comparable(answer.source), *(make_comparable(item) for step in steps for item in step)]
         case Declared():
             return _object(answer)
