@@ -38,8 +38,10 @@ def without_passwords(text: str) -> str:
     return option.sub(r"\1***", oracle.sub(r"\1/***@", user.sub(r"\1:***@", text)))
 
 
-class OntologiaError(Exception):
+class OntologiaError(RuntimeError):
     """The root of the tree: `except OntologiaError` catches all of it and nothing else.
+
+    It is a `RuntimeError`, which is what programs written for the original Apiary catch.
 
     Its message has no passwords, whatever address it quotes.
     """

@@ -2,6 +2,8 @@
 
 import datetime as dt
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -201,3 +203,70 @@ def test_the_calls_of_the_sdk_take_and_give_ipc(ap, frame):
     assert ids(from_ipc(ap.read_from_frame(*where, {"region": "south"}))) == [2]
     assert ap.overwrite_frame(*where, to_ipc(readings(("east", 3.0, 3))))["version"] == 2
     assert ids(from_ipc(ap.read_from_frame(*where))) == [3]
+
+
+@pytest.fixture
+def typed(ap, root):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    return ap.create_frame("h", "b", "f", {"x": "float64", "i": "int64", "t": "timestamp"})
+
+
+NOON = dt.datetime(2026, 1, 1, 12)
+HANDED_OUT = [
+    {"x": np.float64(1.5)},
+    {"x": np.float32(1.5)},
+    {"i": np.int64(3)},
+    {"i": np.array([3, 4])},
+    {"i": list(np.array([3, 4]))},
+    {"i": pd.Series([3, 4])},
+    {"i": pl.Series([3, 4])},
+    {"i": pa.array([3, 4])},
+    {"i": pa.scalar(3)},
+    {"t": pd.Timestamp(NOON)},
+    {"t": np.datetime64(NOON, "ns")},
+    [("i", "in", np.array([3]))],
+    [("i", "!=", np.int8(4))],
+    [("t", "<=", np.datetime64(NOON, "s"))],
+]
+
+
+@pytest.mark.parametrize("filter", HANDED_OUT)
+def test_filters_take_what_numpy_pandas_polars_and_arrow_hand_out(typed, filter):
+    typed.write(pa.table({"x": [1.5], "i": [3], "t": [NOON]}))
+    assert typed.read(filter=filter).num_rows == 1
+
+
+def test_what_pandas_has_for_nothing_is_null_in_a_filter(typed):
+    typed.write(pa.table({"x": [1.5, None], "i": [3, 4], "t": [NOON, None]}))
+    assert typed.read(filter={"t": pd.NaT}).column("i").to_pylist() == [4]
+    assert typed.read(filter={"x": [pd.NA, 1.5]}).num_rows == 2
+
+
+def test_a_diff_tells_zero_from_minus_zero(typed):
+    typed.write(pa.table({"x": [0.0, 5.0, None], "i": [1, 2, 3]}))
+    typed.update({"i": 1}, {"x": -0.0})
+    rows = {row["change"]: str(row["x"]) for row in typed.diff(1, 2).rows().to_pylist()}
+    assert rows == {"removed": "0.0", "added": "-0.0"}
+
+
+FAR = [3_000_000, -800_000]
+
+
+@pytest.mark.parametrize("day", FAR)
+def test_days_beyond_those_of_python_are_written_and_found(ap, root, day):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    frame = ap.create_frame("h", "b", "f", {"d": "date", "t": "timestamp", "i": "int64"})
+    days = pa.array([day, 1], pa.int32()).cast(pa.date32())
+    instants = pa.array([day * 86_400_000_000, 1], pa.timestamp("us"))
+    frame.write(pa.table({"d": days, "t": instants, "i": [1, 2]}))
+    frame.write(pa.table({"d": days[:1], "t": instants[:1], "i": [3]}))
+    assert frame.read().column("d").cast(pa.int32()).to_pylist() == [day, 1, day]
+    side = ">" if day > 0 else "<"
+    assert ids_of(frame.read(filter=f"d {side} DATE '1970-01-02'")) == [1, 3]
+    assert ids_of(frame.read(filter=f"t {side} TIMESTAMP '1970-01-01'")) == ([1, 2, 3] if day > 0 else [1, 3])
+
+
+def ids_of(table):
+    return sorted(table.column("i").to_pylist())

@@ -292,3 +292,30 @@ def test_a_rewrite_is_not_made_again_for_rows_it_has_nothing_to_do_with(uri, tmp
         cells = [step for step in steps if step.request.operation == "put" and "cell_" in step.request.key]
         assert len(cells) == 1
         assert ids(frame.read()) == [2, 3]
+
+
+ZEROS = [(0.0, -0.0), (float("nan"), -float("nan")), (-0.0, 0.0)]
+
+
+@pytest.mark.parametrize("pair", ZEROS)
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_keys_that_are_equal_are_one_key_in_a_merge(ap, root, kind, pair):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    frame = ap.create_frame("h", "b", "f", {"k": kind, "v": "string"})
+    frame.write([{"k": np.float16(pair[0]), "v": "a"}, {"k": np.float16(1), "v": "b"}])
+    keys = pa.array([np.float16(number) for number in (*pair, 1)], pa.float16()).cast(frame.schema.field("k").type)
+    with pytest.raises(FrameSchemaError, match="repeat the key"):
+        frame.merge(pa.table({"k": keys, "v": ["x", "y", "z"]}), on=["k"])
+    assert frame.merge(pa.table({"k": keys[1:], "v": ["y", "z"]}), on=["k"]).rows_updated == 2
+    assert frame.read().column("v").to_pylist() == ["y", "z"]
+
+
+def test_a_merge_takes_days_that_python_has_no_word_for(ap, root):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    frame = ap.create_frame("h", "b", "f", {"d": "date", "v": "int64"})
+    days = pa.array([3_000_000, 1], pa.int32()).cast(pa.date32())
+    frame.write(pa.table({"d": days, "v": [1, 2]}))
+    assert frame.merge(pa.table({"d": days[:1], "v": [3]}), on=["d"]).rows_updated == 1
+    assert frame.read().column("v").to_pylist() == [3, 2]

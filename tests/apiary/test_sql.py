@@ -267,3 +267,18 @@ def test_columns_without_a_name_are_called_as_written_whatever_version_or_hive_i
     for said in ("", " FOR VERSION AS OF 1", " for version /* the first */ as of 1", " AT (VERSION => 1)"):
         found = ap.query(f"SELECT len('FOR VERSION AS OF 1'), max(memory.b.t.x) FROM memory.b.t{said} WHERE len(x) > 3")
         assert found.column_names == ["len('FOR VERSION AS OF 1')", "max(memory.b.t.x)"]
+
+
+def test_a_sample_is_taken_of_all_rows_before_they_are_filtered(filled):
+    query = f"SELECT count(*) AS n FROM {NAME} WHERE temp > 40 USING SAMPLE 100 PERCENT"
+    said = facts(filled.query(f"EXPLAIN {query}"))
+    assert (said["cells_scanned"], filled.query(query).to_pylist()) == ("3", [{"n": 1}])
+
+
+@pytest.mark.parametrize("word", ["values", "select", "table", "order", "left", "pivot", "summarize", "interval"])
+def test_a_frame_or_a_column_may_be_called_by_any_word(ap, root, word):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    ap.create_frame("h", "b", word, {word: "int64"}).write([{word: 7}])
+    assert ap.query(f"SELECT h.b.{word}.{word} AS x FROM h.b.{word}").to_pylist() == [{"x": 7}]
+    assert ap.query(f"SELECT t.{word} FROM h.b.{word} t WHERE t.{word} > 6").to_pylist() == [{word: 7}]

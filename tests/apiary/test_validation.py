@@ -250,3 +250,26 @@ def test_what_pandas_notes_of_itself_stays_out_of_cells(uri, frame):
     frame.write(pd.DataFrame({"region": ["north"], "temp": [1.0], "id": [1]}))
     (key,) = cells_at(uri)
     assert set(pq.read_schema(io.BytesIO(open_objects(uri).get(key).data)).metadata or {}) <= {b"ARROW:schema"}
+
+
+def test_a_named_index_of_pandas_is_a_column(ap, root):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    frame = ap.create_frame("h", "b", "f", {"id": "int64", "region": "string", "v": "float64"})
+    rows = pd.DataFrame({"id": [1, 2], "region": ["n", "s"], "v": [0.1, 0.2]})
+    frame.write(rows.set_index("id"))
+    frame.write(rows.astype({"region": "category"}).set_index(["id", "region"]))
+    frame.write(rows.set_index(pd.Index([7, 8])))
+    assert frame.read().to_pylist() == rows.to_dict("records") * 3
+    with pytest.warns(ExtraColumnsWarning, match="odd"):
+        frame.write(rows.set_index(pd.Index([7, 8], name="odd")))
+    with pytest.raises(ValidationError, match="both a column and an index"):
+        frame.write(rows.set_index("id", drop=False))
+
+
+def test_a_partition_value_beyond_the_years_of_python_is_refused(ap, root):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    frame = ap.create_frame("h", "b", "f", {"d": "date"}, ["d"])
+    with pytest.raises(FrameSchemaError, match="after 9999"):
+        frame.write(pa.table({"d": pa.array([3_000_000], pa.int32()).cast(pa.date32())}))

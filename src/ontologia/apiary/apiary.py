@@ -154,12 +154,20 @@ class Apiary:
         max_partitions: int = MAX_PARTITIONS,
         properties: Mapping[str, str] | None = None,
     ) -> Frame:
-        """Make a frame, unless there is the same one. `schema` is a `pyarrow.Schema` or `{column: type}`."""
+        """Make a frame, unless there is the same one. `schema` is a `pyarrow.Schema`, `{column: type}`, or
+        `{"fields": [{"name": …, "data_type": …}, …]}` as the ledger has it."""
         found = declare_schema(schema)
         columns = check_partitioning(found, partition_by or ())
         frame = FrameName(hive, box, name)
-        entry = self.node.registry.create_frame(frame, found, columns, max_partitions, properties or {})
-        self.node.ledger(frame).create(entry.schema, entry.partition_by)
+        entry = self.node.registry.create_frame(
+            frame,
+            found,
+            columns,
+            max_partitions,
+            properties or {},
+            lambda: self.node.ledger(frame).declared_schema(),
+        )
+        self.node.ledger(frame).create(entry.schema if entry.has_fields else found, entry.partition_by)
         return self.frame(str(frame))
 
     def list_hives(self) -> list[str]:

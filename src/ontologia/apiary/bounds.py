@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ontologia.apiary.entries import Cell
-from ontologia.apiary.values import bound_value, partition_value
+from ontologia.apiary.values import bound_value, foreign_bound, partition_value
 
 if TYPE_CHECKING:
     Numbers = np.ndarray[Any, Any]
@@ -77,14 +77,16 @@ class CellBounds:
         return self._known[kind, name]
 
     def _partition(self, name: str, arrow: pa.DataType) -> Bounds:
-        texts = [cell.partition_values.get(name) for cell in self._cells]
+        texts = [
+            cell.partition_values.get(name) if cell.exact or _is_text_of(cell, name, arrow) else None
+            for cell in self._cells
+        ]
         values = {text: None if text is None else partition_value(text, arrow) for text in set(texts)}
         ends = Ends.of([values[text] for text in texts])
         return Bounds(ends, ends, np.where(ends.known, 0, UNKNOWN), self._rows)
 
     def _statistics(self, name: str, arrow: pa.DataType) -> Bounds:
         partition = self.of_partition(name, arrow)
-        doubtful = pa.types.is_floating(arrow)  # other writers' bounds may come from comparisons with NaN
         lows, highs = list(partition.low.values), list(partition.high.values)
         nulls = partition.nulls.copy()
         for place in np.flatnonzero(~partition.low.known).tolist():
@@ -94,6 +96,17 @@ class CellBounds:
                 continue
             count = said.get("null_count")
             nulls[place] = count if isinstance(count, int) else UNKNOWN
-            if cell.exact or not doubtful:
+            if cell.exact:
                 lows[place], highs[place] = bound_value(said.get("min"), arrow), bound_value(said.get("max"), arrow)
+            else:
+                lows[place] = foreign_bound(said.get("min"), arrow, upper=False)
+                highs[place] = foreign_bound(said.get("max"), arrow, upper=True)
         return Bounds(Ends.of(lows), Ends.of(highs), nulls, self._rows)
+
+
+def _is_text_of(cell: Cell, name: str, arrow: pa.DataType) -> bool:
+    """Whether another program's partition text is the text that is read. It writes 1.0 as "1", also where a column of
+    texts was given numbers: those are read as "1.0"."""
+    said = cell.stats.get(name)
+    low = said.get("min") if isinstance(said, dict) else None
+    return not pa.types.is_string(arrow) or low is None or isinstance(low, str)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.names import partition_folder
-from ontologia.apiary.values import bound_json
+from ontologia.apiary.values import bound_json, python_bounds
 from ontologia.errors import FrameSchemaError
 from ontologia.objects import Objects
 
@@ -63,11 +63,18 @@ class CellSizing:
 
 
 def write_cell(
-    folder: Objects, table: pa.Table, values: Mapping[str, str], partition_by: Sequence[str], scratch: Scratch
+    folder: Objects,
+    table: pa.Table,
+    values: Mapping[str, str],
+    partition_by: Sequence[str],
+    scratch: Scratch,
+    *,
+    exact: bool = True,
 ) -> Cell:
     """Write one cell under a new name. It is not part of the frame until a ledger entry says so, and need not survive a
-    power failure before."""
-    return stream_cell(folder, [table], values, partition_by, scratch, in_memory=table.nbytes <= IN_MEMORY_BYTES)
+    power failure before. `exact` says that its columns are in the order they were declared in."""
+    in_memory = table.nbytes <= IN_MEMORY_BYTES
+    return stream_cell(folder, [table], values, partition_by, scratch, in_memory=in_memory, exact=exact)
 
 
 def stream_cell(
@@ -78,6 +85,7 @@ def stream_cell(
     scratch: Scratch,
     *,
     in_memory: bool,
+    exact: bool = True,
 ) -> Cell:
     """The same for rows that come in parts, which are encoded one by one. There is at least one part."""
     cell_id = f"cell_{uuid.uuid4()}"
@@ -92,12 +100,12 @@ def stream_cell(
         rows, stats = _write(sink, parts, partition_by)
         data: Any = memoryview(sink.getvalue()).cast("B")
         folder.put_ahead(path, data)
-        return Cell(cell_id, path, dict(values), rows, int(data.nbytes), stats, exact=True)
+        return Cell(cell_id, path, dict(values), rows, int(data.nbytes), stats, exact=exact)
     local = scratch() / f"{cell_id}.parquet"
     try:
         rows, stats = _write(str(local), parts, partition_by)
         folder.put_file(path, local)
-        return Cell(cell_id, path, dict(values), rows, local.stat().st_size, stats, exact=True)
+        return Cell(cell_id, path, dict(values), rows, local.stat().st_size, stats, exact=exact)
     finally:
         local.unlink(missing_ok=True)
 
@@ -154,7 +162,7 @@ def _column_statistics(column: pa.ChunkedArray, name: str, known: tuple[str, str
         low, high = known
     elif not (pa.types.is_binary(column.type) or column.null_count == len(column)):
         try:
-            low, high = (column[0].as_py(),) * 2 if len(column) == 1 else pc.min_max(column).as_py().values()
+            low, high = python_bounds(column)
         except UnicodeDecodeError as problem:
             raise FrameSchemaError(f"column {name!r} has text that is not UTF-8: {problem}") from problem
         if pa.types.is_floating(column.type) and _has_nan(column):

@@ -70,10 +70,13 @@ def _comparison(name: str, operator: str, value: Any, schema: FrameSchema) -> Ex
 
     column = exp.column(schema.column(name).name, quoted=True)
     word = str(operator).strip().lower()
+    value = python_value(value)
     if isinstance(value, (list, tuple, set, frozenset)) and word in ("=", "==", "in", "not in"):
-        found = exp.In(this=column, expressions=[literal(item) for item in value if item is not None])
+        found = exp.In(
+            this=column, expressions=[literal(item) for item in map(python_value, value) if item is not None]
+        )
         tree: Expr = found if found.expressions else exp.false()
-        if any(item is None for item in value):
+        if any(python_value(item) is None for item in value):
             tree = exp.or_(tree, exp.Is(this=column.copy(), expression=exp.null()))
         return exp.not_(tree) if word == "not in" else tree
     if value is None and word in ("=", "==", "is", "!=", "<>", "is not"):
@@ -87,16 +90,32 @@ def _comparison(name: str, operator: str, value: Any, schema: FrameSchema) -> Ex
     return kind(this=column, expression=literal(value))  # type: ignore[no-any-return]
 
 
+def python_value(value: Any) -> Any:
+    """What numpy, pandas, polars and Arrow hand out, as a Python value or a list of such."""
+    library = type(value).__module__.partition(".")[0]
+    if library not in ("numpy", "pandas", "polars", "pyarrow"):
+        return value
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if type(value).__name__ == "datetime64":
+        value = value.astype("datetime64[us]")  # of finer ones numpy gives numbers
+    for method in ("as_py", "to_pylist", "tolist", "to_list"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    return value
+
+
 def literal(value: Any) -> Expr:
     """A Python value in SQL."""
     from sqlglot import exp
 
+    value = python_value(value)
     if value is None:
         return exp.null()
     if isinstance(value, bool):
         return exp.true() if value else exp.false()
     if isinstance(value, float):
-        return exp.cast(exp.Literal.string(repr(value)), "DOUBLE")
+        return exp.cast(exp.Literal.string(float.__repr__(value)), "DOUBLE")
     if isinstance(value, int):
         return exp.Literal.number(str(value))
     if isinstance(value, Decimal) and value.is_finite():

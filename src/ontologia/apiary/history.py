@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from ontologia.apiary import scan
 from ontologia.apiary.compaction import CompactionPolicy
@@ -13,10 +15,9 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import CellDifference, VersionChange
 from ontologia.apiary.state import FrameSnapshot, changed_cells, partition_of
+from ontologia.apiary.types import FrameSchema
 from ontologia.errors import ValidationError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ontologia.files.quoting import quote_name
 
 
 def changes(node: Node, name: FrameName, limit: int | None) -> list[VersionChange]:
@@ -81,9 +82,11 @@ class VersionDifference(CellDifference):
             scan.sources(*here, self.added) as new,
             scan.sources(*here, self.removed) as old,
         ):
+            before, after = _with_signs(schema, old.sql), _with_signs(schema, new.sql)
+            columns = _from_signs(schema)
             sql = (
-                f"SELECT *, 'removed' AS change FROM (({old.sql}) EXCEPT ALL ({new.sql})) UNION ALL "
-                f"SELECT *, 'added' AS change FROM (({new.sql}) EXCEPT ALL ({old.sql}))"
+                f"SELECT {columns}, 'removed' AS change FROM (({before}) EXCEPT ALL ({after})) UNION ALL "
+                f"SELECT {columns}, 'added' AS change FROM (({after}) EXCEPT ALL ({before}))"
             )
             return scan.rows(self._node, sql)
 
@@ -93,6 +96,34 @@ class VersionDifference(CellDifference):
             f"+{len(self.added)} cells with {self.rows_added:,} rows, "
             f"-{len(self.removed)} cells with {self.rows_removed:,} rows)"
         )
+
+
+SIGN = "\u200bsign of "
+
+
+def _floats(schema: FrameSchema) -> list[str]:
+    return [field.name for field in schema.fields if pa.types.is_floating(field.arrow)]
+
+
+def _with_signs(schema: FrameSchema, sql: str) -> str:
+    """Rows with a column per float that tells -0.0 from 0.0, which DuckDB takes for the same."""
+    signs = [
+        f"{quote_name(name)} = 0 AND signbit({quote_name(name)}) AS {quote_name(SIGN + name)}"
+        for name in _floats(schema)
+    ]
+    return f"SELECT {', '.join(['*', *signs])} FROM ({sql})"
+
+
+def _from_signs(schema: FrameSchema) -> str:
+    """The columns of a frame, as they were before `_with_signs`."""
+    floats = _floats(schema)
+    return ", ".join(
+        f"CASE WHEN {quote_name(SIGN + name)} THEN -abs({quote_name(name)}) ELSE {quote_name(name)} END AS "
+        f"{quote_name(name)}"
+        if name in floats
+        else quote_name(name)
+        for name in schema.names
+    )
 
 
 def difference(node: Node, name: FrameName, a: int, b: int) -> VersionDifference:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ontologia.apiary.types import FrameField, FrameSchema
 from ontologia.errors import FrameSchemaError
+from ontologia.files.arrays import table_of_pandas
 
 
 def tables(data: Any, schema: FrameSchema, most_bytes: int) -> Iterator[pa.Table]:
@@ -51,7 +52,7 @@ def _arrow(data: Any, schema: FrameSchema) -> Any:
         return from_ipc(data)
     kind = type(data)
     if kind.__module__.startswith("pandas.") and kind.__name__ == "DataFrame":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        return table_of_pandas(data)
     if kind.__module__.startswith("polars.") and kind.__name__ in ("DataFrame", "LazyFrame"):
         return (data.collect() if hasattr(data, "collect") else data).to_arrow()
     if hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns"):

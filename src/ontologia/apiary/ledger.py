@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from ontologia.apiary.entries import Action, Checkpoint, CreateFrame, Entry, decode, encode
+from ontologia.apiary.entries import Action, Cell, Checkpoint, CreateFrame, Entry, decode, encode
 from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, LEDGER, FrameName, number_text
 from ontologia.apiary.numbering import newest_first, numbers_from
 from ontologia.apiary.state import FrameSnapshot, FrameState, with_partitioning
@@ -81,6 +81,19 @@ class Ledger:
         """The frame as it was last seen, for writers: a commit finds out what is new. It moves on with commits."""
         with self._lock:
             return self._state or self._refresh()
+
+    def first_cell(self) -> Cell | None:
+        """One of the cells that are there, or None. Where none is known, the store is asked."""
+        with self._lock:
+            state = self.known()
+            return next(iter((state if state.cells else self._refresh()).cells.values()), None)
+
+    def declared_schema(self) -> FrameSchema | None:
+        """What the frame was created with; None if it has no ledger yet."""
+        try:
+            return self.known().schema
+        except NoLedgerError:
+            return None
 
     def version_at(self, moment: datetime) -> int:
         """The version that was the newest at an instant; one without a zone is in UTC."""

@@ -23,6 +23,7 @@ from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
 from ontologia.apiary.validation import conform
+from ontologia.apiary.values import python_bounds
 from ontologia.errors import FrameSchemaError, ValidationError
 from ontologia.files.quoting import quote_name
 
@@ -76,12 +77,23 @@ def _check_keys(name: FrameName, given: pa.Table, keys: Sequence[str]) -> None:
     empty = [key for key in keys if given.column(key).null_count]
     if empty:
         raise FrameSchemaError(f"merge into {name}: a key must not be null, and {', '.join(empty)} is in some rows")
-    distinct = given.group_by(list(keys)).aggregate([]).num_rows
+    distinct = (
+        pa.table({key: _as_compared(given.column(key)) for key in keys}).group_by(list(keys)).aggregate([]).num_rows
+    )
     if distinct < given.num_rows:
         raise FrameSchemaError(
             f"merge into {name}: {given.num_rows - distinct:,} of the given rows repeat the key of another "
             f"({', '.join(keys)}), so it is not clear which one counts. Keep one row per key"
         )
+
+
+def _as_compared(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column whose values are equal to Arrow where they are to DuckDB: 0.0 and -0.0 are one key, and so is every
+    NaN."""
+    if not pa.types.is_floating(column.type):
+        return column
+    numbers = column.cast(pa.float64())
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(float("nan")), pc.add(numbers, 0.0))
 
 
 def _key_ranges(given: pa.Table, keys: Sequence[str]) -> Expr | None:
@@ -94,11 +106,13 @@ def _key_ranges(given: pa.Table, keys: Sequence[str]) -> Expr | None:
         if pa.types.is_binary(column.type) or pa.types.is_floating(column.type):
             continue
         name = exp.column(key, quoted=True)
+        low, high = python_bounds(column)
+        if low is None or high is None:  # a day that Python has no word for: any cell may have it
+            continue
         values = column.unique()
         if len(values) <= FEW:
             parts.append(exp.In(this=name, expressions=[literal(value) for value in values.to_pylist()]))
         else:
-            low, high = pc.min_max(column).as_py().values()
             parts.append(exp.Between(this=name, low=literal(low), high=literal(high)))
     return conjunction(parts)
 
@@ -111,7 +125,7 @@ Matches = Mapping[str, tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]]
 
 def _matches(work: Rewrite, given: pa.Table, keys: Sequence[str]) -> Matches:
     """Where rows have a given key."""
-    numbered = given.select(list(keys)).append_column(NUMBER, pa.array(np.arange(given.num_rows)))
+    numbered = _for_duckdb(given.select(list(keys))).append_column(NUMBER, pa.array(np.arange(given.num_rows)))
     cells = work.candidates()
     found = (_find_in_files if scan.can_number(work.schema, cells) else _find_in_rows)(work, cells, keys, numbered)
     by_cell = found.column("cell").combine_chunks().dictionary_encode()
@@ -122,6 +136,12 @@ def _matches(work: Rewrite, given: pa.Table, keys: Sequence[str]) -> Matches:
         cell: (places[order[start:end]], numbers[order[start:end]])
         for cell, start, end in zip(by_cell.dictionary.to_pylist(), ends, ends[1:], strict=False)
     }
+
+
+def _for_duckdb(rows: pa.Table) -> pa.Table:
+    """Rows whose short floats are longer: DuckDB reads none of 16 bits from Arrow."""
+    longer = [field.with_type(pa.float32()) if field.type == pa.float16() else field for field in rows.schema]
+    return rows.cast(pa.schema(longer))
 
 
 def _find_in_files(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], numbered: pa.Table) -> pa.Table:
@@ -136,7 +156,7 @@ def _find_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], num
     """The same for cells whose files DuckDB cannot number."""
     stored = []
     for cell in cells:
-        rows = pa.concat_tables(scan.cell_rows(work.node, work.name, work.schema, cell)).select(list(keys))
+        rows = _for_duckdb(pa.concat_tables(scan.cell_rows(work.node, work.name, work.schema, cell)).select(list(keys)))
         rows = rows.append_column(scan.FILE_NAME, pa.array([cell.id] * rows.num_rows, pa.string()))
         stored.append(rows.append_column(scan.PLACE, pa.array(np.arange(rows.num_rows))))
     return scan.rows(work.node, _join(f"FROM {STORED}", keys), **{GIVEN: numbered, STORED: pa.concat_tables(stored)})

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ontologia.apiary.state import Partition
 from ontologia.apiary.values import partition_text
-from ontologia.errors import PartitionLimitError
+from ontologia.errors import FrameSchemaError, PartitionLimitError
 
 GATHERED_BYTES = 1 << 30
 
@@ -84,7 +84,14 @@ def _encode(table: pa.Table, name: str) -> tuple[Any, list[Any]]:
     encoded = table.column(name).combine_chunks().dictionary_encode()
     if hasattr(encoded, "chunks"):
         encoded = encoded.combine_chunks()
-    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+    try:
+        values = encoded.dictionary.to_pylist()
+    except (OverflowError, ValueError) as problem:
+        raise FrameSchemaError(
+            f"{name!r} is a partition column, and a value of it lies before year 1 or after 9999: keep such values in "
+            "another column"
+        ) from problem
+    return encoded.indices.to_numpy(zero_copy_only=False), values
 
 
 def _renumber(codes: Any, limit: int) -> tuple[Any, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from ontologia.apiary.entries import decode, encode, instant, instant_text
 from ontologia.apiary.names import CHECKPOINT, CHECKPOINTS, REGISTRY, FrameName, check_name, number_text
 from ontologia.apiary.numbering import newest_first, numbers_from
-from ontologia.apiary.types import FrameSchema
+from ontologia.apiary.types import FrameSchema, arrow_type, type_name
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, OntologiaError, UnknownNameError, ValidationError
 from ontologia.files.json_objects import record, rest, text, texts, whole
 from ontologia.objects import (
@@ -50,18 +50,25 @@ class FrameEntry:
     max_partitions: int = MAX_PARTITIONS
     properties: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    has_fields: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The flat schema, as the original has it; `fields` keeps what it loses: the order, and what may be null."""
+        """The flat schema, as the original has it; `fields` keeps what it loses: the order, and what may be null. Where
+        it rewrote the registry they are gone, and only the ledger knows."""
         return {
             "schema": self.schema.flat,
             "partition_by": list(self.partition_by),
             "created_at": instant_text(self.created_at),
             "max_partitions": self.max_partitions,
             "properties": dict(self.properties),
-            "fields": self.schema.to_json()["fields"],
+            **({"fields": self.schema.to_json()["fields"]} if self.has_fields else {}),
             **self.more,
         }
+
+    def completed(self, stored: Callable[[], FrameSchema | None]) -> FrameEntry:
+        """The same with the schema of the ledger, if the registry does not have all of it."""
+        schema = None if self.has_fields else stored()
+        return self if schema is None else replace(self, schema=schema, has_fields=True)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> FrameEntry:
@@ -73,6 +80,7 @@ class FrameEntry:
             max_partitions=whole(body, "max_partitions") if "max_partitions" in body else MAX_PARTITIONS,
             properties=_properties(body),
             more=rest(body, "schema", "partition_by", "created_at", "max_partitions", "properties", "fields"),
+            has_fields="fields" in body,
         )
 
 
@@ -233,8 +241,10 @@ class Registry:
         partition_by: tuple[str, ...],
         max_partitions: int,
         properties: Mapping[str, str],
+        stored: Callable[[], FrameSchema | None] = lambda: None,
     ) -> FrameEntry:
-        """Seed, "DDL Commit Protocol". Returns what is registered: the new frame, or the same one from before."""
+        """Seed, "DDL Commit Protocol". Returns what is registered: the new frame, or the same one from before. `stored`
+        is asked for the schema of the ledger where the registry has lost it."""
         check_name("frame", name.frame)
         if isinstance(max_partitions, bool) or not isinstance(max_partitions, int) or max_partitions < 1:
             raise ValidationError(f"max_partitions is a whole number above 0, not {max_partitions!r}")
@@ -246,7 +256,7 @@ class Registry:
         def add(state: RegistryState) -> RegistryState | None:
             box = state.box(name.hive, name.box)
             if name.frame in box.frames:
-                check_same(name, box.frames[name.frame], schema, partition_by)
+                check_same(name, box.frames[name.frame].completed(stored), schema, partition_by)
                 return None
             entry = FrameEntry(schema, partition_by, self._now(), max_partitions, properties)
             changed = BoxEntry(box.created_at, {**box.frames, name.frame: entry}, box.properties, box.more)
@@ -337,10 +347,15 @@ def _key(version: int) -> str:
 
 
 def check_same(name: FrameName, there: FrameEntry, schema: FrameSchema, partition_by: tuple[str, ...]) -> None:
-    """Refuse to take a frame for another one."""
-    if (there.schema.flat, there.partition_by) == (schema.flat, partition_by) and set(there.schema.fields) == set(
-        schema.fields
-    ):
+    """Refuse to take a frame for another one. A type is the same under any of its names."""
+    both = [
+        {
+            (field.name, type_name(arrow_type(field.data_type)), field.nullable or not there.has_fields)
+            for field in fields
+        }
+        for fields in (there.schema.fields, schema.fields)
+    ]
+    if both[0] == both[1] and there.partition_by == partition_by:
         return
     raise FrameSchemaError(
         f"{name} exists with other columns or partitions: it has {_describe(there.schema, there.partition_by)}, "

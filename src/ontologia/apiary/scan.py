@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import prune_cells
 from ontologia.apiary.state import FrameSnapshot
 from ontologia.apiary.types import FrameSchema
-from ontologia.errors import CorruptFrameError, StorageBackendError, ValidationError
+from ontologia.errors import CorruptFrameError, OntologiaError, StorageBackendError, ValidationError
 from ontologia.extras import need
 from ontologia.files.data_files import DataFile
 from ontologia.files.quoting import literal_path, quote_name, quote_names, quote_text
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _BROKEN = ("magic bytes", "Parquet", "parquet", "IO Error", "too small", "Snappy", "LZ4", "thrift", "TProtocol")
 FILE_NAME = "\u200bfile"  #: no frame has such a column: it cannot be printed
 PLACE = "\u200bplace"
+_log = logging.getLogger(__name__)
 _ROW_NUMBER = "file_row_number"  #: what DuckDB calls the place of a row in its file, unless the file has such a column
 
 
@@ -191,6 +193,20 @@ def _alike(
     return (exact if exact[0][1] else []) + others
 
 
+def column_order(node: Node, name: FrameName, schema: FrameSchema, cell: Cell | None) -> tuple[str, ...]:
+    """The order in which a frame's cells have its columns, by one of them. Another program reads cells by the place of
+    their columns, so that all must have the same."""
+    if cell is None or cell.exact:
+        return schema.names
+    try:
+        stored = [column for column, _ in _stored_columns(node, _file(name, cell))]
+    except OntologiaError as problem:  # a frame with a broken cell can still be overwritten
+        _log.warning("cells of %s get their columns as declared, because a cell cannot be read: %s", name, problem)
+        return schema.names
+    first = [column for column in stored if column in schema.by_name]
+    return (*first, *(column for column in schema.names if column not in first))
+
+
 def _stored_columns(node: Node, file: DataFile) -> tuple[tuple[str, str], ...]:
     with node.reader.open(file) as source:
         return tuple((field.name, str(field.type)) for field in pq.read_schema(source))
@@ -211,12 +227,18 @@ def _select(
     if present is None:
         columns = quote_names(schema.names)
     else:
-        columns = ", ".join(
-            f"CAST({quote_name(name) if name in present else 'NULL'} AS {duck_type(schema.by_name[name].arrow)}) "
-            f"AS {quote_name(name)}"
-            for name in schema.names
-        )
+        columns = ", ".join(_as_declared_sql(schema, name, name in present) for name in schema.names)
     return f"SELECT {columns}{file} FROM read_parquet([{files}], hive_partitioning = false{options})"
+
+
+def _as_declared_sql(schema: FrameSchema, name: str, is_present: bool) -> str:
+    """A column of another program's file in the type of the frame. Its statistics leave NaN out, and DuckDB would take
+    conditions for true by them: it must not see that a float is a column."""
+    column, arrow = quote_name(name), schema.by_name[name].arrow
+    value = f"CAST({column if is_present else 'NULL'} AS {duck_type(arrow)})"
+    if is_present and pa.types.is_floating(arrow):
+        value = f"CASE WHEN {column} IS NOT NULL THEN {value} END"
+    return f"{value} AS {column}"
 
 
 def _nothing(schema: FrameSchema, with_file: bool, with_place: bool) -> str:

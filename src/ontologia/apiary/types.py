@@ -109,7 +109,8 @@ def _flat_field(name: str, said: object) -> FrameField:
 
 
 def declare_schema(schema: object) -> FrameSchema:
-    """What a caller declares, as a schema: a `pyarrow.Schema`, or `{column: type}` with names or Arrow types.
+    """What a caller declares, as a schema: a `pyarrow.Schema`, `{column: type}` with names or Arrow types, or
+    `{"fields": [{"name": …, "data_type": …}, …]}` as the ledger has it.
 
     `{"type": "int64", "nullable": False}` declares a column that must have a value.
     """
@@ -117,6 +118,8 @@ def declare_schema(schema: object) -> FrameSchema:
         found = [FrameField(field.name, type_name(field.type), field.nullable) for field in schema]
     elif isinstance(schema, FrameSchema):
         found = list(schema.fields)
+    elif isinstance(schema, Mapping) and isinstance(schema.get("fields"), list):
+        found = [_listed_field(field) for field in schema["fields"]]
     elif isinstance(schema, Mapping):
         found = [_declared_field(name, said) for name, said in schema.items()]
     else:
@@ -132,6 +135,14 @@ def declare_schema(schema: object) -> FrameSchema:
     if twice:
         raise FrameSchemaError(f"columns must differ by more than case, or SQL cannot tell them apart: {twice}")
     return FrameSchema(tuple(found))
+
+
+def _listed_field(said: Any) -> FrameField:
+    """A field as the ledger has it: `{"name": "temp", "data_type": "float64", "nullable": true}`."""
+    if not isinstance(said, Mapping) or "name" not in said or not {"data_type", "type"} & said.keys():
+        raise FrameSchemaError(f"a field has a name and a data_type, and may have nullable: not {said!r:.100}")
+    kind = said["data_type"] if "data_type" in said else said["type"]
+    return _declared_field(said["name"], {"type": kind, "nullable": said.get("nullable", True)})
 
 
 def _declared_field(name: str, said: Any) -> FrameField:

@@ -17,6 +17,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.partitions import Group, check_limit, coarser_columns, split
 from ontologia.apiary.results import RewriteResult, WriteResult
+from ontologia.apiary.scan import column_order
 from ontologia.apiary.state import FrameState, Partition, partition_of
 from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.validation import conform
@@ -44,6 +45,7 @@ class CellWriter:
         self.name = name
         self.schema = schema
         self.partition_by = partition_by
+        self.order = column_order(node, name, schema, node.ledger(name).first_cell())
         self.cells: list[Cell] = []
         self._put: list[Cell] = []  # also those of tasks that failed afterwards
         self.limit = node.registry.frame(name).max_partitions
@@ -73,7 +75,14 @@ class CellWriter:
         cells = []
         with chamber.holding(table.nbytes):
             for piece in self.node.capacity.sizing.cut(table):
-                cell = write_cell(folder, piece, group.values, self.partition_by, lambda: chamber.scratch)
+                cell = write_cell(
+                    folder,
+                    piece.select(self.order),
+                    group.values,
+                    self.partition_by,
+                    lambda: chamber.scratch,
+                    exact=self.order == self.schema.names,
+                )
                 self._put.append(cell)
                 cells.append(cell)
         return cells
@@ -84,11 +93,12 @@ class CellWriter:
         def write(chamber: Chamber) -> Cell:
             return stream_cell(
                 self.node.objects.under(self.name.folder),
-                _hold(chamber, parts()),
+                (part.select(self.order) for part in _hold(chamber, parts())),
                 cell.partition_values,
                 self.partition_by,
                 lambda: chamber.scratch,
                 in_memory=cell.bytes <= IN_MEMORY_BYTES,
+                exact=self.order == self.schema.names,
             )
 
         cells = self.node.bees.run(f"writing to {self.name}", [write])

@@ -158,7 +158,8 @@ def _check_creation(ap: Apiary, parts: list[str], schema: dict[str, Any], partit
         wanted, name = declare_schema(schema), FrameName(*parts)
         columns, state = check_partitioning(wanted, partition_by), ap.node.registry.state()
         if state.has(name):
-            check_same(name, state.frame(name), wanted, columns)
+            there = state.frame(name).completed(ap.node.ledger(name).declared_schema)
+            check_same(name, there, wanted, columns)
 
 
 def write(

@@ -15,9 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ontologia.errors import ValidationError
+
 FEW = 20_000
 INSTANT = pa.timestamp("us", "UTC")
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+
+
+def table_of_pandas(frame: Any) -> pa.Table:
+    """A DataFrame as a table. An index that has a name is a column; one that has none only counts."""
+    named = [name for name in frame.index.names if name is not None]
+    for name in named:
+        if name in frame.columns:
+            raise ValidationError(
+                f"the DataFrame has both a column and an index called {name!r}: drop one of them, or rename it"
+            )
+    return pa.Table.from_pandas(frame.reset_index(level=named) if named else frame, preserve_index=False)
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

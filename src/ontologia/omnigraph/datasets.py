@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ontologia.errors import ConcurrentWriteError, StorageBackendError, ValidationError
+from ontologia.errors import ConcurrentWriteError, OntologiaError, StorageBackendError, ValidationError
 from ontologia.extras import need
 from ontologia.files.quoting import quote_text
 from ontologia.objects import Objects
@@ -397,6 +397,8 @@ def lance_error(operation: str, place: str, problem: Exception) -> StorageBacken
 def translate_errors(operation: str, place: str) -> Iterator[None]:
     try:
         yield
+    except OntologiaError:
+        raise
     except (OSError, ValueError, RuntimeError) as problem:
         if is_contention(problem):
             raise ForeignCommitError(f"could not {operation} {place}: another writer was there first") from problem

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ontologia.apiary import Frame
 from ontologia.errors import ValidationError
+from ontologia.files.arrays import table_of_pandas
 from ontologia.runtime.loading.named_sources import check_source
 from ontologia.runtime.loading.sources import suffix_of
 from ontologia.spark.failures import explain_failures
@@ -72,7 +73,7 @@ def _frame(spark: SparkSession, source: Any) -> DataFrame:
         )
     # Through Arrow, which takes the NaN of a missing number in pandas for what it means.
     is_pandas = type(source).__module__.partition(".")[0] == "pandas"
-    table = pa.Table.from_pandas(source, preserve_index=False) if is_pandas else pa.table(source)
+    table = table_of_pandas(source) if is_pandas else pa.table(source)
     fields = [field.with_type(_spark_arrow_type(field.type)) for field in table.schema]
     try:
         return spark.createDataFrame(table.cast(pa.schema(fields)))

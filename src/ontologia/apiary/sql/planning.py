@@ -202,6 +202,8 @@ def _declare_columns(tree: Expr, folded: dict[str, str]) -> Expr:
 def _may_prune(select: Any, table: Any) -> bool:
     """Rows of an outer join's optional side are missed, not filtered, and those of a positional one are counted:
     leaving some out would change the answer. Columns that an alias renames are not those of the frame."""
+    if select.args.get("sample"):  # is taken of all rows, before WHERE
+        return False
     joins = select.args.get("joins") or []
     if any(join.side in ("RIGHT", "FULL") or join.method == "POSITIONAL" for join in joins):
         return False

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.expressions import Expr
 
 from ontologia.errors import UnsupportedStatementError, ValidationError
@@ -22,6 +22,8 @@ _COMMANDS = {
     "show_frames": re.compile(r"SHOW\s+FRAMES(?:\s+IN\s+" + _NAME.format("name") + ")?", re.IGNORECASE),
     "describe": re.compile(r"DESCRIBE\s+" + _NAME.format("name"), re.IGNORECASE),
 }
+_WORD = re.compile(r"[^\W\d]\w*")
+_NAMES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING)
 _EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(?=\S)", re.IGNORECASE)
 _BEGINNINGS = ("SELECT", "WITH", "FROM", "VALUES", "USE", "SHOW", "DESCRIBE", "EXPLAIN")
 _READS = "SQL over frames reads: SELECT, USE, SHOW, DESCRIBE, EXPLAIN"
@@ -86,9 +88,22 @@ def _refuse_writes(text: str) -> None:
         raise UnsupportedStatementError(f"{first} is not supported: {_READS}")
 
 
+def _quote_words_after_dots(text: str) -> str:
+    """A statement in which the last parts of names such as `h.b.values` are quoted. DuckDB takes any word there."""
+    tokens = sqlglot.tokenize(text, read=DIALECT)
+    for place in reversed(range(1, len(tokens))):
+        token, follows = tokens[place], tokens[place + 1 : place + 2]
+        is_call = bool(follows) and follows[0].token_type is TokenType.L_PAREN
+        is_word = _WORD.fullmatch(token.text) and token.token_type not in _NAMES
+        if is_word and not is_call and tokens[place - 1].token_type is TokenType.DOT:
+            text = f'{text[: token.start]}"{token.text}"{text[token.end + 1 :]}'
+    return text
+
+
 def _tree(text: str) -> Expr:
     try:
-        found = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
+        plain = _quote_words_after_dots(text)
+        found = [tree for tree in sqlglot.parse(plain, dialect=DIALECT) if tree is not None]
     except sqlglot.errors.SqlglotError as problem:
         raise ValidationError(f"this is not SQL: {str(problem).partition(chr(10))[0]}") from problem
     if len(found) != 1:

@@ -16,6 +16,7 @@ from pyarrow import csv as arrow_csv
 from pyarrow import orc
 
 from ontologia.errors import UnreadableFileError, ValidationError
+from ontologia.files.arrays import table_of_pandas
 from ontologia.files.csv_quotes import check_quotes_of
 
 ENDINGS = {"tsv": "csv", "jsonl": "json", "ndjson": "json"} | {kind: kind for kind in ("csv", "json", "parquet", "orc")}
@@ -201,5 +202,5 @@ def _frame(source: Any) -> pa.Table:
     if not hasattr(source, "__arrow_c_stream__"):
         raise OnlySpark(f"{type(source).__name__} is Spark's")
     if type(source).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(source, preserve_index=False)
+        return table_of_pandas(source)
     return pa.table(source)
