@@ -4,7 +4,6 @@ Writing")."""
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from ontologia.apiary.entries import Cell
 from ontologia.apiary.names import partition_folder
 from ontologia.apiary.values import bound_json, python_bounds
 from ontologia.errors import FrameSchemaError
-from ontologia.objects import Objects
+from ontologia.objects import Objects, new_uuid
 
 IN_MEMORY_BYTES = 64 << 20  #: larger cells are written to disk first, and sent from there
 FLOOR_BYTES = 16 << 20
@@ -88,7 +87,7 @@ def stream_cell(
     exact: bool = True,
 ) -> Cell:
     """The same for rows that come in parts, which are encoded one by one. There is at least one part."""
-    cell_id = f"cell_{uuid.uuid4()}"
+    cell_id = f"cell_{new_uuid()}"
     path = "/".join([*(partition_folder(name, values[name]) for name in partition_by), f"{cell_id}.parquet"])
     if len(f"{folder.prefix}/{path}".encode()) > _KEY_BYTES:
         raise FrameSchemaError(

@@ -7,7 +7,6 @@ The state is kept and moved forward, so a commit costs one request and a read on
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from ontologia.objects import (
     Rejected,
     conditional_put,
     pauses,
+    system,
 )
 
 CHECKPOINT_EVERY = 100
@@ -56,7 +56,7 @@ class Ledger:
         self.name = name
         self.node_id = node_id
         self.clock = clock
-        self._lock = threading.RLock()
+        self._lock = system().rlock()
         self._state: FrameState | None = None
         self._checkpoint_due = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.registry import Registry
 from ontologia.apiary.state import FrameSnapshot
 from ontologia.errors import BackpressureError, ValidationError
-from ontologia.objects import SYSTEM_CLOCK, Clock, Location, Objects, pauses
+from ontologia.objects import SYSTEM_CLOCK, Clock, Location, Objects, new_uuid, pauses
 
 if TYPE_CHECKING:
     from ontologia.files.duck import Duck
@@ -41,7 +40,7 @@ class Node:
     ) -> None:
         self.location = location
         self.objects = objects or location.open_objects()
-        self.node_id = str(uuid.uuid4())
+        self.node_id = str(new_uuid())
         self.clock = clock
         self.capacity = capacity or Capacity.measure()
         self.gauge = Gauge(self.capacity)

@@ -7,7 +7,6 @@ conditional put, and creating what is there already adds none.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from ontologia.objects import (
     conditional_put,
     pauses,
     prove_conditions,
+    system,
 )
 
 MAX_PARTITIONS = 10_000
@@ -199,7 +199,7 @@ class Registry:
         self.objects = objects
         self.read_only = read_only
         self.clock = clock
-        self._lock = threading.RLock()
+        self._lock = system().rlock()
         self._state: RegistryState | None = None
 
     def state(self, *, fresh: bool = True) -> RegistryState:

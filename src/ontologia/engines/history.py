@@ -6,7 +6,6 @@ A `History` is read in the order of commits and never held: rows come as streams
 
 from __future__ import annotations
 
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,6 +15,7 @@ from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.errors import HistoryForgottenError, StorageBackendError
 from ontologia.files.json_objects import now
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
+from ontologia.objects import new_uuid
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,7 +230,7 @@ class CopyNote:
     first_commit: str = ""
     """When the first commit of the source was made: another store at the same place is another source."""
     in_place: bool = False
-    copy_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    copy_id: str = field(default_factory=lambda: new_uuid().hex)
     started_at: str = field(default_factory=now)
 
     @classmethod

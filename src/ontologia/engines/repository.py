@@ -6,9 +6,7 @@ engine is the store; a transaction of it is the unit of work that the rows of a 
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -32,6 +30,7 @@ from ontologia.model import (
     removed_column,
 )
 from ontologia.model.values import field_texts
+from ontologia.objects import SYSTEM_CLOCK, system
 from ontologia.query.aggregates import Aggregate, AggregateCondition
 from ontologia.query.plan import LATEST, Order, Plan, Window
 
@@ -243,12 +242,12 @@ class Repository:
     def acquire_lock(self, owner_id: str, ttl_ms: int, timeout_ms: int | None = None, name: str = WRITE_LOCK) -> None:
         """Wait for a lock, with jittered backoff, up to the timeout."""
         timeout_ms = self.engine.config.lock_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = SYSTEM_CLOCK.steady() + timeout_ms / 1000
         pause = 0.005
         while not self.engine.locks.acquire(name, owner_id, ttl_ms):
-            if time.monotonic() + pause > deadline:
+            if SYSTEM_CLOCK.steady() + pause > deadline:
                 raise LockContentionError(f"the lock {name!r} was not free within {timeout_ms} ms")
-            time.sleep(pause * random.uniform(0.5, 1.0))
+            SYSTEM_CLOCK.sleep(pause * system().random.uniform(0.5, 1.0))
             pause = min(pause * 2, 0.25)
 
     def renew_lock(self, owner_id: str, ttl_ms: int, name: str = WRITE_LOCK) -> bool:

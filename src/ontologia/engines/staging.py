@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from ontologia.files.data_files import DataFile, KeySpan
 from ontologia.files.hashes import hash_of_file
 from ontologia.files.scratch import Scratch
 from ontologia.files.writing import ROW_GROUP_ROWS, RowGroups
-from ontologia.objects import Location, Objects
+from ontologia.objects import Location, Objects, new_uuid
 
 PART_BYTES = 256 << 20
 BESIDE = ".staging"
@@ -68,7 +67,7 @@ def put_part(
     removals: int = 0,
 ) -> DataFile:
     """Put a local file into a folder of a store, under a name of its own."""
-    path = f"{folder}part-{uuid.uuid4().hex}.parquet"
+    path = f"{folder}part-{new_uuid().hex}.parquet"
     objects.put_file(path, file)
     return DataFile(path, file.stat().st_size, rows, hash_of_file(file), keys, rows_in_force, removals)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Literal, NamedTuple
+
+from ontologia.objects import system
 
 SLICE_S = 0.05
 
@@ -45,14 +46,14 @@ class Turn:
     """A lock for the threads of a process that survives interrupted calls."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._mending = threading.Lock()
+        self._lock = system().lock()
+        self._mending = system().lock()
         self._holder: _Holder | None = None
 
     def take(self, timeout_s: float) -> bool:
         """Wait for the turn; False when it did not come. Call it from the block that uses it."""
         holder = _Holder(threading.get_ident(), calling(sys._getframe(1), __name__))
-        deadline = time.monotonic() + timeout_s
+        deadline = system().steady() + timeout_s
         unclaimed = False
         while not self._lock.acquire(timeout=SLICE_S):
             seen = self._holder
@@ -61,7 +62,7 @@ class Turn:
             elif not self.is_wanted():
                 self._take_away(seen)
                 unclaimed = False
-            elif time.monotonic() > deadline:
+            elif system().steady() > deadline:
                 return False
         self._holder = holder
         return True

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from ontologia.errors import StorageBackendError
+from ontologia.objects import utc_now
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ WRONG_SHAPE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Over
 
 
 def now() -> str:
-    return datetime.now(UTC).isoformat()
+    return utc_now().isoformat()
 
 
 def load(data: bytes | str) -> Any:

@@ -23,6 +23,7 @@ from ontologia.errors import StorageBackendError
 from ontologia.objects.failures import ObjectNotFound
 from ontologia.objects.pins import Pins
 from ontologia.objects.store import Objects
+from ontologia.objects.system import Lock, system
 
 CHUNK_BYTES = 8 << 20  #: what is asked for at once; larger files come in several requests side by side
 PART = ".part-"
@@ -57,7 +58,7 @@ class FileCache:
         self.background = background
         self._pins = Pins(self.directory)
         self._lock = threading.Lock()
-        self._downloads: dict[str, threading.Lock] = {}
+        self._downloads: dict[str, Lock] = {}
         self._proven: dict[Path, tuple[int, int, int]] = {}
         """Files of directories that have the hash they should have, by what would tell that they were replaced."""
         self._released = 0  # how many pins of this process have been given up
@@ -257,7 +258,7 @@ class FileCache:
         """One download of a file at a time in this process; two processes may both fetch it, and both are
         right."""
         with self._lock:
-            lock = self._downloads.setdefault(name, threading.Lock())
+            lock = self._downloads.setdefault(name, system().lock())
         try:
             with lock:
                 yield

@@ -3,10 +3,11 @@ replace."""
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Protocol
+
+from ontologia.objects.system import system
 
 
 class Clock(Protocol):
@@ -23,21 +24,26 @@ class SystemClock:
     """The clocks of this machine."""
 
     def wall(self) -> float:
-        return time.time()
+        return system().wall()
 
     def steady(self) -> float:
-        return time.monotonic()
+        return system().steady()
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        system().sleep(seconds)
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def utc_now() -> datetime:
+    """The time on the wall, in UTC."""
+    return datetime.fromtimestamp(system().wall(), UTC)
 
 
 def pauses(first_s: float = 0.02, longest_s: float = 1.0) -> Iterator[float]:
     """Pauses that double, each with full jitter, so that writers who met once do not meet again."""
     ceiling = first_s
     while True:
-        yield random.uniform(ceiling / 4, ceiling)
+        yield system().random.uniform(ceiling / 4, ceiling)
         ceiling = min(ceiling * 2, longest_s)

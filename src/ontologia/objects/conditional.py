@@ -9,7 +9,6 @@ whose body is there.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -19,6 +18,7 @@ from ontologia.objects.backend import Blob
 from ontologia.objects.clock import SYSTEM_CLOCK, Clock, pauses
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, is_transient, may_be_applied
 from ontologia.objects.store import Objects
+from ontologia.objects.system import new_uuid
 
 Body = dict[str, Any]
 
@@ -43,7 +43,7 @@ class Rejected:
 
 def new_writer_id() -> str:
     """A nonce for one attempt to write one body."""
-    return uuid.uuid4().hex
+    return new_uuid().hex
 
 
 def conditional_put(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +29,7 @@ from ontologia.objects.conditional import Committed, Rejected, conditional_put, 
 from ontologia.objects.failures import ObjectNotFound
 from ontologia.objects.lease_record import LeaseRecord
 from ontologia.objects.store import Objects
+from ontologia.objects.system import Event, system
 
 _log = logging.getLogger(__name__)
 
@@ -80,14 +81,14 @@ class Lease:
         self.timeout_setting = timeout_setting  # what an operator calls it, for the error that names it
         self.keep_alive = keep_alive
         self.clock = clock
-        self._lock = threading.RLock()  # renewals and release are one at a time
+        self._lock = system().rlock()  # renewals and release are one at a time
         self._etag: str | None = None  # of our last write, held or released
         self._held: LeaseRecord | None = None
         self._sent: tuple[LeaseRecord, str] | None = None  # an acquisition, by its nonce, whose answer is not known yet
         self._steady_expiry = 0.0
         self._unsafe: str | None = None
         self._seen: tuple[str, float] | None = None  # another's etag, and since when it has not changed
-        self._stop: threading.Event | None = None
+        self._stop: Event | None = None
         self.replaced: str | None = None
         """The version that was replaced when the lease was taken; None where it was created."""
         self.likely_there = False
@@ -238,9 +239,9 @@ class Lease:
     def _start_keep_alive(self) -> None:
         if not self.keep_alive:
             return
-        self._stop = threading.Event()
-        arguments = (weakref.ref(self), self._stop, self.ttl_s / 3)
-        threading.Thread(target=_renew_until_stopped, args=arguments, name=f"lease {self.key}", daemon=True).start()
+        self._stop = system().event()
+        renew = partial(_renew_until_stopped, weakref.ref(self), self._stop, self.ttl_s / 3)
+        system().start(renew, f"lease {self.key}")
 
     # --- guard (§3.3 step 6) --------------------------------------------------------------------------------
 
@@ -325,7 +326,7 @@ class Lease:
         return f"Lease({self.objects.url(self.key)!r}, owner_id={self.owner_id!r}, {state})"
 
 
-def _renew_until_stopped(lease_ref: weakref.ref[Lease], stop: threading.Event, interval_s: float) -> None:
+def _renew_until_stopped(lease_ref: weakref.ref[Lease], stop: Event, interval_s: float) -> None:
     """The keep-alive thread. It holds no reference to the lease: one that was dropped unreleased must
     expire."""
     while not stop.wait(interval_s):

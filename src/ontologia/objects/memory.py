@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ontologia.objects.backend import PAGE, Blob, Info, content_etag
+from ontologia.objects.clock import SYSTEM_CLOCK, Clock
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound
 
 _stores: dict[str, MemoryBackend] = {}
@@ -24,8 +25,9 @@ def memory_backend(name: str) -> MemoryBackend:
 class MemoryBackend:
     """A dict under a lock. Versions are content hashes on purpose, see `content_etag`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
+        self.clock = clock
         self.root = f"memory://{name}"
         self.identity = self.root
         self._lock = threading.Lock()
@@ -101,7 +103,7 @@ class MemoryBackend:
 
     def _write(self, path: str, data: bytes) -> str:
         kept = bytes(data)  # a caller may hand over a view of a file that it closes afterwards
-        self._objects[path] = (kept, datetime.now(UTC))
+        self._objects[path] = (kept, datetime.fromtimestamp(self.clock.wall(), UTC))
         return content_etag(kept)
 
     def _info(self, path: str) -> Info:

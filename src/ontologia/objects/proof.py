@@ -11,7 +11,6 @@ import hashlib
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.objects.failures import ConditionFailed
 from ontologia.objects.store import Objects
+from ontologia.objects.system import new_uuid
 
 _log = logging.getLogger(__name__)
 PROOF_HOLDS_S = 86_400.0
@@ -35,7 +35,7 @@ def prove_conditions(objects: Objects, remember_in: Path | None = None) -> None:
     """
 
     def probe() -> None:
-        key = f"_probe/{uuid.uuid4().hex}.json"
+        key = f"_probe/{new_uuid().hex}.json"
         try:
             _probe(objects, key)
         finally:

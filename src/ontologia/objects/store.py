@@ -11,7 +11,6 @@ import copy
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from ontologia.errors import StorageBackendError, without_passwords
 from ontologia.objects.backend import ASIDE, PAGE, Backend, Blob, Info
 from ontologia.objects.failures import ConditionFailed, ObjectNotFound, storage_error
 from ontologia.objects.requests import Request, RequestCount, interceptors
+from ontologia.objects.system import system
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -208,12 +208,7 @@ class Objects:
         All of them settle before the first error, in item order, is raised: nothing runs on behind the
         caller's back.
         """
-        work = list(items)
-        if len(work) < 2:
-            return [function(item) for item in work]
-        with ThreadPoolExecutor(min(len(work), self.concurrency), thread_name_prefix="objects") as pool:
-            futures = [pool.submit(function, item) for item in work]
-        return [future.result() for future in futures]
+        return system().run_all(function, items, self.concurrency, "objects")
 
     def sweep(self, *, older_than_s: float = 3600.0) -> int:
         """Remove what writers that crashed left half-written beside the objects (directories only); how

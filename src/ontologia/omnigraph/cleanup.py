@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import ValidationError
 from ontologia.files.ages import parse_age
+from ontologia.objects import utc_now
 from ontologia.omnigraph.commits import ancestors_of, best_common
 from ontologia.omnigraph.datasets import translate_errors
 from ontologia.omnigraph.leases import CONTROL
@@ -51,7 +52,7 @@ def cleanup(graph: Graph, keep: int = 10, older_than: str | timedelta = "7d", *,
     if keep < 1:
         raise ValidationError(f"keep is at least 1, the state that is current, not {keep}")
     age = older_than if isinstance(older_than, timedelta) else timedelta(seconds=parse_age(older_than))
-    cutoff = datetime.now(UTC) - age
+    cutoff = utc_now() - age
     report = CleanupReport(dry_run)
     if dry_run:  # a preview writes nothing, not even a lease
         _clean(graph, keep, cutoff, report)

@@ -6,13 +6,12 @@ publish does, and it conflicts exactly. A lease that runs out too early costs wo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ontologia.config import OntologiaConfig
 from ontologia.errors import LockContentionError
-from ontologia.objects import Lease, Objects
+from ontologia.objects import Lease, Lock, Objects, system
 from ontologia.omnigraph.names import lease_key
 
 CONTROL = "@control"  #: no branch can have this name: creating and deleting branches, and schema changes
@@ -25,8 +24,8 @@ class Leases:
         self._objects = objects
         self._config = config
         self._owner_id = owner_id
-        self._guard = threading.Lock()
-        self._leases: dict[str, tuple[threading.Lock, Lease]] = {}
+        self._guard = system().lock()
+        self._leases: dict[str, tuple[Lock, Lease]] = {}
 
     @contextmanager
     def hold(self, branch: str, *, timeout_s: float | None = None) -> Iterator[Lease]:
@@ -45,7 +44,7 @@ class Leases:
         finally:
             lock.release()
 
-    def _lease(self, branch: str) -> tuple[threading.Lock, Lease]:
+    def _lease(self, branch: str) -> tuple[Lock, Lease]:
         with self._guard:
             if branch not in self._leases:
                 lease = Lease(
@@ -56,5 +55,5 @@ class Leases:
                     timeout_s=self._config.s3_lock_timeout_ms / 1000,
                     timeout_setting="OntologiaConfig.s3_lock_timeout_ms",
                 )
-                self._leases[branch] = (threading.Lock(), lease)
+                self._leases[branch] = (system().lock(), lease)
             return self._leases[branch]

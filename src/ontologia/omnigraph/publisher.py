@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from ontologia.errors import (
     OntologiaError,
     StorageBackendError,
 )
+from ontologia.objects import SYSTEM_CLOCK
 from ontologia.omnigraph.adoption import Adoption
 from ontologia.omnigraph.commits import UNRECORDED, CommitLog
 from ontologia.omnigraph.datasets import Datasets, is_contention, lance_error
@@ -109,7 +109,7 @@ class Publisher:
                         f"publishing to branch {branch} lost {attempt + 1} races for the same rows of __manifest: "
                         "try again"
                     ) from problem
-                time.sleep(0.01 * 2**attempt)
+                SYSTEM_CLOCK.sleep(0.01 * 2**attempt)
                 continue
             self._compact(dataset)
             return self._read(dataset, branch)  # a handle that wrote is at what it wrote

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from ontologia.engines.erasure import ERASURE, FoundIdentities, Trace, Wanted
 from ontologia.errors import ErasureIncompleteError, ErasureRefusedError, ValidationError
 from ontologia.model import Declared, TypeRef, canonical_json
 from ontologia.model.keys import parse_identity
+from ontologia.objects import new_token
 from ontologia.runtime.tokens import token_for
 
 
@@ -91,7 +91,7 @@ def apply(engine: Engine, plan: ErasurePreview, token: str | None) -> ErasureRep
         )
     commit_id, receipt = None, None
     if plan.rows:
-        receipt = secrets.token_hex(16)
+        receipt = new_token(16)
         commit_id = _erase(engine, plan, receipt)
     elif plan.pending:
         engine.eraser().finish(plan.wanted)

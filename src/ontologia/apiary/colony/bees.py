@@ -9,9 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import TypeVar
 from ontologia.apiary.colony.temperature import Load
 from ontologia.errors import OntologiaError, StorageBackendError, TaskAbandonedError
 from ontologia.files.scratch import Scratch
-from ontologia.objects import SYSTEM_CLOCK, Clock, is_transient
+from ontologia.objects import SYSTEM_CLOCK, Clock, is_transient, new_uuid, system
 
 T = TypeVar("T")
 ATTEMPTS = 3
@@ -116,11 +114,7 @@ class Bees:
 
     def run(self, what: str, tasks: Sequence[Task[T]]) -> list[T]:
         """Let the bees do these tasks, side by side; results in order. All settle before the first error is raised."""
-        if len(tasks) < 2:
-            return [self._do(what, task) for task in tasks]
-        with ThreadPoolExecutor(min(len(tasks), len(self.bees)), thread_name_prefix="bee") as threads:
-            futures = [threads.submit(self._do, what, task) for task in tasks]
-        return [future.result() for future in futures]
+        return system().run_all(lambda task: self._do(what, task), tasks, len(self.bees), "bee")
 
     def _do(self, what: str, task: Task[T]) -> T:
         attempts: list[BaseException] = []
@@ -142,7 +136,7 @@ class Bees:
     def _chamber(self) -> Iterator[Chamber]:
         bee = self._take()
         chamber = Chamber(bee.memory_budget, self.clock.steady() + self.timeout_s, self.clock, self._scratch_root)
-        bee.chamber, bee.task_id = chamber, f"{self.node_id}_{uuid.uuid4()}"
+        bee.chamber, bee.task_id = chamber, f"{self.node_id}_{new_uuid()}"
         try:
             yield chamber
         finally:

@@ -7,11 +7,10 @@ It has a thread of its own: a node whose heartbeat waited for a compaction would
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from ontologia.objects import SYSTEM_CLOCK, Clock
+from ontologia.objects import SYSTEM_CLOCK, Clock, Thread, system
 
 ROUND_EVERY_S = 60.0
 LOOK_AGAIN_AFTER_S = 600.0  #: a frame that did not change may become due by the age of its cells
@@ -36,12 +35,11 @@ class Caretaker(Generic[T]):
         self._is_cold = is_cold
         self._clock = clock
         self._seen: dict[T, tuple[int, float]] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop = system().event()
+        self._thread: Thread | None = None
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="apiary-caretaker", daemon=True)
-        self._thread.start()
+        self._thread = system().start(self._run, "apiary-caretaker")
 
     def stop(self) -> None:
         """End after the frame it is at."""

@@ -6,10 +6,9 @@ Nobody elects anybody. Who wants to know who is there reads the files (`_heartbe
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from ontologia.apiary.colony.temperature import Load
@@ -17,7 +16,7 @@ from ontologia.apiary.entries import decode, encode, instant, instant_text
 from ontologia.apiary.names import HEARTBEATS
 from ontologia.errors import CorruptFrameError, OntologiaError
 from ontologia.files.json_objects import record, rest, text, whole
-from ontologia.objects import ObjectNotFound, Objects
+from ontologia.objects import ObjectNotFound, Objects, Thread, system, utc_now
 
 INTERVAL_S = 5.0
 SUSPECT_AFTER_S = 15.0
@@ -140,17 +139,16 @@ class Pulse:
         self.key = _key(node_id)
         self._say = say
         self._version = 0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop = system().event()
+        self._thread: Thread | None = None
 
     def start(self) -> None:
         self.beat()
-        self._thread = threading.Thread(target=self._run, name="apiary-heartbeat", daemon=True)
-        self._thread.start()
+        self._thread = system().start(self._run, "apiary-heartbeat")
 
     def beat(self) -> None:
         self._version += 1
-        beat = self._say(self._version, datetime.now(UTC))
+        beat = self._say(self._version, utc_now())
         self.objects.put(self.key, encode(beat.to_json()))
 
     def _run(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import pyarrow as pa
 
@@ -12,7 +11,7 @@ from ontologia.apiary.node import Node
 from ontologia.apiary.queries.manifest import QueryManifest, failure_bytes, forget, part_bytes
 from ontologia.apiary.queries.tasks import run_task
 from ontologia.errors import OntologiaError
-from ontologia.objects import ObjectNotFound
+from ontologia.objects import ObjectNotFound, Thread, system
 
 LOOK_EVERY_S = 0.5
 ABANDONED_AFTER_S = 3600  #: after the end of a query whose coordinator did not clean up
@@ -25,12 +24,11 @@ class Worker:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._seen: dict[str, QueryManifest | None] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop = system().event()
+        self._thread: Thread | None = None
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="apiary-worker", daemon=True)
-        self._thread.start()
+        self._thread = system().start(self._run, "apiary-worker")
 
     def stop(self) -> None:
         """End after the task it is at."""

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
@@ -34,7 +32,7 @@ from ontologia.engines.turns import Turn
 from ontologia.errors import HeadMismatchError
 from ontologia.files.spools import Spool
 from ontologia.model import TypeRef
-from ontologia.objects import Lease, Location, Objects
+from ontologia.objects import SYSTEM_CLOCK, Lease, Location, Objects, system
 
 if TYPE_CHECKING:
     from ontologia.engines.history import Declared
@@ -115,7 +113,7 @@ class ParquetEngine(ParquetReads):
                     return work(transaction)
             except HeadMovedError as moved:
                 reason = moved
-                time.sleep(random.uniform(0.5, 1.0) * min(0.05 * 2**attempt, 1.0))
+                SYSTEM_CLOCK.sleep(system().random.uniform(0.5, 1.0) * min(0.05 * 2**attempt, 1.0))
         raise HeadMismatchError(f"gave up after {ATTEMPTS} lost races: {reason}")
 
     def put_all(self, writes: Mapping[str, bytes | Spool]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping
 
 from ontologia.engines.features import Stamp
@@ -13,13 +12,7 @@ from ontologia.engines.parquet.log.schemas import KnownTypes
 from ontologia.engines.parquet.log.swapping import swap_head
 from ontologia.errors import ValidationError
 from ontologia.files.json_objects import encode, now, parse
-from ontologia.objects import (
-    ConditionFailed,
-    Lease,
-    ObjectNotFound,
-    Objects,
-    prove_conditions,
-)
+from ontologia.objects import ConditionFailed, Lease, ObjectNotFound, Objects, new_uuid, prove_conditions
 
 
 def read_version(objects: Objects) -> str:
@@ -106,7 +99,7 @@ def initialize(objects: Objects, engine_version: str) -> list[str]:
             f"{objects.url(paths.ENGINE)} says {stamped}, from an initialization beside this one or one that was cut "
             f"off: initialize with engine version {stamped}, or with force"
         )
-    first = Head(0, None, now(), "onto-init", store_id=uuid.uuid4().hex)
+    first = Head(0, None, now(), "onto-init", store_id=new_uuid().hex)
     swap_head(
         objects,
         paths.HEAD,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ontologia.errors import HandlerError, LockContentionError, OntologiaError, StorageBackendError
-from ontologia.objects import is_transient
+from ontologia.objects import Thread, is_transient, new_uuid, system
 from ontologia.runtime.events.feeds import CommitFeed
 from ontologia.runtime.events.handlers import Handler, HandlerContext, collect_handlers
 from ontologia.runtime.events.records import SessionRecord, instant
@@ -55,7 +53,7 @@ class EventLoop:
         self._wakeup = Wakeup()
         self._wait = wait or self._wakeup.wait
         self._keep_alive = keep_alive
-        self._lock = threading.Lock()  # of `_waiting`, which the keeper renews
+        self._lock = system().lock()  # of `_waiting`, which the keeper renews
         self._waiting: deque[Held] = deque()
         self._record = _new_record(session, store)
         self._next_beat = 0.0
@@ -246,15 +244,15 @@ class _Keeper:
         config = loop._config
         self._loop = loop
         self._interval_s = min(config.session_heartbeat_interval_ms, config.event_claim_lease_ms / 3) / 1000
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="event keeper", daemon=True)
+        self._end = system().event()
+        self._thread: Thread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = system().start(self._keep, "event keeper")
 
     def stop(self) -> None:
         self._end.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
 
     def _keep(self) -> None:
@@ -282,4 +280,4 @@ def _new_record(session: Session, store: EventStore) -> SessionRecord:
         "pid": os.getpid(),
     }
     now = instant(store.clock.wall())
-    return SessionRecord(str(uuid.uuid4()), store.namespace, now, now, metadata)
+    return SessionRecord(str(new_uuid()), store.namespace, now, now, metadata)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import json
 import logging
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -24,14 +23,7 @@ from typing import Any
 from ontologia.config import OntologiaConfig
 from ontologia.engines.catalog import Commit
 from ontologia.errors import StorageBackendError
-from ontologia.objects import (
-    SYSTEM_CLOCK,
-    Clock,
-    Committed,
-    Objects,
-    Rejected,
-    prove_conditions,
-)
+from ontologia.objects import SYSTEM_CLOCK, Clock, Committed, Objects, Rejected, prove_conditions, system
 from ontologia.runtime.events import object_paths as paths
 from ontologia.runtime.events.object_events import AT_ONCE, REMEMBERED, ObjectEvents, as_bytes, as_text, is_malformed
 from ontologia.runtime.events.object_paths import Marker
@@ -218,7 +210,7 @@ class ObjectEventStore(ObjectEvents):
             taken += [held for held in outcomes if isinstance(held, Held)]
             if outcomes.count(BUSY) * 2 > len(chunk):
                 # Others are at work here: go on elsewhere first, rather than behind them from event to event.
-                passed += islice(candidates, random.randrange(AT_ONCE * 4))
+                passed += islice(candidates, system().random.randrange(AT_ONCE * 4))
         return sorted(taken, key=lambda held: held.order)
 
     def _candidates(self, subscriptions: Sequence[Subscription]) -> Iterator[Candidate]:

@@ -7,12 +7,13 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar, Self
 
 from ontologia.model import Declared, Field, TypeRef, instant_text
 from ontologia.model.declarations import compile_now, declare, defining_names
 from ontologia.model.values import plain
+from ontologia.objects import new_uuid, utc_now
 from ontologia.runtime.events.records import Claim, StoredEvent
 
 DEFAULT_PRIORITY = 100
@@ -97,8 +98,8 @@ class Event(Declared):
             raise TypeError("Event is there to be subclassed: class Synced(Event): source: Field[str]")
         priority = _check_priority(type(self), values.pop("priority", self.__priority__))
         super().__init__(**values)
-        id = str(uuid.uuid4())
-        self._seal(Envelope(id, datetime.now(UTC), priority, id, 0))
+        id = str(new_uuid())
+        self._seal(Envelope(id, utc_now(), priority, id, 0))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "priority":

@@ -18,6 +18,7 @@ from ontologia.engines.care import TypeCompaction
 from ontologia.engines.parquet.care import compaction
 from ontologia.engines.parquet.log.records import CommitManifest, IndexEntry
 from ontologia.errors import LockContentionError
+from ontologia.objects import Thread, system
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -34,7 +35,7 @@ class Tidying:
 
     def __init__(self, engine: ParquetEngine) -> None:
         self._engine = engine
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._is_due = False
 
     def look_at(self, manifest: CommitManifest) -> None:
@@ -48,8 +49,7 @@ class Tidying:
         if after == "load":
             tidy(self._engine)
         elif self._is_due and (self._thread is None or not self._thread.is_alive()):
-            self._thread = threading.Thread(target=tidy, args=(self._engine,), name="tidying")
-            self._thread.start()
+            self._thread = system().start(lambda: tidy(self._engine), "tidying", daemon=False)
 
     def wait(self) -> None:
         """Until what was begun is done, unless it is this very thread that does it."""

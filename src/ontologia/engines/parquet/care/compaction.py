@@ -6,7 +6,6 @@ after. A key lookup then reads one row group, and the latest state needs no wind
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import Head, IndexEntry
 from ontologia.engines.parquet.write.accelerators import write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
-from ontologia.objects import ConditionFailed
+from ontologia.objects import ConditionFailed, new_token
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -122,4 +121,4 @@ def _name_snapshot(engine: ParquetEngine, summary: TypeCompaction) -> TypeCompac
     """Never a name that is taken: a vacuum that stalled may still be about to delete what it found under it."""
     if not engine.objects.exists(summary.path):
         return summary
-    return replace(summary, path=paths.another(summary.path, secrets.token_hex(4)))
+    return replace(summary, path=paths.another(summary.path, new_token(4)))

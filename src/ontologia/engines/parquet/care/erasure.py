@@ -15,7 +15,6 @@ Done again after it was cut off, it finds what is left by reading it, whatever s
 from __future__ import annotations
 
 import hashlib
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +37,7 @@ from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.files.writing import LOOKUP_GROUP_ROWS, parquet_writer, write_rows
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef
+from ontologia.objects import new_token
 from ontologia.query.in_force import are_removals
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _may_have(span: KeySpan, wanted: Wanted) -> bool:
 
 def _replace_files(engine: ParquetEngine, head: Head, wanted: Sequence[Wanted]) -> dict[str, DataFile | None]:
     """Step 1."""
-    attempt = secrets.token_hex(4)
+    attempt = new_token(4)
     replaced: dict[str, DataFile | None] = {}
     for item in wanted:
         for path, file in _files_of(engine, head, item.ref).items():
@@ -238,7 +238,7 @@ def _total(files: Sequence[DataFile], name: str) -> int:
 
 def _swap_chain(engine: ParquetEngine, found: HeadVersion, replaced: Replaced, metadata: Mapping[str, Any]) -> Head:
     """Steps 3 and 4."""
-    attempt = secrets.token_hex(4)
+    attempt = new_token(4)
     compacted = engine.log.compacted(found.head)
     renewed = _replace_compacted(compacted, replaced)
     moved, writes = _chain_anew(engine, found.head, replaced, compacted, renewed, attempt)

@@ -12,7 +12,6 @@ In this order, under the write lease, so that a kill leaves the history as it wa
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from ontologia.files.duck import AS_STORED
 from ontologia.files.json_objects import now
 from ontologia.files.quoting import quote_name
 from ontologia.model import COMMIT_ID, TypeRef
-from ontologia.objects import Info
+from ontologia.objects import Info, new_token
 from ontologia.query.in_force import is_removal
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def _left_of(engine: ParquetEngine, part: _Part, base: int) -> Sequence[IndexEnt
         return part.entries
     version, number = part.version, part.version.schema_version_id
     first, last = part.entries[0].min_commit_id, part.entries[-1].max_commit_id
-    path = paths.another(engine.snapshot_path(version.ref, number, first, last), secrets.token_hex(4))
+    path = paths.another(engine.snapshot_path(version.ref, number, first, last), new_token(4))
     files = tuple(file for entry in part.entries for file in entry.files)
     task = SnapshotTask(
         engine.location, path, version.schema, engine.has_document, files, engine.objects.store_id, base

@@ -11,7 +11,6 @@ A crash in between leaves files that the next run finds again.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,7 +24,7 @@ from ontologia.errors import StorageBackendError
 from ontologia.files.hashes import hash_of_object
 from ontologia.files.json_objects import encode
 from ontologia.model import TypeRef
-from ontologia.objects import Info, ObjectNotFound
+from ontologia.objects import Info, ObjectNotFound, new_token
 
 if TYPE_CHECKING:
     from ontologia.engines.parquet.engine import ParquetEngine
@@ -113,7 +112,7 @@ def write_record(engine: ParquetEngine, head: Head, found: Covered) -> str:
 
 def put_record(engine: ParquetEngine, record: Compacted) -> str:
     """Write a record under a name of its own."""
-    path = f"{paths.COMPACTED}{secrets.token_hex(8)}.json"
+    path = f"{paths.COMPACTED}{new_token(8)}.json"
     engine.objects.put_if_absent(path, encode(record.body()))
     engine.log.remember_compacted(path, record)
     return path

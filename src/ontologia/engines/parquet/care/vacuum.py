@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ontologia.engines.care import VacuumItem, VacuumReport
@@ -29,7 +29,7 @@ from ontologia.engines.parquet.setup import use_feature
 from ontologia.engines.parquet.write.accelerators import files_of, is_among, write_index
 from ontologia.errors import ConcurrentWriteError, ValidationError
 from ontologia.files.json_objects import now, parse
-from ontologia.objects import Info, LeaseRecord, ObjectNotFound
+from ontologia.objects import Info, LeaseRecord, ObjectNotFound, utc_now
 from ontologia.objects.conditional import decode
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def vacuum(engine: ParquetEngine, older_than_s: float, *, apply: bool, compacted
     commits whose rows a snapshot has are among them."""
     if older_than_s < 0:
         raise ValidationError(f"older_than must not be negative, and is {older_than_s} s")
-    before = datetime.now(UTC) - timedelta(seconds=older_than_s)
+    before = utc_now() - timedelta(seconds=older_than_s)
     if not apply:
         head = engine.log.head().head
         listed = _list_objects(engine)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import secrets
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +32,7 @@ from ontologia.files.data_files import DataFile
 from ontologia.files.json_objects import encode, now
 from ontologia.files.spools import Spool
 from ontologia.model import SUPERSEDED_BY, TypeRef, TypeSchema
-from ontologia.objects import Lease
+from ontologia.objects import Lease, new_token, new_uuid
 from ontologia.query.plan import Plan
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ class ParquetTransaction(Transaction):
         self._staged: dict[TypeRef, CommitFile] = {}
         self.compacted_path = found.head.compacted_path
         """The record that the new head names."""
-        self.folder = paths.attempt(found.head.commit_id + 1, secrets.token_hex(4))
+        self.folder = paths.attempt(found.head.commit_id + 1, new_token(4))
         """Where this attempt's files go (§3.3 step 3); a bulk load writes there before `publish`."""
         self.catalog: Catalog = engine.log.catalog(found.head)
 
@@ -208,7 +206,7 @@ class ParquetTransaction(Transaction):
             path = self._engine.data_path(folder, ref, version)
             rows.close()
             if ref in self._staged:
-                own, digest = f"{path}/part-{uuid.uuid4().hex}.parquet", spool.complete()
+                own, digest = f"{path}/part-{new_uuid().hex}.parquet", spool.complete()
                 part = DataFile(own, spool.size, rows.count, digest, rows.keys, removals=rows.removals)
                 self.adopt(rows.layout, [*self._staged[ref].parts, part])
                 found[own] = (None, spool)

@@ -7,7 +7,6 @@ it, so that a prefix without `meta/head.json` stays no store; in place, the old 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -28,7 +27,7 @@ from ontologia.engines.parquet.write.commit import ParquetTransaction
 from ontologia.errors import ConcurrentWriteError
 from ontologia.files.json_objects import encode, now, parse
 from ontologia.model import TypeRef
-from ontologia.objects import Lease, ObjectNotFound, Objects, prove_conditions
+from ontologia.objects import Lease, ObjectNotFound, Objects, new_uuid, prove_conditions
 
 NOTE = "copy"
 """Under which key the head of a copy says what it is."""
@@ -46,7 +45,7 @@ def unfinished_copy(objects: Objects) -> CopyNote | None:
 def begin_copy(objects: Objects, note: CopyNote) -> None:
     """Make the head of a copy that has nothing yet."""
     prove_conditions(objects)
-    store_id: str | None = uuid.uuid4().hex
+    store_id: str | None = new_uuid().hex
     if note.in_place:
         store_id = parse(objects.get(paths.HEAD).data, objects.url(paths.HEAD), Head.read).store_id
     else:
