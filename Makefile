@@ -8,7 +8,7 @@ WORKERS ?= 3
 LOCKED := --constraint requirements.lock --build-constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-s3a soak check lint types bench bench-delta docs dist lock clean
+.PHONY: help demo test test-slow test-s3a soak simulate check lint types bench bench-delta docs dist lock clean
 
 help: ## What this Makefile can do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ SECONDS ?= 600
 SUITE ?= types
 soak: $(INSTALLED) ## Random histories, held against an oracle, for SECONDS=600: SUITE=types, …
 	@$(BIN)/python -m ontologia.testing.differential --suite $(SUITE) --seconds $(SECONDS)
+
+SEEDS ?= 1000
+simulate: $(INSTALLED) ## Writers, readers and maintenance under SEEDS=1000 schedules and faults; SEED=17 WORLD=frames replays one
+	@$(BIN)/python -m ontologia.testing.simulation $(WORLD) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 check: lint types ## Lint, types and the quick tests, for before every commit
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not thorough and not s3 and not spark"
