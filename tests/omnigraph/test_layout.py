@@ -154,6 +154,19 @@ def test_a_moved_root_reads_and_writes_as_before(local_graph, tmp_path):
     assert contents(moved) == {PERSON: people(a=1, b=2)}
 
 
+def test_branches_of_a_moved_root_are_read_written_and_branched(local_graph, tmp_path):
+    put(local_graph, {PERSON: people(a=1)})
+    branches.create_branch(local_graph, "dev")
+    put(local_graph, {PERSON: people(b=2)}, branch="dev")
+    branches.create_branch(local_graph, "dev2", "dev")
+    put(local_graph, {PERSON: people(c=3)}, branch="dev2")
+    (tmp_path / "graph").rename(tmp_path / "moved")
+    moved = Graph.open(open_objects(f"file://{tmp_path}/moved"))
+    branches.create_branch(moved, "dev3", "dev2")
+    put(moved, {PERSON: people(d=4)}, branch="dev3")
+    assert contents(moved, "dev3") == {PERSON: people(a=1, b=2, c=3, d=4)}
+
+
 def test_every_publish_appends_one_commit_and_actors_are_joined(graph):
     first = put(graph, {PERSON: people(a=1)}, actor="ann")
     second = put(graph, {PERSON: people(a=2)})

@@ -10,9 +10,11 @@ import pytest
 
 from ontologia import Entity, Field, Relation, Session
 from ontologia.errors import (
+    CorruptSidecarError,
     GraphValidationError,
     HeadMismatchError,
     MergeConflictError,
+    MigrationError,
     RecoveryPendingError,
     SchemaOutdatedError,
 )
@@ -118,6 +120,34 @@ def test_earlier_states_of_it_are_read(original):
         "bob": 42,
         "cy": None,
     }
+
+
+def test_without_classes_its_schema_files_say_what_is_exported_and_loaded(original, tmp_path):
+    graph = opened(original, None)
+    assert graph.export(tmp_path / "lines.jsonl") == 7
+    graph.load(tmp_path / "lines.jsonl")
+    (id,) = original.rows("edge:Knows")
+    assert [len(original.export()), '"' in id] == [7, False]
+
+
+def test_a_node_without_a_key_is_known_by_its_id(tmp_path):
+    ir = {
+        "ir_version": 1,
+        "interfaces": [],
+        "nodes": [node("Note", [prop("node:Note", "text", "String")], [])],
+        "edges": [],
+    }
+    original = OriginalWriter.init(tmp_path / "notes", ir, "node Note {\n    text: String?\n}\n")
+    original.write({"node:Note": [{"id": "01", "text": "x"}]})
+
+    class Note(Entity):
+        id: Field[str] = Field(primary_key=True)
+        text: Field[str | None] = None
+
+    graph = opened(original, [Note])
+    upsert(graph, Note(id="01", text="y"))
+    assert [(it.id, it.text) for it in graph.query().entities(Note).collect()] == [("01", "y")]
+    assert original.rows("node:Note") == {"01": {"id": "01", "text": "y"}}
 
 
 def test_reading_it_writes_nothing(original):
@@ -444,6 +474,90 @@ def test_a_schema_change_that_the_original_did_not_finish_is_refused_for_writing
         opened(original)
     assert tree(original.root) == before
     assert ages(opened(original, mode=OpenMode.READ_ONLY))["ann"] == 31
+
+
+@pytest.mark.parametrize("sign", ["lock", "sidecar"])
+def test_a_schema_change_in_progress_is_refused_for_writing(original, sign):
+    if sign == "lock":
+        original.create_branch("__schema_apply_lock__")
+    else:
+        original.sidecar("SchemaApply", "node:City", 0)
+    before = tree(original.root)
+    with pytest.raises(RecoveryPendingError, match="schema change"):
+        opened(original)
+    assert tree(original.root) == before
+
+
+def test_a_sidecar_of_a_later_release_is_refused_before_a_byte_changes(original):
+    original.sidecar("Mutation", "node:City", 0, schema_version=2)
+    before = tree(original.root)
+    with pytest.raises(CorruptSidecarError, match="schema_version 2"):
+        opened(original)
+    assert tree(original.root) == before
+
+
+def test_a_write_that_the_original_did_not_publish_is_finished_as_it_would(original):
+    original.sidecar("Mutation", "node:City", 1)
+    original.dataset(original.pins()["node:City"]["location"]).delete("id = 'BGO'")
+    graph = opened(original)
+    assert [it.recovery_kind for it in graph.recoveries()] == ["RolledForward"]
+    assert sorted(original.rows("node:City")) == ["OSL"]
+
+
+def test_a_write_of_the_original_that_went_further_than_it_says_is_undone(original):
+    original.sidecar("Load", "node:City", 1)
+    for code in ("BGO", "OSL"):
+        original.dataset(original.pins()["node:City"]["location"]).delete(f"id = '{code}'")
+    graph = opened(original)
+    assert [it.recovery_kind for it in graph.recoveries()] == ["RolledBack"]
+    assert sorted(original.rows("node:City")) == ["BGO", "OSL"]
+
+
+def test_a_write_of_the_original_that_was_published_needs_no_recovery(original):
+    original.sidecar("Mutation", "node:City", 1)
+    original.write({"node:City": [{"id": "TRD", "code": "TRD"}]})
+    graph = opened(original)
+    assert [it.recovery_kind for it in graph.recoveries()] == ["RolledForward"]
+    assert [len(graph.commits()), list(original.root.glob("__recovery/*"))] == [6, []]
+
+
+def test_a_type_that_says_more_than_a_class_can_is_not_changed_here(original):
+    original.delete_branch("review")
+    original.delete_branch("done")
+
+    class Town(Entity, name="City"):
+        code: Field[str] = Field(primary_key=True)
+        population: Field[int | None] = None
+        river: Field[str | None] = None
+
+    class LivesInTown(Relation[Person, Town], name="LivesIn"):
+        pass
+
+    graph = opened(original)
+    before = original.pins()
+    with pytest.raises(MigrationError, match="City has more"):
+        graph.apply_schema([Person, Town, Knows, LivesInTown])
+    assert original.pins() == before
+
+
+def test_a_new_type_leaves_what_the_original_says_of_the_others(original):
+    original.delete_branch("review")
+    original.delete_branch("done")
+
+    class River(Entity):
+        name: Field[str] = Field(primary_key=True)
+
+    class KnowsWell(Relation[Person, Person], name="Knows"):
+        since: Field[int | None] = None
+        how: Field[str | None] = None
+
+    types = original.ir()
+    opened(original).apply_schema([Person, City, KnowsWell, LivesIn, River])
+    ir, source = original.ir(), (original.root / "_schema.pg").read_text()
+    assert [entry for entry in ir["nodes"] if entry["name"] != "River"] == types["nodes"]
+    assert {item["name"] for item in ir["edges"][0]["properties"]} == {"how", "since"}
+    assert [text in source for text in ("mood: enum(calm, cross)?", "node River", "how: String?")] == [True] * 3
+    assert len(original.export()) == 7
 
 
 def test_the_same_types_are_nothing_to_apply(original):

@@ -294,6 +294,20 @@ class OriginalWriter:
             dataset.create_scalar_index("id", "BTREE")
         return self.dataset(path, branch)
 
+    def sidecar(self, kind: str, key: str, commits: int, schema_version: int = 1) -> None:
+        """What it leaves when it dies after it wrote down what it is about to do to a table."""
+        pin, name = self.pins()[key], ulid()
+        table = {
+            "table_key": key,
+            "table_path": str(self.root / pin["location"]),
+            "expected_version": pin["table_version"],
+            "post_commit_pin": pin["table_version"] + commits,
+        }
+        head = {"schema_version": schema_version, "operation_id": name, "started_at": str(time.time_ns() // 1000)}
+        said = {**head, "branch": None, "actor_id": None, "writer_kind": kind, "tables": [table]}
+        (self.root / "__recovery").mkdir(exist_ok=True)
+        (self.root / "__recovery" / f"{name}.json").write_text(json.dumps(said, indent=2))
+
     def create_branch(self, name: str, source: str | None = None) -> None:
         for path in ("__manifest", "_graph_commits.lance"):
             self.dataset(path).create_branch(name, (source, self.dataset(path, source).version))

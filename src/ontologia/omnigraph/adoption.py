@@ -17,7 +17,9 @@ import pyarrow as pa
 from ontologia.errors import RecoveryPendingError, StorageBackendError
 from ontologia.objects import ObjectNotFound, Objects
 from ontologia.omnigraph.manifest import GraphManifest, Pin, Table
-from ontologia.omnigraph.schema_files import IR, entry_of
+from ontologia.omnigraph.names import MANIFEST, SCHEMA_APPLY_LOCK
+from ontologia.omnigraph.schema_files import IR, SOURCE, STATE, entry_of
+from ontologia.omnigraph.sidecars import Sidecar
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.datasets import Datasets
@@ -241,12 +243,15 @@ def _scalar_of(column: pa.Field) -> Any:
     return names.get(kind, str(kind))
 
 
-def check_not_in_progress(objects: Objects) -> None:
-    """Refuse to write while the original has not finished a schema change: only its own recovery can tell which of
-    its files count."""
-    staged = [name for name in ("_schema.pg", IR, "__schema_state.json") if objects.exists(f"{name}.staging")]
-    if staged:
+def check_not_in_progress(datasets: Datasets, pending: Sequence[Sidecar]) -> None:
+    """Refuse to write while the original changes the schema, or died while it did: only its own recovery can tell which
+    of its files count."""
+    objects = datasets.objects
+    names = [f"{name}.staging" for name in (SOURCE, IR, STATE) if objects.exists(f"{name}.staging")]
+    names += [sidecar.key for sidecar in pending if sidecar.foreign and sidecar.writer_kind == "SchemaApply"]
+    names += [f"the branch {name}" for name in datasets.branch_names(MANIFEST) if name == SCHEMA_APPLY_LOCK]
+    if names:
         raise RecoveryPendingError(
-            f"{objects.uri} has a schema change that was not finished ({staged[0]}.staging): open it once with the "
-            "writer that began it, which finishes or undoes it; reading it works"
+            f"OmniGraph has not finished a schema change of {objects.uri}, there is {names[0]}: open it once with "
+            "OmniGraph, which finishes or undoes it; it can be read meanwhile"
         )

@@ -20,7 +20,7 @@ from ontologia.omnigraph.datasets import cleans_itself, operation_of, stage_stop
 from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin, Table
 from ontologia.omnigraph.names import new_ulid, stored_branch
 from ontologia.omnigraph.publisher import Publication
-from ontologia.omnigraph.sidecars import Sidecar, TableIntent, WriterKind
+from ontologia.omnigraph.sidecars import PIN_NOTES, Sidecar, TableIntent, WriterKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,7 @@ def _sidecar(
         plan.merged_parent if kind == "BranchMerge" else None,
         plan.tables,
         plan.tombstones,
-        extra={"pin_notes": dict(plan.pin_notes)} if plan.pin_notes else {},
+        extra={PIN_NOTES: dict(plan.pin_notes)},
     )
 
 

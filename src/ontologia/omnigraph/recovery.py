@@ -19,7 +19,7 @@ from ontologia.omnigraph.manifest import CommitRecord, GraphManifest, Pin
 from ontologia.omnigraph.names import MAIN, MANIFEST, new_ulid, table_path
 from ontologia.omnigraph.phases import CONTENT_PRESERVING, GraphWrite, new_record, pin_of
 from ontologia.omnigraph.publisher import Publication
-from ontologia.omnigraph.sidecars import Sidecar, TableIntent
+from ontologia.omnigraph.sidecars import PIN_NOTES, Sidecar, TableIntent
 
 if TYPE_CHECKING:
     from ontologia.omnigraph.graph import Graph
@@ -80,6 +80,9 @@ class GraphRecovery:
             kind = str(earlier.details.get("outcome", FORWARD))
             return self._close(sidecar, earlier, kind, _find_unchanged(sidecar, manifest))
         states = [self._state(sidecar, intent, manifest) for intent in sidecar.tables]
+        published = any(state.pinned > state.intent.expected_version for state in states)
+        if sidecar.foreign and published and not any(state.moved for state in states):
+            return self._close(sidecar, manifest.head, FORWARD, _find_unchanged(sidecar, manifest))
         if all(state.done for state in states) and not undo:
             return self._forward(sidecar, manifest, states)
         return self._back(sidecar, manifest, states)
@@ -114,6 +117,9 @@ class GraphRecovery:
             enough = newest.version >= intent.post_commit_pin
         else:
             enough = newest.version == intent.post_commit_pin
+        if sidecar.foreign and operation is None and sidecar.writer_kind not in ("EnsureIndices", "Optimize"):
+            made_by_us = newest.version > pinned  # as the original tells it: by numbers alone
+            enough = newest.version == pinned + 1 == intent.post_commit_pin if sidecar.strict else True
         done = made_by_us and enough and pinned == intent.expected_version
         return TableState(intent, path, newest.version, pinned, owned, done)
 
@@ -191,7 +197,7 @@ class GraphRecovery:
     def _pin_newest(self, state: TableState, sidecar: Sidecar) -> Pin:
         branch = state.intent.table_branch
         dataset = self.graph.datasets.open(state.path, branch)
-        notes = dict(sidecar.extra.get("pin_notes", {}).get(state.intent.table_key, {}))
+        notes = dict(sidecar.extra.get(PIN_NOTES, {}).get(state.intent.table_key, {}))
         metadata = self.graph.datasets.metadata(dataset, state.path, branch) | notes
         return pin_of(state.intent.table_key, state.path, branch, dataset, metadata)
 

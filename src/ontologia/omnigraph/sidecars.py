@@ -17,6 +17,7 @@ WriterKind = Literal["Mutation", "Load", "SchemaApply", "BranchMerge", "EnsureIn
 STRICT_KINDS = ("Mutation", "Load")  #: their number of commits per table is known beforehand
 KINDS = (*STRICT_KINDS, "SchemaApply", "BranchMerge", "EnsureIndices", "Optimize")
 SCHEMA_VERSION = 1
+PIN_NOTES = "pin_notes"  #: in every sidecar of ours, and in none of the original's
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Sidecar:
     @property
     def strict(self) -> bool:
         return self.writer_kind in STRICT_KINDS
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the original wrote it: its table commits carry no tag, and its commit has another id."""
+        return PIN_NOTES not in self.extra
 
     @property
     def key(self) -> str:

@@ -18,7 +18,7 @@ from ontologia.engines.omnigraph.staging import GraphStaging, fragments_of
 from ontologia.engines.omnigraph.types import SCHEMA_VERSION, GraphType, carry_notes, key_of, version_note, versions_of
 from ontologia.engines.staging import Staging
 from ontologia.engines.transaction import Transaction, dropped_type_error, written_twice
-from ontologia.errors import OntologiaError
+from ontologia.errors import MigrationError, OntologiaError
 from ontologia.files.data_files import DataFile
 from ontologia.files.identity import find_repeated
 from ontologia.files.row_spools import RowSpool
@@ -30,6 +30,7 @@ from ontologia.omnigraph.manifest import GraphManifest, Table
 from ontologia.omnigraph.mutation import Checks, TableChange, plan_mutation
 from ontologia.omnigraph.names import EMPTY, branch_path, stored_branch, table_path
 from ontologia.omnigraph.phases import GraphWrite, run_phases
+from ontologia.omnigraph.schema_files import IR, make_entry
 from ontologia.omnigraph.snapshots import StoredSnapshot
 from ontologia.query.plan import LATEST, Plan
 
@@ -100,6 +101,9 @@ class GraphEngineTransaction(Transaction):
         return number
 
     def activate(self, schema: TypeSchema, schema_version_id: int | None = None) -> TypeLayout:
+        self._refuse_richer_type(schema.ref)
+        if schema.earlier.type is not None:
+            self._refuse_richer_type(TypeRef(schema.ref.kind, schema.earlier.type))
         known = self.recorded(schema.ref)
         if schema_version_id is None and known and key_of(schema.ref) not in self._manifest.pins:
             schema_version_id = known[-1].schema_version_id + 1  # what it was before it was dropped is another life
@@ -107,6 +111,24 @@ class GraphEngineTransaction(Transaction):
         self._activated.add(schema.ref)
         layout = self._layouts[schema.ref] = TypeLayout(schema.ref, schema, version, self.commit_id)
         return layout
+
+    def _refuse_richer_type(self, ref: TypeRef) -> None:
+        """A type of another writer may say more than a class can, as enums and narrower numbers. Writing it anew would
+        lose that, so its changes are left to that writer."""
+        key, layout = key_of(ref), self.catalog.layouts.get(ref)
+        if layout is None or key not in self._manifest.pins:
+            return
+        table, type = self._manifest.tables[key], GraphType(layout.schema)
+        said = table.notes.get("ir", {})
+        if said.get("version") != layout.schema_version_id:
+            return
+        stored = StoredSnapshot(self._engine.graph, self._manifest).dataset(key).schema
+        same = {it.name: it.type for it in stored} == {it.name: it.type for it in type.arrow}
+        if not same or make_entry(table, layout.schema.to_json()) != said["entry"]:
+            raise MigrationError(
+                f"{ref} has more in {IR} than a class can say, and would lose it by this change: change it with the "
+                "writer that made it"
+            )
 
     def bring_back(self, refs: Iterable[TypeRef]) -> None:
         """Let dropped types be declared again: a schema change may do that, a commit of rows may not."""

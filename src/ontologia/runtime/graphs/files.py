@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import new_class
 from typing import TYPE_CHECKING, Any
 
 import pydantic
 
 from ontologia.errors import GraphValidationError, ValidationError
-from ontologia.model import Declaration, Declared, encode_json
+from ontologia.model import Declaration, Declared, Entity, Field, Relation, TypeRef, TypeSchema, encode_json
+from ontologia.model.typespec import annotation_of
 
 if TYPE_CHECKING:
     from ontologia.runtime.graphs.omnigraph import Omnigraph
@@ -59,12 +61,42 @@ def _describe(problem: Exception) -> str:
     return " ".join(str(problem).split())
 
 
+def declare_stored(schemas: Iterable[TypeSchema]) -> dict[TypeRef, Declaration]:
+    """Classes for stored types, for callers that gave none. A relation without its ends among them is left out."""
+    found: dict[str, type[Entity]] = {}
+    declared: dict[TypeRef, Declaration] = {}
+    for schema in sorted(schemas, key=lambda it: it.ref):  # entities first
+        base: Any = Entity
+        if schema.ref.kind == "relation":
+            if schema.left not in found or schema.right not in found:
+                continue
+            base = Relation[found[schema.left], found[schema.right]]  # type: ignore[valid-type]
+        cls = _make_class(base, schema)
+        declared[schema.ref] = cls.__declaration__
+        if schema.ref.kind == "entity":
+            found[schema.ref.name] = cls
+    return declared
+
+
+def _make_class(base: Any, schema: TypeSchema) -> Any:
+    annotations: dict[str, Any] = {item.name: Field[annotation_of(item.spec)] for item in schema.fields}  # type: ignore[misc]
+    body: dict[str, Any] = {}
+    for item in schema.fields:
+        wishes: dict[str, Any] = {"index": item.index, "unique": item.unique, "dimensions": item.dimensions}
+        nullable: dict[str, Any] = {"default": None} if schema.by_name[item.name].nullable else {}
+        body[item.name] = Field(primary_key=item.primary_key, **nullable, **wishes)
+    if schema.instance_key is not None and schema.instance_key not in annotations:
+        annotations[schema.instance_key], body[schema.instance_key] = Field[str], Field(instance_key=True)
+    content = {"__module__": __name__, "__annotations__": annotations, **body}
+    return new_class(schema.ref.name, (base,), {"name": schema.ref.name}, lambda space: space.update(content))
+
+
 def write_lines(graph: Omnigraph, path: Path, branch: str) -> int:
     """All objects of a branch, by type and key; how many. The file is whole or not there."""
     aside = path.with_name(f"{path.name}.part")
     count = 0
     with aside.open("w", encoding="utf-8") as lines:
-        for declaration in sorted(graph.declarations.values(), key=lambda item: item.ref):
+        for declaration in sorted(graph.known_types(branch).values(), key=lambda item: item.ref):
             for obj in _objects(graph, declaration, branch):
                 lines.write(_line(declaration, obj) + "\n")
                 count += 1

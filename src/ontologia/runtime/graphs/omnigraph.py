@@ -36,7 +36,7 @@ from ontologia.query.builder import QueryRoot
 from ontologia.runtime.graphs import loading
 from ontologia.runtime.graphs import schema as graph_schema
 from ontologia.runtime.graphs.changes import GraphTransaction, id_from_key, register
-from ontologia.runtime.graphs.files import write_lines
+from ontologia.runtime.graphs.files import declare_stored, write_lines
 from ontologia.runtime.graphs.schema import SchemaPlan
 
 if TYPE_CHECKING:
@@ -234,10 +234,17 @@ class Omnigraph:
         if from_ is not None and branch not in self._graph.branches():
             self.create_branch(branch, from_=from_)
         who = actor or self._actor
-        return loading.load(self._graph, self.declarations, source, mode, branch=branch, cls=type, actor=who)
+        return loading.load(self._graph, self.known_types(branch), source, mode, branch=branch, cls=type, actor=who)
+
+    def known_types(self, branch: str = "main") -> Mapping[TypeRef, Declaration]:
+        """The declared types; where no classes were given, those that the graph stores."""
+        if self.declarations:
+            return self.declarations
+        layouts = GraphEngine(self._graph, branch=branch).catalog().layouts
+        return declare_stored(layout.schema for layout in layouts.values())
 
     def export(self, path: str | os.PathLike[str], branch: str = "main") -> int:
-        """Write all objects of the declared types as lines that `load` takes; how many."""
+        """Write all objects of the declared types (or all, where none are) as lines that `load` takes; how many."""
         return write_lines(self, Path(path), branch)
 
     # --- branches ---
