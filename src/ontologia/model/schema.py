@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from ontologia.model.columns import COMMIT_ID, Column, identity_of, layout
-from ontologia.model.typespec import TypeSpec, canonical_json
+from ontologia.model.typespec import TypeSpec, canonical_json, check_spec
 from ontologia.model.values import is_unicode
 
 Kind = Literal["entity", "relation"]
@@ -54,7 +54,10 @@ class FieldSchema:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> FieldSchema:
+        check_spec(content["type"])
         options = (content.get("primary_key", False), content.get("index", False), content.get("dimensions"))
+        if not isinstance(options[0], bool) or not isinstance(options[1], bool | str):
+            raise TypeError(f"field {content['name']}: primary_key and index must be true or false, not {options[:2]}")
         return cls(content["name"], content["type"], *options, content.get("unique", False))
 
 
@@ -138,6 +141,11 @@ class TypeSchema:
     def from_json(cls, content: Mapping[str, Any]) -> TypeSchema:
         known = {"kind", "name", "fields", "left", "right", "instance_key"}
         check_name(content["name"], "a stored type")
+        if content["kind"] not in ("entity", "relation"):
+            raise ValueError(f"{content['name']} must be an entity or a relation, not {content['kind']!r}")
+        for end in ("left", "right", "instance_key"):
+            if not isinstance(content.get(end), str | None):
+                raise TypeError(f"{end} of {content['name']} must be text, not {content[end]!r}")
         for item in content["fields"]:
             check_name(item["name"], f"a field of {content['name']}")
         return cls(

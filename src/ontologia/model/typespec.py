@@ -250,6 +250,27 @@ def ambiguous(spec: TypeSpec) -> bool:
     return False  # a ref: looked at where it is spelled out
 
 
+def check_spec(spec: Any) -> None:
+    """Refuse what cannot be a stored type spec: a TypeError, a KeyError or a ValueError says what is wrong with it."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("kind"), str):
+        raise TypeError(f"a type must be an object with a kind, not {spec!r}")
+    match spec["kind"]:
+        case "list":
+            check_spec(spec["item"])
+        case "dict":
+            check_spec(spec["key"])
+            check_spec(spec["value"])
+        case "union":
+            for member in spec["members"]:
+                check_spec(member)
+        case "typed_dict":
+            for field in spec["fields"].values():
+                check_spec(field["type"])
+        case _:
+            if not isinstance(spec["name"], str):
+                raise TypeError(f"the name of a type must be text, not {spec['name']!r}")
+
+
 def json_native(spec: TypeSpec) -> bool:
     """Whether parsed JSON already is the value, so that reading it back needs no typed decoding."""
     match spec["kind"]:

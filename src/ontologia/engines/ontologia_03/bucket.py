@@ -139,7 +139,7 @@ class Bucket(Source):
             body = json.loads(self._get(key))
             if isinstance(body, dict):
                 return body
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
         raise StorageBackendError(f"{self.objects.url(key)} is malformed: it is not a JSON object")
 

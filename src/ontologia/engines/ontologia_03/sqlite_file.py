@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from ontologia.engines.changes import VersionRows, changed_rows_sql
 from ontologia.engines.ontologia_03.rows import StoredRow, once_per_commit
 from ontologia.engines.ontologia_03.source import Change, Source, StoredVersion, drops_of, read_schema
 from ontologia.engines.sqlite.connections import Connections
+from ontologia.files.json_objects import parse
 from ontologia.model import Kind, TypeRef
 
 ROWS_AT_ONCE = 10_000
@@ -140,4 +140,5 @@ class SqliteFile(Source):
 
 def _commit(row: Sequence[Any]) -> Commit:
     number, created_at, metadata = row
-    return Commit(number, created_at, "", {} if metadata is None else json.loads(metadata))
+    notes = {} if metadata is None else parse(metadata, f"the metadata of commit {number}", dict)
+    return Commit(number, created_at, "", notes)

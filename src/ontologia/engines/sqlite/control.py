@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from ontologia.engines.catalog import Commit, SchemaVersion
 from ontologia.engines.features import Stamp
+from ontologia.files.json_objects import parse
 from ontologia.files.quoting import quote_name
 from ontologia.model import TypeRef, TypeSchema, canonical_json, instant_text
 
@@ -16,6 +17,7 @@ COPY = "copy"
 """In `storage_meta`: what the file is in the middle of becoming."""
 BASE = "history_base"
 """In `storage_meta`: the commit at which history begins, if what was before it was given up."""
+DAMAGED = "Nothing was changed: put a copy of the file in its place"
 LARGEST = 2**63 - 1  # a number SQLite can compare with; no commit has it
 
 CONTROL_TABLES = """
@@ -132,7 +134,8 @@ def next_commits(connection: sqlite3.Connection, after: int, up_to: int) -> list
         "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id > ? AND id <= ? ORDER BY id",
         (after, up_to),
     )
-    return [Commit(id, created_at, runtime_id, json.loads(metadata)) for id, created_at, runtime_id, metadata in rows]
+    file = path_of(connection)
+    return [_commit(file, row) for row in rows]
 
 
 def list_commits(connection: sqlite3.Connection, limit: int | None, since: int | None) -> list[Commit]:
@@ -140,14 +143,27 @@ def list_commits(connection: sqlite3.Connection, limit: int | None, since: int |
         "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id > ? ORDER BY id DESC LIMIT ?",
         (min(since or 0, LARGEST), -1 if limit is None else min(limit, LARGEST)),
     )
-    return [Commit(id, created_at, runtime_id, json.loads(metadata)) for id, created_at, runtime_id, metadata in rows]
+    file = path_of(connection)
+    return [_commit(file, row) for row in rows]
 
 
 def get_commit(connection: sqlite3.Connection, commit_id: int) -> Commit | None:
     row = connection.execute(
         "SELECT id, created_at, runtime_id, metadata_json FROM commits WHERE id = ?", (min(commit_id, LARGEST),)
     ).fetchone()
-    return None if row is None else Commit(row[0], row[1], row[2], json.loads(row[3]))
+    return None if row is None else _commit(path_of(connection), row)
+
+
+def _commit(file: str, row: Sequence[Any]) -> Commit:
+    number, created_at, runtime_id, metadata = row
+    where = f"metadata_json of commit {number} in {file}"
+    return Commit(number, created_at, runtime_id, parse(metadata, where, dict, DAMAGED))
+
+
+def path_of(connection: sqlite3.Connection) -> str:
+    """The file of a connection, for messages."""
+    (found,) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
+    return found or ":memory:"
 
 
 # --- schema versions ---
@@ -162,12 +178,15 @@ def schema_versions(connection: sqlite3.Connection, ref: TypeRef | None = None) 
             ORDER BY v.type_kind, v.type_name, v.schema_version_id""",
         values,
     )
-    return [
-        SchemaVersion(
-            TypeRef(kind, name), version, TypeSchema.from_json(json.loads(schema)), created, activation, bool(current)
-        )
-        for kind, name, version, schema, created, activation, current in rows
-    ]
+    file = path_of(connection)
+    return [_schema_version(file, row) for row in rows]
+
+
+def _schema_version(file: str, row: Sequence[Any]) -> SchemaVersion:
+    kind, name, version, schema, created, activation, current = row
+    where = f"schema_json of {kind} {name} v{version} in {file}"
+    read = parse(schema, where, TypeSchema.from_json, DAMAGED)
+    return SchemaVersion(TypeRef(kind, name), version, read, created, activation, bool(current))
 
 
 def add_schema_version(

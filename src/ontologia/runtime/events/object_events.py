@@ -126,7 +126,7 @@ class ObjectEvents(EventStore):
             return None
         try:
             body = json.loads(blob.data)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise StorageBackendError(f"{self.objects.url(key)}: this is not JSON ({problem})") from problem
         if not isinstance(body, dict):
             raise StorageBackendError(f"{self.objects.url(key)}: this is not a JSON object")

@@ -119,11 +119,15 @@ def event_of(row: Sequence[Any]) -> StoredEvent:
     """The event of a row. A payload that is not a JSON object is kept as text, which no event class takes: a handler
     fails for this event, and goes on with the others."""
     id, namespace, type, payload, *rest = row
+    return StoredEvent(id, namespace, type, _read_object(payload), *rest)
+
+
+def _read_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(payload)
-    except ValueError:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
         found = None
-    return StoredEvent(id, namespace, type, found if isinstance(found, dict) else {"unreadable": payload}, *rest)
+    return found if isinstance(found, dict) else {"unreadable": text}
 
 
 def claim_of(row: Sequence[Any]) -> Claim:
@@ -133,12 +137,12 @@ def claim_of(row: Sequence[Any]) -> Claim:
 def letter_of(row: Sequence[Any]) -> DeadLetter:
     names = [name.strip() for name in LETTER_COLUMNS.split(",")]
     values = dict(zip(names, row, strict=True))
-    return DeadLetter(**{**values, "event_payload": json.loads(values["event_payload"])})
+    return DeadLetter(**{**values, "event_payload": _read_object(values["event_payload"])})
 
 
 def session_of(row: Sequence[Any]) -> SessionRecord:
     session_id, namespace, started_at, last_heartbeat, metadata = row
-    return SessionRecord(session_id, namespace, started_at, last_heartbeat, json.loads(metadata) if metadata else {})
+    return SessionRecord(session_id, namespace, started_at, last_heartbeat, _read_object(metadata) if metadata else {})
 
 
 def marks(count: int) -> str:

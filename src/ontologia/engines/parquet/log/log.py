@@ -14,7 +14,7 @@ from typing import Any
 from ontologia.engines.catalog import Catalog, SchemaVersion, TypeLayout
 from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.records import CommitManifest, Compacted, Head, TypeIndex
-from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, version_from
+from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, versions_from
 from ontologia.errors import StorageBackendError, UnfinishedCopyError, UninitializedStorageError
 from ontologia.files.json_objects import parse
 from ontologia.model import TypeRef
@@ -89,7 +89,8 @@ class Log:
                 f"{self.objects.address}`, or correct the URI",
                 context={"url": self.objects.url(paths.HEAD), "operation": "open"},
             ) from None
-        head = parse(blob.data, self.objects.url(self.head_path), Head.read)
+        recover = f"`onto recover --storage-uri {self.objects.address}` shows the head it would make from the commits"
+        head = parse(blob.data, self.objects.url(self.head_path), Head.read, recover)
         if head.store_id != self._store_id:
             self._forget(head.store_id)
         return HeadVersion(head, blob.etag)
@@ -196,9 +197,7 @@ class Log:
         for ref in self.known_types().refs:
             key = paths.versions(ref)
             blob = self.objects.get(key)
-            found = parse(
-                blob.data, self.objects.url(key), lambda body: [version_from(item) for item in body["versions"]]
-            )
+            found = parse(blob.data, self.objects.url(key), versions_from)
             kept = [version for version in found if self._came_into_force(head, version)]
             ran_ahead = any(version.is_current for version in found if version not in kept)
             if kept and ran_ahead:
@@ -268,6 +267,9 @@ class Log:
             raise StorageBackendError(f"{url} is missing", context=context) from None
         return parse(blob.data, self.objects.url(paths.TYPES), KnownTypes.read)
 
+    def _repair(self) -> str:
+        return f"`onto index repair --apply --storage-uri {self.objects.address}` makes it anew from the commits"
+
     def index(self, ref: TypeRef) -> IndexVersion:
         """A type's index; a missing one covers nothing. One that is known is sent again only if it changed."""
         key = paths.index(ref)
@@ -282,6 +284,6 @@ class Log:
         if blob is None:
             assert known is not None
             return known
-        found = IndexVersion(parse(blob.data, self.objects.url(key), TypeIndex.read), blob.etag)
+        found = IndexVersion(parse(blob.data, self.objects.url(key), TypeIndex.read, self._repair()), blob.etag)
         self.indices[ref] = found
         return found

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from ontologia.engines.parquet.log.schemas import SchemaCatalog, ref_from
 from ontologia.files.data_files import DataFile, KeySpan
-from ontologia.files.json_objects import optional_text, rest, text, whole
+from ontologia.files.json_objects import optional_text, optional_whole, record, records, rest, text, whole
 from ontologia.model import TypeRef
 
 CONTENT_SHA256 = "content_sha256"
@@ -109,10 +109,10 @@ def _read_parts(body: Mapping[str, Any]) -> tuple[DataFile, ...]:
             whole(item, "row_count"),
             optional_text(item, CONTENT_SHA256),
             _read_keys(item),
-            item.get(ROWS_IN_FORCE),
+            optional_whole(item, ROWS_IN_FORCE),
             _read_removals(item),
         )
-        for item in body.get("parts", ())
+        for item in (records(body, "parts") if "parts" in body else ())
     )
 
 
@@ -158,7 +158,7 @@ class CommitFile:
             whole(body, "row_count"),
             whole(body, "schema_version_id"),
             text(body, "content_sha256"),
-            body.get("size"),
+            optional_whole(body, "size"),
             _read_parts(body),
             _read_keys(body),
             _read_removals(body),
@@ -205,15 +205,15 @@ class CommitManifest:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
         names = ("commit_id", "parent_commit_id", "parent_manifest_path", "created_at", "runtime_id", "metadata")
-        schemas = body.get("schemas")
+        schemas = None if body.get("schemas") is None else record(body, "schemas")
         return cls(
             whole(body, "commit_id", least=1),
-            body.get("parent_commit_id"),
+            optional_whole(body, "parent_commit_id"),
             optional_text(body, "parent_manifest_path"),
             text(body, "created_at"),
             text(body, "runtime_id"),
-            dict(body["metadata"]),
-            [CommitFile.read(item) for item in body["files"]],
+            record(body, "metadata"),
+            [CommitFile.read(item) for item in records(body, "files")],
             None if schemas is None else SchemaCatalog.read(schemas),
             rest(body, *names, "files", "schemas"),
         )
@@ -264,13 +264,13 @@ class IndexEntry:
             whole(body, "min_commit_id", least=1),
             whole(body, "max_commit_id", least=1),
             text(body, "path"),
-            body.get("schema_version_id"),
-            body.get("size"),
-            body.get("row_count"),
+            optional_whole(body, "schema_version_id"),
+            optional_whole(body, "size"),
+            optional_whole(body, "row_count"),
             _read_parts(body),
             digest,
             _read_keys(body),
-            body.get(ROWS_IN_FORCE),
+            optional_whole(body, ROWS_IN_FORCE),
             _read_removals(body),
             rest(body, *names, CONTENT_SHA256, "min_key", "max_key", ROWS_IN_FORCE, REMOVALS),
         )
@@ -373,10 +373,10 @@ class TypeIndex:
         index = cls(
             text(body, "type_name"),
             whole(body, "max_indexed_commit"),
-            tuple(IndexEntry.read(item) for item in body["entries"]),
-            body.get("current_schema_version_id"),
-            body.get("activation_commit_id"),
-            body.get("historical_versions"),
+            tuple(IndexEntry.read(item) for item in records(body, "entries")),
+            optional_whole(body, "current_schema_version_id"),
+            optional_whole(body, "activation_commit_id"),
+            None if body.get("historical_versions") is None else records(body, "historical_versions"),
             _read_base(body),
             rest(
                 body,
@@ -428,7 +428,8 @@ class Compacted:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
-        entries = {ref_from(item): tuple(map(IndexEntry.read, item["entries"])) for item in body["types"]}
+        types = records(body, "types")
+        entries = {ref_from(item): tuple(map(IndexEntry.read, records(item, "entries"))) for item in types}
         return cls(entries, _read_base(body), optional_text(body, FORGOTTEN_AT))
 
     def body(self) -> dict[str, Any]:

@@ -10,7 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from ontologia.engines.catalog import SchemaVersion
-from ontologia.files.json_objects import now, optional_text, rest, text, whole
+from ontologia.files.json_objects import (
+    flag,
+    now,
+    optional_text,
+    optional_whole,
+    record,
+    records,
+    rest,
+    text,
+    texts,
+    whole,
+)
 from ontologia.model import Kind, TypeRef, TypeSchema
 
 
@@ -32,9 +43,11 @@ class SchemaCatalog:
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
         return cls(
-            tuple(version_from(item) for item in body["versions"]),
-            frozenset(ref_from(item) for item in body.get("dropped", ())),
-            frozenset(ref_from(item) for item in body.get("purged", ())),
+            tuple(versions_from(body)),
+            *(
+                frozenset(ref_from(item) for item in (records(body, name) if name in body else ()))
+                for name in ("dropped", "purged")
+            ),
         )
 
     def body(self) -> dict[str, Any]:
@@ -89,15 +102,19 @@ def registry_body(versions: Iterable[SchemaVersion]) -> dict[str, Any]:
     return {"versions": [version_body(version) for version in versions]}
 
 
+def versions_from(body: Mapping[str, Any]) -> list[SchemaVersion]:
+    return [version_from(item) for item in records(body, "versions")]
+
+
 def version_from(body: Mapping[str, Any]) -> SchemaVersion:
-    schema = TypeSchema.from_json(body["schema"])
+    schema = TypeSchema.from_json(record(body, "schema"))
     return SchemaVersion(
         schema.ref,
         whole(body, "schema_version_id", least=1),
         schema,
         text(body, "created_at"),
-        body.get("activation_commit_id"),
-        bool(body.get("is_current", False)),
+        optional_whole(body, "activation_commit_id"),
+        flag(body, "is_current"),
     )
 
 
@@ -118,11 +135,7 @@ class KnownTypes:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Self:
-        lists = {}
-        for name in ("entities", "relations"):
-            if not isinstance(body[name], list) or not all(isinstance(item, str) for item in body[name]):
-                raise TypeError(f"{name} must be a list of names")
-            lists[name] = tuple(body[name])
+        lists = {name: tuple(texts(body, name)) for name in ("entities", "relations")}
         other = rest(body, "entities", "relations", "updated_at", "mirrored")
         mirrored = optional_text(body, "mirrored")
         return cls(lists["entities"], lists["relations"], text(body, "updated_at"), mirrored, other)

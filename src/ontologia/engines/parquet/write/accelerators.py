@@ -13,7 +13,7 @@ from ontologia.engines.parquet import paths
 from ontologia.engines.parquet.log.coverage import cover, entry_of, renew
 from ontologia.engines.parquet.log.log import IndexVersion
 from ontologia.engines.parquet.log.records import CommitManifest, Head, TypeIndex
-from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body, version_body, version_from
+from ontologia.engines.parquet.log.schemas import KnownTypes, SchemaCatalog, registry_body, version_body, versions_from
 from ontologia.errors import OntologiaError, StorageBackendError
 from ontologia.files.json_objects import encode, now, parse
 from ontologia.model import TypeRef
@@ -148,6 +148,10 @@ def mirror(engine: ParquetEngine, head: Head, schemas: SchemaCatalog) -> None:
             stored = parse(engine.objects.get(key).data, engine.objects.url(key), dict)
         except ObjectNotFound:
             stored = {}
+        except StorageBackendError as problem:
+            if "kind" in problem.context:  # the store failed; else the object is malformed, and made anew
+                raise
+            stored = {}
         if any(stored.get(name) != value for name, value in content.items()):
             engine.objects.put(key, encode({**stored, **content, "updated_at": now()}))
     if head.schema_manifest_path is not None:
@@ -168,9 +172,7 @@ def _correct_registry(engine: ParquetEngine, schemas: SchemaCatalog) -> None:
 def _read_registered(engine: ParquetEngine, key: str) -> list[dict[str, Any]] | None:
     try:
         data = engine.objects.get(key).data
-        return parse(
-            data, engine.objects.url(key), lambda body: [version_body(version_from(v)) for v in body["versions"]]
-        )
+        return [version_body(version) for version in parse(data, engine.objects.url(key), versions_from)]
     except (ObjectNotFound, StorageBackendError):
         return None
 
