@@ -34,7 +34,7 @@ test-s3a: $(INSTALLED) ## Buckets read by Spark itself, through Hadoop's S3A, wh
 
 SECONDS ?= 600
 SUITE ?= types
-soak: $(INSTALLED) ## Random histories, held against an oracle, for SECONDS=600: SUITE=types, …
+soak: $(INSTALLED) ## Random histories, held against an oracle, for SECONDS=600: SUITE=types, graphs, …
 	@$(BIN)/python -m ontologia.testing.differential --suite $(SUITE) --seconds $(SECONDS)
 
 SEEDS ?= 1000

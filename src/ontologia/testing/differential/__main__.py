@@ -13,6 +13,7 @@ from ontologia.testing.differential.checking import Disagreement
 SUITES = {
     "types": "ontologia.testing.differential.checking",
     "frames": "ontologia.testing.differential.frames",
+    "graphs": "ontologia.testing.differential.graphs",
 }
 """Suites by name. The module of a suite has `soak_seed(seed)`, which returns the number of checks it made and raises
 `Disagreement` where one failed."""
