@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ontologia.errors import FrameSchemaError, OntologiaError, UnknownNameError
+from ontologia.errors import CorruptFrameError, FrameSchemaError, OntologiaError, UnknownNameError
 from support.frames import apiary
 
 
@@ -18,7 +18,7 @@ def box(ap, root):
     return ap
 
 
-def add_cell(root, table, stats, *, frame="f", version=1, values=None):
+def add_cell(root, table, stats, *, frame="f", version=1, values=None, format="parquet"):
     """A cell as another program adds it: the rows as they were given, and what it says of them."""
     cell = f"cell_{uuid.uuid4()}"
     folder = root / "h" / "b" / frame
@@ -26,7 +26,7 @@ def add_cell(root, table, stats, *, frame="f", version=1, values=None):
     said = {
         name: {"min": low, "max": high, "null_count": 0, "distinct_count": None} for name, (low, high) in stats.items()
     }
-    body = {"id": cell, "path": f"{cell}.parquet", "format": "parquet", "partition_values": values or {}}
+    body = {"id": cell, "path": f"{cell}.parquet", "format": format, "partition_values": values or {}}
     body |= {"rows": table.num_rows, "bytes": (folder / f"{cell}.parquet").stat().st_size, "stats": said}
     entry = {"version": version, "timestamp": "2026-01-01T00:00:00Z", "node_id": "n"}
     entry["action"] = {"AddCells": {"cells": [body]}}
@@ -111,6 +111,13 @@ def test_a_frame_whose_first_cell_is_gone_can_be_overwritten(box, root):
     next(root.glob("h/b/f/*.parquet")).unlink()
     frame.overwrite(pa.table({"a": ["p"], "b": ["q"]}))
     assert frame.read().to_pylist() == [{"b": "q", "a": "p"}]
+
+
+def test_a_cell_in_a_format_of_the_future_is_refused_by_name(box, root):
+    frame = box.create_frame("h", "b", "f", {"x": "int64"})
+    add_cell(root, pa.table({"x": [1]}), {}, format="vortex")
+    with pytest.raises(CorruptFrameError, match="format 'vortex'"):
+        frame.read()
 
 
 def rewrite_registry(root):
