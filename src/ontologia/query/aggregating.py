@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ontologia.model import (
     FieldExpr,
     Predicate,
+    encode_json,
     parse_texts,
 )
 from ontologia.query.aggregates import Aggregate, AggregateCondition, plain, single
@@ -119,8 +120,16 @@ class GroupedQuery:
         return Result((dict(zip(names, row, strict=True)) for row in rows), fetched.diagnostics)
 
     def to_arrow(self, **aggregates: Aggregate) -> pa.Table:
-        """The groups as an Arrow table."""
-        return self._query._source.table(self._plan(aggregates))
+        """The groups as an Arrow table. Structured values are canonical JSON, however an engine spells its numbers."""
+        import pyarrow as pa
+
+        found = self._query._source.table(self._plan(aggregates))
+        for number, group in enumerate(self._groups):
+            if group.scalar is None:
+                values = parse_texts(found.column(number).to_pylist())
+                texts = [None if value is None else encode_json(value) for value in values]
+                found = found.set_column(number, found.schema.field(number), pa.array(texts, pa.string()))
+        return found
 
     def to_spark(self, spark: SparkSession, **aggregates: Aggregate) -> DataFrame:
         """The groups as a Spark DataFrame."""

@@ -213,7 +213,7 @@ class Conditions:
         dialect, values = self.dialect, condition.value
         if not values:
             return exp.false()
-        if not dialect.takes_lists or has_zero_byte(values):
+        if not dialect.takes_lists:
             comparisons = [self.json_comparison("eq", item) for item in pad(values)]
             each = zip(comparisons, self.bind_each(comparisons), strict=True)
             return _any_of([comparison.test(place, bound) for comparison, bound in each])
@@ -223,8 +223,9 @@ class Conditions:
             whole, number = dialect.json_integer(place), dialect.json_scalar(place, "number")
             lists.append(("_whole", exp.not_(whole.is_(exp.null())), whole, "int", numbers.as_integers))
             lists.append(("_number", dialect.is_kind(place, "number"), number, "float", numbers.as_floats))
-        if not all(map(_is_number, values)):
-            text, encode = dialect.json_scalar(place, "text"), partial(dialect.encode, None)
+        text, encode = dialect.json_scalar(place, "text"), partial(dialect.encode, None)
+        one_by_one = sum(not _is_number(value) for value in pad(values)) if has_zero_byte(values) else 0
+        if not one_by_one and not all(map(_is_number, values)):
             lists.append(
                 ("_text", dialect.is_kind(place, "text"), text, "str", lambda values: list(map(encode, values)))
             )
@@ -232,12 +233,17 @@ class Conditions:
         def encode_lists(values: Iterable[Any]) -> Iterable[Any]:
             for *_, scalar, items in lists:
                 yield dialect.encode_list(items(value for value in values if _is_number(value) is (scalar != "str")))
+            if one_by_one:  # a list parameter may end at a zero byte, and a text of its own does not
+                yield from (encode(value) for value in pad(tuple(values)) if not _is_number(value))
 
-        bound = self.bind(tuple(suffix for suffix, *_ in lists), encode_lists)
+        suffixes = [*(suffix for suffix, *_ in lists), *(f"_text{number}" for number in range(one_by_one))]
+        bound = self.bind(tuple(suffixes), encode_lists)
         branches = [
             (applies, dialect.is_listed(subject, name, scalar))
-            for name, (_, applies, subject, scalar, _) in zip(bound, lists, strict=True)
+            for name, (_, applies, subject, scalar, _) in zip(bound, lists, strict=False)
         ]
+        if one_by_one:
+            branches.append((dialect.is_kind(place, "text"), text.isin(*bound[len(lists) :])))
         return dialect.json_cases(place, *branches, otherwise=False)
 
     def json_contains(self, condition: Condition, place: Place) -> Node:

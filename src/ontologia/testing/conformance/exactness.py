@@ -145,6 +145,13 @@ class ExactnessConformance(ConformanceSuite):
         kept = tags.where(Tag.name == "cancel").group_by(Tag.name).having(avg(Tag.n) == -0.5).agg(n=count())
         assert (kept, tags.where(Tag.name == "none").avg(Tag.n)) == ([{"name": "cancel", "n": 2}], None)
 
+    def test_groups_by_structured_values_are_canonical_json_in_arrow(self, store: StoreUnderTest) -> None:
+        session = store.session(Tag)
+        commit(session, Tag(id="a", anything=[1e-7]), Tag(id="b", anything=[2.0**63]), Tag(id="c", anything=[-0.0]))
+        tags = session.query().entities(Tag)
+        groups = tags.group_by(Tag.anything).to_arrow(n=count())
+        assert sorted(groups["anything"].to_pylist()) == sorted(tags.to_arrow()["anything"].to_pylist())
+
     # --- zero bytes ---
 
     @pytest.fixture
@@ -179,6 +186,11 @@ class ExactnessConformance(ConformanceSuite):
     )
     def test_text_does_not_end_at_a_zero_byte(self, cut: Session, predicate: Predicate, expected: list[str]) -> None:
         assert _find(cut, predicate) == expected
+
+    @pytest.mark.parametrize("more", [["x"], [2**63, 0.5, 7], [f"t{n}" for n in range(300)], list(range(300))], ids=len)
+    def test_a_list_of_any_values_may_have_a_text_with_a_zero_byte(self, cut: Session, more: list[Any]) -> None:
+        assert _find(cut, Tag.anything.in_(["ab\x00cd", *more])) == ["a"]
+        assert _find(cut, Tag.lines.any_path("sku").in_(["ab\x00cd", *more])) == ["a"]
 
     def test_the_length_of_a_text_goes_beyond_a_zero_byte(self, cut: Session) -> None:
         tags = cut.query().entities(Tag)
