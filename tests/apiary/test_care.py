@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ontologia.apiary.cells import CellSizing
-from ontologia.apiary.compaction import CompactionPolicy, batches, compact
+from ontologia.apiary.compaction import CompactionPolicy, compact, groups
 from ontologia.apiary.entries import Cell
 from ontologia.errors import CorruptFrameError, ValidationError
 from ontologia.objects import open_objects
@@ -47,7 +47,7 @@ def test_small_means_a_quarter_of_the_target():
 def test_cells_are_merged_up_to_the_target_and_none_alone():
     sizing = CellSizing(100, 200, floor=1)
     cells = [cell(number, 40) for number in range(5)]
-    assert [[item.id for item in group] for group in batches(cells, sizing)] == [
+    assert [[item.id for item in group] for group in groups(cells, sizing)] == [
         ["cell_0", "cell_1"],
         ["cell_2", "cell_3"],
     ]

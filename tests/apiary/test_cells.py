@@ -1,17 +1,23 @@
 """Cells: their sizes, their statistics, and the folders of partitions, whatever the values are."""
 
+import dataclasses
 import datetime as dt
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from ontologia.apiary.cells import FLOOR_BYTES, CellSizing, statistics
+from ontologia.apiary import Apiary
+from ontologia.apiary.cells import FLOOR_BYTES, CellSizing, decoded_size, statistics, stream_cell
+from ontologia.apiary.colony.capacity import Capacity
 from ontologia.apiary.names import partition_folder
 from ontologia.apiary.partitions import split
 from ontologia.apiary.values import partition_text, partition_value
+from ontologia.config import OntologiaConfig
 from ontologia.errors import FrameSchemaError, PartitionLimitError
 from ontologia.files.writing import repeating_columns
+from ontologia.objects import open_objects
 from support.frames import NAME, apiary, cells_at, ids, readings, sensors
 
 
@@ -196,3 +202,113 @@ def test_a_dictionary_is_made_only_for_columns_whose_values_come_again():
     )
     assert repeating_columns(table) == ["kind", "sorted", "half"]
     assert repeating_columns(table.slice(0, 10)) == table.column_names
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+SMALL_BEE = Capacity(cores=1, memory_bytes=64 << 20)  # cells of 16 MB
+ROWS = 200_000
+
+
+@pytest.fixture
+def small_bee(tmp_path):
+    settings = OntologiaConfig(sync_files=False, cache_directory=str(tmp_path / "c"))
+    with Apiary("test", str(tmp_path / "frames"), capacity=SMALL_BEE, config=settings) as ap:
+        ap.create_hive("h")
+        ap.create_box("h", "b")
+        yield ap
+
+
+def compressible(number, rows=ROWS):
+    """Rows of 60 bytes each, in a file of next to nothing."""
+    return pa.table(
+        {
+            "id": np.arange(rows) % 1000,
+            "part": np.full(rows, number),
+            "note": pa.array(["a status that is always the same: ok"]).take(pa.array(np.zeros(rows, np.int32))),
+        }
+    )
+
+
+@pytest.fixture
+def many_copies(small_bee):
+    """Rows that fit into a bee's memory several times over as files, and not once as rows."""
+    frame = small_bee.create_frame("h", "b", "f", {"id": "int64", "part": "int64", "note": "string"})
+    for number in range(8):
+        frame.write(compressible(number), backpressure="ignore")
+    assert frame.stats()["bytes"] < 1 << 20
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("act", "rows"),
+    [
+        (lambda frame: frame.delete("id = 1"), 8 * ROWS - 8 * ROWS // 1000),
+        (lambda frame: frame.update("id = 2", {"id": 3}), 8 * ROWS),
+        (lambda frame: frame.compact(force=True), 8 * ROWS),
+        (lambda frame: frame.merge(pa.table({"id": [7], "note": ["another"]}), on=["id"]), 8 * ROWS),
+    ],
+    ids=["delete", "update", "compact", "merge"],
+)
+def test_a_frame_that_is_large_only_in_memory_can_be_rewritten(many_copies, act, rows):
+    act(many_copies)
+    assert many_copies.read(columns=["id"]).num_rows == rows
+    assert max(cell.decoded_bytes for cell in newest(many_copies)) <= SMALL_BEE.sizing.most
+
+
+def newest(frame):
+    return frame._node.ledger(frame.name).snapshot().cells
+
+
+def test_a_second_compaction_finds_nothing_to_do(small_bee):
+    frame = small_bee.create_frame("h", "b", "f", {"id": "int64", "part": "int64", "note": "string"})
+    for number in range(30):
+        frame.write(compressible(number, rows=20_000), backpressure="ignore")
+    assert frame.compact(force=True).cells_removed == 30
+    assert frame.compact(force=True).cells_removed == 0
+
+
+def test_cells_of_writers_that_say_no_size_are_judged_by_their_columns(small_bee):
+    frame = small_bee.create_frame("h", "b", "f", {"id": "int64", "part": "int64", "note": "string"})
+    frame.write(compressible(1), backpressure="ignore")
+    (cell,) = newest(frame)
+    schema = frame._node.ledger(frame.name).snapshot().schema
+    guess = decoded_size(dataclasses.replace(cell, decoded_bytes=None), schema)
+    assert 0.5 < guess / cell.decoded_bytes < 2
+
+
+@pytest.mark.parametrize("partition_by", [[], ["part"]], ids=["whole", "partitioned"])
+def test_a_table_larger_than_a_bee_is_written(small_bee, partition_by):
+    frame = small_bee.create_frame("h", "b", "f", {"id": "int64", "part": "int64"}, partition_by)
+    table = pa.table({"id": np.arange(6_000_000), "part": np.arange(6_000_000) % 3})
+    assert table.nbytes > SMALL_BEE.memory_per_bee
+    frame.write(table, backpressure="ignore")
+    assert frame.read(columns=["id"]).column("id").to_numpy().sum() == 6_000_000 * 5_999_999 // 2
+    assert max(cell.decoded_bytes for cell in newest(frame)) <= SMALL_BEE.sizing.most
+
+
+def test_a_merge_cuts_a_cell_that_grows_above_the_maximum(small_bee):
+    frame = small_bee.create_frame("h", "b", "f", {"id": "int64", "note": "string"})
+    frame.write(pa.table({"id": np.arange(60_000), "note": ["short"] * 60_000}))
+    long = pa.table({"id": np.arange(60_000), "note": [f"{number:01000d}" for number in range(60_000)]})
+    frame.merge(long, on=["id"])
+    assert frame.read().sort_by("id") == long
+    assert max(cell.decoded_bytes for cell in newest(frame)) <= SMALL_BEE.sizing.most
+
+
+def test_rows_that_come_in_parts_leave_no_small_remainder():
+    sizing = CellSizing(800, 1600, floor=1)
+    tables = list(sizing.gather(numbers(30) for _ in range(11)))
+    assert [table.num_rows for table in tables[:-1]] == [93, 93]
+    assert (sum(table.num_rows for table in tables), tables[-1].num_rows > 100) == (330, True)
+
+
+def test_bounds_of_texts_in_parts_are_those_of_all_rows(tmp_path):
+    folder = open_objects((tmp_path / "o").as_uri()).under("f")
+    parts = [
+        pa.table({"note": pa.array([None, None], pa.string())}),
+        pa.table({"note": ["m", "k"]}),
+        pa.table({"note": ["z" * 5000, "l"]}),
+    ]
+    cell = stream_cell(folder, parts, {}, [], lambda: tmp_path, in_memory=True)
+    assert (cell.stats["note"]["min"], cell.stats["note"]["max"], cell.stats["note"]["null_count"]) == ("k", None, 2)

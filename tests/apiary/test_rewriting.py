@@ -319,3 +319,20 @@ def test_a_merge_takes_days_that_python_has_no_word_for(ap, root):
     frame.write(pa.table({"d": days, "v": [1, 2]}))
     assert frame.merge(pa.table({"d": days[:1], "v": [3]}), on=["d"]).rows_updated == 1
     assert frame.read().column("v").to_pylist() == [3, 2]
+
+
+@pytest.mark.parametrize("verb", ["delete", "update", "compact", "merge"])
+def test_half_precision_numbers_survive_every_rewrite(ap, verb):
+    ap.create_hive("h")
+    ap.create_box("h", "b")
+    frame = ap.create_frame("h", "b", "f", {"id": "int64", "half": "float16"})
+    for number in range(2):
+        frame.write(pa.table({"id": [number, 10 + number], "half": pa.array(np.float16([0.5, 1.5]))}))
+    acts = {
+        "delete": lambda: frame.delete("id >= 10"),
+        "update": lambda: frame.update("id >= 10", {"id": 5}),
+        "compact": lambda: frame.compact(force=True),
+        "merge": lambda: frame.merge(pa.table({"id": [10], "half": pa.array(np.float16([1.5]))}), on=["id"]),
+    }
+    acts[verb]()
+    assert {float(value) for value in frame.read(filter="id < 5").column("half").to_pylist()} == {0.5}

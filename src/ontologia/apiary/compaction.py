@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ontologia.apiary import scan
-from ontologia.apiary.cells import CellSizing
+from ontologia.apiary.cells import CellSizing, decoded_size
 from ontologia.apiary.entries import Cell
 from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.results import RewriteResult
-from ontologia.apiary.rewriting import Rewrite, rewriting
+from ontologia.apiary.rewriting import Rewrite, batches, rewriting
 from ontologia.apiary.state import FrameSnapshot, Partition, partition_of
+from ontologia.apiary.types import FrameSchema
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,22 @@ class CompactionPolicy:
     def for_sizing(cls, sizing: CellSizing) -> CompactionPolicy:
         return cls(small_cell_threshold=sizing.piece // 4)
 
-    def choose(self, cells: Sequence[Cell], oldest: datetime | None, now: datetime, *, force: bool) -> list[Cell]:
+    def small(self, cells: Iterable[Cell], schema: FrameSchema | None = None) -> list[Cell]:
+        """Those of the cells that are small, by the size of their rows in memory. They are cut by that, too, so that
+        what a compaction wrote is not small again."""
+        return [cell for cell in cells if decoded_size(cell, schema) < self.small_cell_threshold]
+
+    def choose(
+        self,
+        cells: Sequence[Cell],
+        oldest: datetime | None,
+        now: datetime,
+        *,
+        force: bool,
+        schema: FrameSchema | None = None,
+    ) -> list[Cell]:
         """The cells of one partition to be merged: its small ones, if it is due."""
-        small = [cell for cell in cells if cell.bytes < self.small_cell_threshold]
+        small = self.small(cells, schema)
         if len(small) < 2:
             return []
         aged = oldest is not None and now - oldest > self.max_cell_age_uncompacted
@@ -47,11 +61,11 @@ def compact(
     def fill(work: Rewrite) -> None:
         work.only_own_cells = True
         for cells in due(node, name, work.snapshot, chosen_policy, force=force):
-            for batch in batches(cells, node.capacity.sizing):
-                with scan.sources(node, name, work.schema, batch) as source:
-                    rows = scan.rows(node, f"SELECT * FROM ({source.sql})")
+            for batch in groups(cells, node.capacity.sizing, work.schema):
                 work.removed += batch
-                work.writer.write(scan.cast_to_frame(rows, work.schema, work.schema.names))
+                with scan.sources(node, name, work.schema, batch) as source:
+                    parts = scan.parts(node, f"SELECT * FROM ({source.sql})")
+                    work.writer.write_all(scan.cast_to_frame(part, work.schema, work.schema.names) for part in parts)
 
     return rewriting(node, name, "compact", fill)
 
@@ -72,7 +86,13 @@ def due(
         partitions.setdefault(partition_of(cell.partition_values, snapshot.partition_by), []).append(cell)
     ages = _ages(node, name, snapshot, partitions.values(), policy) if not force else {}
     chosen = (
-        policy.choose(cells, min((ages[cell.id] for cell in cells if cell.id in ages), default=None), now, force=force)
+        policy.choose(
+            cells,
+            min((ages[cell.id] for cell in cells if cell.id in ages), default=None),
+            now,
+            force=force,
+            schema=snapshot.schema,
+        )
         for cells in partitions.values()
     )
     return [cells for cells in chosen if cells]
@@ -84,21 +104,13 @@ def _ages(
     """When small cells were written, for partitions that only their age can make due."""
     keys: dict[str, str] = {}
     for cells in partitions:
-        small = [cell for cell in cells if cell.bytes < policy.small_cell_threshold]
+        small = policy.small(cells, snapshot.schema)
         if len(small) >= 2 and len(cells) <= policy.min_cell_count:
             keys |= {f"{name.folder}/{cell.path}": cell.id for cell in small}
     heads = node.objects.map(node.objects.head, keys)
     return {keys[info.key]: info.modified for info in heads if info is not None}
 
 
-def batches(cells: Sequence[Cell], sizing: CellSizing) -> list[list[Cell]]:
-    """Cells in groups that become about one cell of the target size each. A group of one would change nothing."""
-    found: list[list[Cell]] = [[]]
-    size = 0
-    for cell in cells:
-        if found[-1] and size + cell.bytes > sizing.piece:
-            found.append([])
-            size = 0
-        found[-1].append(cell)
-        size += cell.bytes
-    return [group for group in found if len(group) > 1]
+def groups(cells: Sequence[Cell], sizing: CellSizing, schema: FrameSchema | None = None) -> list[list[Cell]]:
+    """The cells that become one each. A group of one would change nothing."""
+    return [group for group in batches(cells, sizing, schema) if len(group) > 1]

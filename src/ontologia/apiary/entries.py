@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ontologia.apiary.types import FrameSchema
 from ontologia.errors import CorruptFrameError, StorageBackendError
-from ontologia.files.json_objects import optional_text, parse, record, records, rest, text, texts, whole
+from ontologia.files.json_objects import optional_text, optional_whole, parse, record, records, rest, text, texts, whole
 from ontologia.objects import check_key
 
 T = TypeVar("T")
@@ -28,7 +28,8 @@ class Cell:
     """One Parquet file of a frame (the seed's CellMetadata).
 
     `exact` is ours: the file has the declared columns and no others, with their types, in their order. Cells of
-    other writers may hold whatever was handed to them.
+    other writers may hold whatever was handed to them. So is `decoded_bytes`: how large the rows are in memory, which
+    may be a hundred times the size of the file.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Cell:
     stats: Mapping[str, Mapping[str, Any]]
     format: str = FORMAT
     exact: bool = False
+    decoded_bytes: int | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -53,6 +55,8 @@ class Cell:
         }
         if self.exact:
             body["exact"] = True
+        if self.decoded_bytes is not None:
+            body["decoded_bytes"] = self.decoded_bytes
         return {**body, **self.more} if self.more else body
 
     @classmethod
@@ -72,11 +76,12 @@ class Cell:
             stats=stats,
             format=text(body, "format"),
             exact=body.get("exact") is True,
-            more=rest(body, *_CELL_KEYS) if len(body) > len(_CELL_KEYS) - 1 else {},
+            decoded_bytes=optional_whole(body, "decoded_bytes"),
+            more={} if body.keys() <= _CELL_KEYS else rest(body, *_CELL_KEYS),
         )
 
 
-_CELL_KEYS = ("id", "path", "format", "partition_values", "rows", "bytes", "stats", "exact")
+_CELL_KEYS = {"id", "path", "format", "partition_values", "rows", "bytes", "stats", "exact", "decoded_bytes"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,14 +143,14 @@ def difference(node: Node, name: FrameName, a: int, b: int) -> VersionDifference
 
 def summary(node: Node, name: FrameName, snapshot: FrameSnapshot) -> dict[str, Any]:
     sizes = sorted(cell.bytes for cell in snapshot.cells)
-    small = CompactionPolicy.for_sizing(node.capacity.sizing).small_cell_threshold
+    policy = CompactionPolicy.for_sizing(node.capacity.sizing)
     return {
         "frame": str(name),
         "version": snapshot.version,
         "rows": snapshot.rows,
         "bytes": snapshot.bytes,
         "cells": len(sizes),
-        "small_cells": sum(size < small for size in sizes),
+        "small_cells": len(policy.small(snapshot.cells, snapshot.schema)),
         "partitions": len({partition_of(cell.partition_values, snapshot.partition_by) for cell in snapshot.cells}),
         "partition_by": list(snapshot.partition_by),
         "smallest_cell": sizes[0] if sizes else 0,

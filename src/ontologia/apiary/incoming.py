@@ -8,24 +8,26 @@ from typing import Any
 
 import pyarrow as pa
 
+from ontologia.apiary.cells import CellSizing
 from ontologia.apiary.types import FrameField, FrameSchema
 from ontologia.errors import FrameSchemaError
 from ontologia.files.arrays import table_of_pandas
 
 
-def tables(data: Any, schema: FrameSchema, most_bytes: int) -> Iterator[pa.Table]:
-    """The rows, in tables that are handed on once they have reached a size. At least one, so that columns are seen."""
+def tables(data: Any, schema: FrameSchema, sizing: CellSizing) -> Iterator[pa.Table]:
+    """The rows, in tables of up to two cells. At least one, so that columns are seen."""
     found = _arrow(data, schema)
+    twice = CellSizing(2 * sizing.piece, 2 * sizing.piece, floor=1)
     if isinstance(found, pa.Table):
-        yield found
+        yield from twice.cut(found)
         return
     batches: list[pa.RecordBatch] = []
     size, any_given = 0, False
     for batch in found:
         batches.append(batch)
         size += batch.nbytes
-        if size >= most_bytes:
-            yield pa.Table.from_batches(batches)
+        if size >= sizing.piece:
+            yield from twice.cut(pa.Table.from_batches(batches))
             batches, size, any_given = [], 0, True
     if batches or not any_given:
         yield pa.Table.from_batches(batches, found.schema)

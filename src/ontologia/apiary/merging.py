@@ -59,8 +59,8 @@ def merge(node: Node, name: FrameName, data: Any, on: Sequence[str]) -> RewriteR
         new = given.select(columns)
         for batch in work.batches():
             if len(batch) > 1 or work.writer.partition_by:
-                work.writer.write(pa.concat_tables(_merge_rows(work, batch, matches, new)))
-            else:  # what was one cell remains one
+                work.writer.write_all(_merge_rows(work, batch, matches, new))
+            else:  # what was one cell remains one, unless it grows too large
                 work.writer.replace(batch[0], partial(_merge_rows, work, batch, matches, new))
         fresh = _unmatched(given, [numbers for _, numbers in matches.values()])
         work.rows_inserted = fresh.num_rows
@@ -156,7 +156,8 @@ def _find_in_rows(work: Rewrite, cells: Sequence[Cell], keys: Sequence[str], num
     """The same for cells whose files DuckDB cannot number."""
     stored = []
     for cell in cells:
-        rows = _for_duckdb(pa.concat_tables(scan.cell_rows(work.node, work.name, work.schema, cell)).select(list(keys)))
+        parts = [part.select(list(keys)) for part in scan.cell_rows(work.node, work.name, work.schema, cell)]
+        rows = _for_duckdb(pa.concat_tables(parts or [work.schema.arrow.empty_table().select(list(keys))]))
         rows = rows.append_column(scan.FILE_NAME, pa.array([cell.id] * rows.num_rows, pa.string()))
         stored.append(rows.append_column(scan.PLACE, pa.array(np.arange(rows.num_rows))))
     return scan.rows(work.node, _join(f"FROM {STORED}", keys), **{GIVEN: numbered, STORED: pa.concat_tables(stored)})

@@ -7,11 +7,12 @@ came that it would have had to look at; else it is made again on the fresh state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ontologia.apiary import scan
+from ontologia.apiary.cells import CellSizing, decoded_size
 from ontologia.apiary.conditions import Filter, condition, literal, render
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.incoming import column_of
@@ -19,7 +20,7 @@ from ontologia.apiary.names import FrameName
 from ontologia.apiary.node import Node
 from ontologia.apiary.pruning import prune, prune_cells
 from ontologia.apiary.results import RewriteResult
-from ontologia.apiary.state import FrameSnapshot, FrameState
+from ontologia.apiary.state import FrameSnapshot, FrameState, partition_of
 from ontologia.apiary.types import FrameSchema
 from ontologia.apiary.writing import CellWriter
 from ontologia.errors import ConcurrentWriteError, FrameSchemaError, ValidationError
@@ -27,6 +28,7 @@ from ontologia.files.quoting import quote_name, quote_names
 from ontologia.objects import pauses
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from sqlglot.expressions import Expr
 
 ATTEMPTS = 20
@@ -67,16 +69,10 @@ class Rewrite:
         return prune_cells(self.snapshot, self.where).scanned
 
     def batches(self) -> Iterator[list[Cell]]:
-        """The cells to be replaced, so many at a time that their rows fit into memory."""
-        most = self.node.capacity.sizing.piece // 4  # what a cell holds is larger than its file
-        batch: list[Cell] = []
-        for cell in self.removed:
-            if batch and sum(held.bytes for held in batch) + cell.bytes > most:
-                yield batch
-                batch = []
-            batch.append(cell)
-        if batch:
-            yield batch
+        """The cells to be replaced, partition by partition, as many at a time as make about one cell."""
+        order = self.snapshot.partition_by
+        cells = sorted(self.removed, key=lambda cell: partition_of(cell.partition_values, order))
+        yield from batches(cells, self.node.capacity.sizing, self.schema)
 
     def propose(self, state: FrameState) -> Action:
         """Name the cells, if the state still is, for us, the one that was read."""
@@ -143,9 +139,7 @@ def delete(node: Node, name: FrameName, filter: Filter) -> RewriteResult:
         where = _where(work, filter)
         work.removed, work.rows_deleted = _find_affected(work, where)
         columns = quote_names(work.schema.names)
-        for source in _rewritten(work):
-            kept = scan.rows(node, f"SELECT {columns} FROM ({source.sql}) WHERE ({where}) IS NOT TRUE")
-            work.writer.write(scan.cast_to_frame(kept, work.schema, work.schema.names))
+        work.writer.write_all(_rewritten(work, columns, f"({where}) IS NOT TRUE", work.schema.names))
 
     return rewriting(node, name, "delete", fill)
 
@@ -160,8 +154,8 @@ def update(node: Node, name: FrameName, filter: Filter | None, changes: Mapping[
         work.removed, work.rows_updated = _find_affected(work, where)
         hit = f"({where}) IS TRUE"
         chosen = ", ".join(_either(column, hit, values.get(column), quote_name(column)) for column in work.schema.names)
-        for source in _rewritten(work):
-            work.writer.write(scan.rows(node, f"SELECT {chosen} FROM ({source.sql})"))
+        stored = [column for column in work.schema.names if column not in values]
+        work.writer.write_all(_rewritten(work, chosen, "true", stored))
 
     return rewriting(node, name, "update", fill)
 
@@ -185,11 +179,26 @@ def _find_affected(work: Rewrite, where: str) -> tuple[list[Cell], int]:
         return [source.cell_at(file) for file in found["file"]], sum(found["hits"])
 
 
-def _rewritten(work: Rewrite) -> Iterator[scan.CellRows]:
-    """The rows of the cells to be replaced, in batches that fit into memory."""
+def _rewritten(work: Rewrite, chosen: str, where: str, stored: Sequence[str]) -> Iterator[pa.Table]:
+    """What takes the place of the rows of the cells to be replaced, as it is read. Columns `stored` as they were
+    have the types of the frame."""
     for batch in work.batches():
         with scan.sources(work.node, work.name, work.schema, batch) as source:
-            yield source
+            for part in scan.parts(work.node, f"SELECT {chosen} FROM ({source.sql}) WHERE {where}"):
+                yield scan.with_types(part, work.schema, stored)
+
+
+def batches(cells: Sequence[Cell], sizing: CellSizing, schema: FrameSchema | None = None) -> list[list[Cell]]:
+    """Cells in groups whose rows become about one cell of the target size each."""
+    found: list[list[Cell]] = [[]]
+    size = 0
+    for cell in cells:
+        if found[-1] and size + decoded_size(cell, schema) > sizing.piece:
+            found.append([])
+            size = 0
+        found[-1].append(cell)
+        size += decoded_size(cell, schema)
+    return [group for group in found if group]
 
 
 def _either(column: str, hit: str, new: str | None, old: str) -> str:

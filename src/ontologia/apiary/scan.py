@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _BROKEN = ("magic bytes", "Parquet", "parquet", "IO Error", "too small", "Snappy", "LZ4", "thrift", "TProtocol")
 FILE_NAME = "\u200bfile"  #: no frame has such a column: it cannot be printed
 PLACE = "\u200bplace"
+PART_ROWS = 131_072
 _log = logging.getLogger(__name__)
 _ROW_NUMBER = "file_row_number"  #: what DuckDB calls the place of a row in its file, unless the file has such a column
 
@@ -61,9 +62,22 @@ def rows(node: Node, sql: str, **tables: pa.Table) -> pa.Table:
         return node.duck.table(sql, {}, **tables)
 
 
+def parts(node: Node, sql: str) -> Iterator[pa.Table]:
+    """The same as it comes, in parts."""
+    with explain_failures():
+        for batch in node.duck.batches(sql, {}, PART_ROWS):
+            yield pa.Table.from_batches([batch])
+
+
 def cast_to_frame(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Table:
     """A result with the exact types of the frame."""
     return table.select(list(names)).cast(pa.schema([(name, schema.by_name[name].arrow) for name in names]))
+
+
+def with_types(table: pa.Table, schema: FrameSchema, names: Sequence[str]) -> pa.Table:
+    """The same with the exact types of the frame in some columns; others stay as they are."""
+    types = {name: schema.by_name[name].arrow for name in names}
+    return table.cast(pa.schema([(field.name, types.get(field.name, field.type)) for field in table.schema]))
 
 
 @dataclass(frozen=True)
@@ -116,7 +130,8 @@ def cell_rows(node: Node, name: FrameName, schema: FrameSchema, cell: Cell) -> I
     """All rows of one cell in the order of its file, in parts; the next one is decoded while one is used."""
     if not cell.exact or not cell.rows:
         with sources(node, name, schema, [cell]) as source:
-            yield cast_to_frame(rows(node, source.sql), schema, schema.names)
+            for part in parts(node, source.sql):
+                yield cast_to_frame(part, schema, schema.names)
         return
     with explain_failures(), node.reader.open(_file(name, cell)) as file, ThreadPoolExecutor(1) as ahead:
         try:

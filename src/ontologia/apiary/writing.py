@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,11 @@ class CellWriter:
         for cells in self.node.bees.run(f"writing to {self.name}", tasks):
             self.cells += cells
 
+    def write_all(self, parts: Iterable[pa.Table]) -> None:
+        """The same for rows that come in parts, of which about a cell is held at a time."""
+        for table in self.node.capacity.sizing.gather(parts):
+            self.write(table)
+
     def adopt(self, cells: Sequence[Cell]) -> None:
         """Take over cells that tasks elsewhere wrote."""
         self.cells += cells
@@ -73,8 +78,8 @@ class CellWriter:
         table = group.table()
         folder = self.node.objects.under(self.name.folder)
         cells = []
-        with chamber.holding(table.nbytes):
-            for piece in self.node.capacity.sizing.cut(table):
+        for piece in self.node.capacity.sizing.cut(table):
+            with chamber.holding(piece.nbytes):
                 cell = write_cell(
                     folder,
                     piece.select(self.order),
@@ -83,27 +88,31 @@ class CellWriter:
                     lambda: chamber.scratch,
                     exact=self.order == self.schema.names,
                 )
-                self._put.append(cell)
-                cells.append(cell)
+            self._put.append(cell)
+            cells.append(cell)
         return cells
 
     def replace(self, cell: Cell, parts: Callable[[], Iterable[pa.Table]]) -> None:
-        """Write a cell in the place of another, of rows that were checked before. They come in parts."""
+        """Write a cell in the place of another, of rows that were checked before; several, where it would be too large.
+        The rows come in parts, which are not held."""
 
-        def write(chamber: Chamber) -> Cell:
-            return stream_cell(
-                self.node.objects.under(self.name.folder),
-                (part.select(self.order) for part in _hold(chamber, parts())),
-                cell.partition_values,
-                self.partition_by,
-                lambda: chamber.scratch,
-                in_memory=cell.bytes <= IN_MEMORY_BYTES,
-                exact=self.order == self.schema.names,
-            )
+        def write(chamber: Chamber) -> list[Cell]:
+            cells = []
+            for run in self.node.capacity.sizing.runs(parts()):
+                written = stream_cell(
+                    self.node.objects.under(self.name.folder),
+                    (part.select(self.order) for part in _hold(chamber, run)),
+                    cell.partition_values,
+                    self.partition_by,
+                    lambda: chamber.scratch,
+                    in_memory=cell.bytes <= IN_MEMORY_BYTES,
+                    exact=self.order == self.schema.names,
+                )
+                self._put.append(written)
+                cells.append(written)
+            return cells
 
-        cells = self.node.bees.run(f"writing to {self.name}", [write])
-        self._put += cells
-        self.cells += cells
+        self.cells += self.node.bees.run(f"writing to {self.name}", [write])[0]
 
     def commit(self, propose: Propose, operation: str) -> int:
         """Step 4: name the cells in one entry of the ledger, which becomes durable after them. Its version."""
@@ -156,9 +165,8 @@ def check_duration(name: FrameName, operation: str, took_s: float) -> None:
 
 
 def _hold(chamber: Chamber, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    with ExitStack() as held:
-        for part in parts:
-            held.enter_context(chamber.holding(part.nbytes))
+    for part in parts:
+        with chamber.holding(part.nbytes):
             yield part
 
 
@@ -177,7 +185,7 @@ def append(node: Node, name: FrameName, data: Any, backpressure: str, timeout_s:
     state = node.ledger(name).known()
     writer = CellWriter(node, name, state.schema, state.partition_by, state.partitions)
     with writer.removing_on_failure():
-        for table in tables(data, state.schema, node.capacity.sizing.piece):
+        for table in tables(data, state.schema, node.capacity.sizing):
             writer.write(table)
         version = state.version
         if writer.cells:
@@ -205,7 +213,7 @@ def overwrite(node: Node, name: FrameName, data: Any, backpressure: str, timeout
         return RewriteCells(tuple(state.cells), tuple(writer.cells))
 
     with writer.removing_on_failure():
-        for table in tables(data, current.schema, node.capacity.sizing.piece):
+        for table in tables(data, current.schema, node.capacity.sizing):
             writer.write(table)
         version = writer.commit(replaced, "overwrite")
     return RewriteResult(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ontologia.apiary.compaction import CompactionPolicy, batches, due
+from ontologia.apiary.compaction import CompactionPolicy, due, groups
 from ontologia.apiary.conditions import Filter, condition, render
 from ontologia.apiary.entries import Action, AddCells, Cell, RewriteCells
 from ontologia.apiary.names import FrameName
@@ -120,12 +120,12 @@ def compact(node: Node, name: FrameName, force: bool) -> RewriteResult:
     def fill(rewrite: Rewrite) -> None:
         rewrite.only_own_cells = True
         work = work_on(node, name)
-        groups = [
+        tasks = [
             group
             for cells in due(node, name, rewrite.snapshot, policy, force=force)
-            for group in batches(cells, node.capacity.sizing)
+            for group in groups(cells, node.capacity.sizing, rewrite.schema)
         ]
-        if not groups:
+        if not tasks:
             return
 
         def task(batches_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -133,10 +133,10 @@ def compact(node: Node, name: FrameName, force: bool) -> RewriteResult:
                 for text in batch.column(0).to_pylist():
                     yield _message(work.write([work.read(cells_of(text), work.schema.names)]))
 
-        handed = session.createDataFrame([(cells_text(group),) for group in groups], CELLS)
-        for message in handed.repartition(len(groups)).mapInArrow(task, CELLS).collect():
+        handed = session.createDataFrame([(cells_text(group),) for group in tasks], CELLS)
+        for message in handed.repartition(len(tasks)).mapInArrow(task, CELLS).collect():
             rewrite.writer.adopt(cells_of(message[0]))
-        rewrite.removed = [cell for group in groups for cell in group]
+        rewrite.removed = [cell for group in tasks for cell in group]
 
     return rewriting(node, name, "compact", fill)
 
