@@ -43,10 +43,12 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which state an object was read from: the store and its branch, and whether it was a past state."""
+    """Which state an object was read from: the store and its branch, and whether it was a past state. `changed` says
+    that fields were assigned since."""
 
     address: str
     past: bool = False
+    changed: bool = False
 
 
 class _Attribute:
@@ -313,8 +315,8 @@ class Declared:
         values, declaration = self.__dict__, self.__declaration__
         if any(values[name] != before[name] for name in declaration.identity_fields):
             del self.__origin__, self.__commit_id__  # type: ignore[attr-defined]
-        elif origin.past and values != before:
-            object.__setattr__(self, "__origin__", Origin(origin.address))
+        elif not origin.changed and values != before:
+            object.__setattr__(self, "__origin__", Origin(origin.address, changed=True))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.__dict__ == other.__dict__

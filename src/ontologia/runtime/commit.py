@@ -43,12 +43,14 @@ def commit_state(
     removed: Mapping[TypeRef, Removals] | None = None,
     within: Callable[[], None] | None = None,
     if_head: int | None = None,
+    is_repeated: bool = False,
 ) -> int | None:
     """Bring the store to the wanted state. Returns the commit id, or None when it was in that state already.
 
     `removed` has identities that shall not be there. `within` is called in the transaction, just before the commit
     point; what it raises ends the commit. Rows that changed since their objects were read are a `StaleObjectError`,
-    and with `if_head` any other head is a `HeadMismatchError`.
+    and with `if_head` any other head is a `HeadMismatchError`. `is_repeated` says that the same may have been committed
+    already, by an attempt whose outcome is not known.
     """
     unwanted = removed or {}
     if unwanted and not engine.capabilities.removals:
@@ -67,9 +69,12 @@ def commit_state(
             current = _current(transaction, want)
             changes[ref] = delta(want.rows, current, ref.identity)
             if want.read.objects:
-                stale_rows += stale.replaced(want.schema, want.read, changes[ref], current)
                 changed = identities(changes[ref], want.schema)
                 stored = stored_commits(current, want.schema)
+                stale_rows += stale.replaced(want.schema, want.read, changes[ref], current)
+                if want.read.changed and not is_repeated:
+                    want.read.changed.difference_update(changed)
+                    stale_rows += stale.repeated(want.schema, want.read, stored, current)
                 versions[ref] = new_versions(want.read, changed, stored, transaction.commit_id)
         kept = {ref: want.rows for ref, want in wanted.items()}
         gone = rows_to_remove(engine, transaction.catalog, unwanted, transaction, kept)

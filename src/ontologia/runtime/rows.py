@@ -51,6 +51,7 @@ class WantedRows:
         self._count = 0
         self._read: dict[int, Declared] = {}
         self._expected: dict[int, int] = {}
+        self._changed: set[int] = set()
 
     def add(self, obj: Declared) -> None:
         """Take the values as they are now: an object that is changed afterwards declares nothing new."""
@@ -72,12 +73,14 @@ class WantedRows:
         self._places[identity] = self._count
         self._count += 1
 
-    def add_read(self, obj: Declared, expected: int | None) -> None:
+    def add_read(self, obj: Declared, expected: int | None, *, changed: bool) -> None:
         """Take an object that was read from this store; its row must still be at the expected commit, if any."""
         self.add(obj)
         self._read[self._count - 1] = obj
         if expected is not None:
             self._expected[self._count - 1] = expected
+            if changed:
+                self._changed.add(self._count - 1)
 
     def read_objects(self) -> ReadObjects:
         """The objects whose values count, of those that were read."""
@@ -87,6 +90,7 @@ class WantedRows:
         return ReadObjects(
             {identity: read[place] for identity, place in self._places.items() if place in read},
             {identity: expected[place] for identity, place in self._places.items() if place in expected},
+            {identity for identity, place in self._places.items() if place in self._changed},
         )
 
     def forget(self, identity: tuple[str, ...]) -> None:

@@ -16,7 +16,7 @@ from ontologia.engines.dispatch import open_repository
 from ontologia.engines.object_rows import identity_of
 from ontologia.engines.repository import Repository
 from ontologia.engines.transaction import removals_refused
-from ontologia.errors import MetadataUnavailableError, OntologiaError, ValidationError
+from ontologia.errors import CommitOutcomeUnknownError, MetadataUnavailableError, OntologiaError, ValidationError
 from ontologia.model import Declaration, Declared, Entity, Origin, Relation, TypeRef
 from ontologia.model.values import abridge, encode_json
 from ontologia.runtime.commit import WantedState, check_head, commit_state
@@ -97,6 +97,7 @@ class Session(Store):
         self._rows_of: dict[type[Declared], WantedRows] = {}
         self._removed: dict[TypeRef, RemovedRows] = {}
         self._cause: dict[str, str] = {}
+        self._is_repeated = False
         self._guard: Callable[[], None] | None = None
         self._loop: EventLoop | None = None
 
@@ -120,7 +121,10 @@ class Session(Store):
             rows = self._rows_of[type(obj)] = self._admit(obj)
         if if_unchanged or hasattr(obj, "__origin__"):
             is_ours, expected = self._expected_version(obj, if_unchanged)
-            rows.add_read(obj, expected) if is_ours else rows.add(obj)
+            if is_ours:
+                rows.add_read(obj, expected, changed=if_unchanged or getattr(obj, "__origin__").changed)  # noqa: B009
+            else:
+                rows.add(obj)
         else:
             rows.add(obj)
         if self._removed and rows.declaration.ref in self._removed:
@@ -235,7 +239,12 @@ class Session(Store):
                 for ref, rows in self._wanted.items()
             }
             removed = {ref: rows.removals() for ref, rows in self._removed.items()}
-            commit_id = commit_state(self.engine, wanted, metadata, removed=removed, within=within, if_head=if_head)
+            options: dict[str, Any] = {"if_head": if_head, "is_repeated": self._is_repeated}
+            try:
+                commit_id = commit_state(self.engine, wanted, metadata, removed=removed, within=within, **options)
+            except CommitOutcomeUnknownError:
+                self._is_repeated = True
+                raise
         else:
             check_head(self.engine.catalog().head if if_head is not None else 0, if_head)
         if events:
@@ -261,6 +270,7 @@ class Session(Store):
         self._removed.clear()
         self._rows_of.clear()
         self._metadata.clear()
+        self._is_repeated = False
 
     # --- events ---
 

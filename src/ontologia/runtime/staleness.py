@@ -27,11 +27,13 @@ Identity = str | tuple[str, ...]
 class ReadObjects:
     """The objects of one type that were read from the store that they go back to, by identity.
 
-    `expected` has the commits at which rows must still be; objects that may overwrite are not in it.
+    `expected` has the commits at which rows must still be; objects that may overwrite are not in it. Of those in
+    `changed`, that holds also where the row has the same values: two that count up by one have the same number.
     """
 
     objects: dict[Identity, Declared] = field(default_factory=dict)
     expected: dict[Identity, int] = field(default_factory=dict)
+    changed: set[Identity] = field(default_factory=set)
 
     def advance(self, versions: Mapping[Identity, int], address: str) -> None:
         """After a commit: objects are at the version of their rows, as if they had just been read."""
@@ -94,7 +96,7 @@ class StaleRows:
                 yield StaleRow(schema.ref.name, _key(identity), expected, yours, None, commit)
                 continue
             assert current is not None
-            places = places or {key: number for number, key in enumerate(stored)}
+            places = places or _places(stored)
             theirs = _values(schema, current, places[identity])
             differing = [name for name, value in yours.items() if value != theirs[name]]
             yield StaleRow(
@@ -105,6 +107,17 @@ class StaleRows:
                 {name: theirs[name] for name in differing},
                 self._commit(stored[identity]),
             )
+
+    def repeated(
+        self, schema: TypeSchema, read: ReadObjects, stored: Mapping[Identity, int], current: pa.Table | None
+    ) -> Iterator[StaleRow]:
+        """The rows that somebody else gave the very values that changed objects have."""
+        for identity in read.changed:
+            expected, commit_id = read.expected[identity], stored.get(identity)
+            if commit_id is not None and commit_id != expected and current is not None:
+                values = _values(schema, current, _places(stored)[identity])
+                commit = self._commit(commit_id)
+                yield StaleRow(schema.ref.name, _key(identity), expected, values, values, commit)
 
     def removed(self, schema: TypeSchema, read: ReadObjects, rows: pa.Table) -> Iterator[StaleRow]:
         """The rows about to be removed whose version is not the expected one."""
@@ -124,6 +137,10 @@ class StaleRows:
 
     def _commit(self, commit_id: int | None) -> Mapping[str, Any] | None:
         return None if commit_id is None else self._engine.get_commit(commit_id)
+
+
+def _places(stored: Mapping[Identity, int]) -> dict[Identity, int]:
+    return {identity: place for place, identity in enumerate(stored)}
 
 
 def _key(identity: Identity) -> Identity:
