@@ -3,20 +3,25 @@ in turns with it. A small writer of its format stands in for it."""
 
 import hashlib
 import json
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 
 import lance
+import pyarrow as pa
 import pytest
 
 from ontologia import Entity, Field, Relation, Session
 from ontologia.errors import (
     CorruptSidecarError,
+    EngineVersionError,
     GraphValidationError,
     HeadMismatchError,
     MergeConflictError,
     MigrationError,
     RecoveryPendingError,
     SchemaOutdatedError,
+    StorageBackendError,
 )
 from ontologia.omnigraph import Omnigraph, OpenMode
 from support.original_graph import ANN, OriginalWriter, edge, knows, node, people_graph, person, prop
@@ -467,6 +472,41 @@ def test_types_with_rules_that_are_not_known_here_are_read_and_not_written(bound
     }
 
 
+def test_a_type_with_blobs_is_read_without_them_and_not_written(tmp_path):
+    owner = "node:File"
+    columns = [prop(owner, "body", "Blob"), prop(owner, "name", "String", nullable=False, notes=["key"])]
+    ir = {"ir_version": 1, "interfaces": [], "nodes": [node("File", columns, [{"Key": ["name"]}])], "edges": []}
+    original = OriginalWriter.init(tmp_path / "files", ir, "node File {\n    body: Blob?\n    name: String @key\n}\n")
+    place = str(original.root / original.pins()["node:File"]["location"])
+    rows = {"id": ["a"], "body": lance.blob_array([b"x"]), "name": ["a"]}
+    lance.write_dataset(pa.table(rows, schema=lance.dataset(place).schema), place, mode="append")
+    original.write({"node:File": []})
+
+    class File(Entity):
+        name: Field[str] = Field(primary_key=True)
+
+    graph = opened(original, [File])
+    assert [it.name for it in graph.query().entities(File).collect()] == ["a"]
+    with pytest.raises(GraphValidationError, match="body, which is a Blob"):
+        upsert(graph, File(name="b"))
+
+
+def test_a_schema_file_that_cannot_be_read_is_refused_before_a_byte_changes(original):
+    (original.root / "_schema.ir.json").write_text('{"ir_version": 2}')
+    before = tree(original.root)
+    with pytest.raises(StorageBackendError, match="ir_version 2"):
+        opened(original)
+    assert tree(original.root) == before
+
+
+def test_a_later_internal_schema_version_is_refused_before_a_byte_changes(original):
+    original.dataset("__manifest").update_schema_metadata({"omnigraph:internal_schema_version": "4"})
+    before = tree(original.root)
+    with pytest.raises(EngineVersionError, match="version 4"):
+        opened(original)
+    assert tree(original.root) == before
+
+
 def test_a_schema_change_that_the_original_did_not_finish_is_refused_for_writing(original):
     (original.root / "_schema.ir.json.staging").write_text("{}")
     before = tree(original.root)
@@ -571,3 +611,26 @@ def test_the_same_types_are_nothing_to_apply(original):
 def test_lance_lists_the_data_that_we_write_under_the_format_of_the_original(original):
     upsert(opened(original), Person(name="eve"))
     assert lance.dataset(str(original.root / original.pins()["node:Person"]["location"])).data_storage_version == "2.2"
+
+
+# --- on the console ---
+
+
+def onto(*words):
+    found = subprocess.run([sys.executable, "-m", "ontologia.cli", *words, "--json"], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+def test_the_console_reads_its_graph_without_a_class_and_writes_nothing(original, tmp_path):
+    target, before = ("--storage-uri", f"file://{original.root}"), tree(original.root)
+    assert [row["key"] for row in onto("query", "entities", "Person", *target)["rows"]] == ["ann", "bob", "cy"]
+    assert [it["name"] for it in onto("branch", "list", *target)["branches"]] == ["main", "done", "review"]
+    assert onto("log", *target)["commits"][0]["actor"] == "olga"
+    onto("export", "--output", str(tmp_path / "out"), *target)
+    assert tree(original.root) == before
+
+
+def test_the_console_merges_a_branch_of_its_graph(original):
+    onto("branch", "merge", "review", "--storage-uri", f"file://{original.root}")
+    assert sorted(original.rows("node:Person")) == ["ann", "bob", "cy", "dee"]

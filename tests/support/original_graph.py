@@ -118,9 +118,12 @@ def columns_of(kind: str, entry: dict[str, Any]) -> pa.Schema:
     for item in entry["properties"]:
         said = item["prop_type"]
         scalar = said["scalar"]
-        stored = pa.list_(pa.float32(), scalar["Vector"]) if isinstance(scalar, dict) else SCALARS[scalar]
+        stored = pa.list_(pa.float32(), scalar["Vector"]) if isinstance(scalar, dict) else SCALARS.get(scalar)
         stored = pa.list_(stored) if said["list"] else stored
-        fields.append(pa.field(item["name"], stored, nullable=said["nullable"]))
+        if scalar == "Blob":
+            fields.append(lance.blob_field(item["name"]))
+        else:
+            fields.append(pa.field(item["name"], stored, nullable=said["nullable"]))
     return pa.schema(fields)
 
 

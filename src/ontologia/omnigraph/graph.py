@@ -111,6 +111,7 @@ class Graph:
     def _settle(self) -> None:
         """Migrate, then finish or undo what others left, once. What cannot be done is refused before anything."""
         check_not_in_progress(self.datasets, self.sidecars.pending())
+        self.publisher.manifest()
         if is_outdated(self.datasets):
             with self.leases.hold(CONTROL):  # no branch is made meanwhile: the sweep would take one for an old run
                 migrate(self.datasets)

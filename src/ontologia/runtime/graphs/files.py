@@ -70,7 +70,8 @@ def declare_stored(schemas: Iterable[TypeSchema]) -> dict[TypeRef, Declaration]:
         if schema.ref.kind == "relation":
             if schema.left not in found or schema.right not in found:
                 continue
-            base = Relation.__class_getitem__((found[schema.left], found[schema.right]))
+            generic: Any = Relation
+            base = generic[found[schema.left], found[schema.right]]
         cls = _make_class(base, schema)
         declared[schema.ref] = cls.__declaration__
         if schema.ref.kind == "entity":
