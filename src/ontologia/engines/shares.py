@@ -41,6 +41,10 @@ class FilesInForce(Protocol):
         """The files of the tail."""
 
     @property
+    def settled_paths(self) -> frozenset[str]:
+        """The files that have a column for the commit that superseded a row; in others, nothing did by itself."""
+
+    @property
     def tail_is_mixed(self) -> bool:
         """Whether the tail may have several rows of one identity."""
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark import TaskContext
@@ -17,15 +18,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from ontologia.config import OntologiaConfig
+from ontologia.engines.base import Engine
+from ontologia.engines.catalog import Catalog
 from ontologia.engines.dispatch import open_engine
 from ontologia.errors import ValidationError
 from ontologia.model import TypeRef
 from ontologia.objects import Location
+from ontologia.query.plan import LATEST, Window
 from ontologia.spark.comments import comment_of, field_comments
 from ontologia.spark.reading.nested import Nested, check_nested
-from ontologia.spark.types import quote_name
+from ontologia.spark.types import quote_name, quote_text
 
 ADDRESS, COMMENTS = "ontologia", "comments"
+MARK = "ontologia.uri"
+"""The property of a view that says whose files it shows."""
 EXECUTION, OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
 DETAILS = "# Detailed Table Information"
 VIEWS: dict[str, dict[str, str]] = {"": {}, "_history": {"history": "true"}, "_changes": {"changes": "true"}}
@@ -60,39 +66,90 @@ def attach(
     The docstrings of `types`, classes of the store, become the comments of their tables and columns. `nested` says how
     structured fields come, as in `read`.
 
-    A table shows the latest state whenever it is asked, and with `as_of` that of a commit for good: so SQL travels in
-    time by the name of a schema. After a migration, attach again. Returns the names of the tables.
+    All tables show one commit, the latest or that of `as_of`, until the store is attached again: so SQL travels in time
+    by the name of a schema. Where Spark reads the files of the store itself, they are views of these: it reads the
+    columns and row groups that a question needs, and knows their sizes. Returns the names of the tables.
 
     >>> attach(spark, "s3://bucket/onto", "shop")                             # doctest: +SKIP
     >>> attach(spark, "s3://bucket/onto", "shop_12", as_of=12)                # doctest: +SKIP
     >>> spark.sql("SELECT id FROM shop.Customer EXCEPT SELECT id FROM shop_12.Customer")   # doctest: +SKIP
     """
     from ontologia.spark.failures import explain_failures
-    from ontologia.spark.reading.rows import FORMAT, existing
+    from ontologia.spark.reading.rows import existing
 
-    with open_engine(existing(Location.of(uri, config))) as engine:
-        location, refs = engine.location, sorted(engine.catalog().layouts, key=str)
-    address = {"uri": location.uri, "settings": location.settings_text(), "nested": check_nested(nested)}
-    if location.branch is not None:
-        address["branch"] = location.branch
+    check_nested(nested)
     classes = {cls.__declaration__.ref: cls for cls in types}
     made = []
-    create: Any = spark.catalog.createTable
-    with explain_failures(f"attaching {location.uri}"):
+    with (
+        open_engine(existing(Location.of(uri, config))) as engine,
+        explain_failures(f"attaching {engine.location.uri}"),
+    ):
+        catalog = engine.catalog()
+        store = AttachedStore(spark, engine, catalog, nested)
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_name(name)}")
         views = VIEWS if as_of is None else {"": {"asOf": str(as_of)}}
-        for table, ref in _name_tables(refs):
+        for table, ref in _name_tables(sorted(catalog.layouts, key=str)):
             for ending, more in views.items():
                 full = f"{quote_name(name)}.{quote_name(table + ending)}"
                 _make_way(spark, full)
-                options = {**address, "type": ref.name, "kind": ref.kind, **more}
-                said = None
-                if ref in classes:
-                    said = comment_of(classes[ref])
-                    options["comments"] = json.dumps(field_comments(classes[ref]))
-                create(full, path=_place(location.uri), source=FORMAT, description=said, **options)
+                store.make(full, ref, more, classes.get(ref))
                 made.append(f"{name}.{table}{ending}")
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedStore:
+    """A store at one commit, whose types become tables: views of the files where Spark reads them itself."""
+
+    spark: SparkSession
+    engine: Engine
+    catalog: Catalog
+    nested: Nested
+
+    def make(self, table: str, ref: TypeRef, options: Mapping[str, str], cls: type[Any] | None) -> None:
+        from ontologia.spark.reading.views import select_from_files
+
+        said = None if cls is None else comment_of(cls)
+        noted = {} if cls is None else field_comments(cls)
+        window = self._window(options)
+        rows = None
+        if window is not None and self.nested == "json" and not self.engine.capabilities.read_only:
+            rows = select_from_files(self.spark, self.engine, self.catalog, ref, window)
+        if rows is None:
+            self._make_table(table, ref, options, said, noted)
+            return
+        columns = ", ".join(
+            quote_name(name) + (f" COMMENT {quote_text(noted[name])}" if name in noted else "") for name in rows.names
+        )
+        comment = "" if said is None else f" COMMENT {quote_text(said)}"
+        mark = f" TBLPROPERTIES ({quote_text(MARK)} = {quote_text(self.engine.location.uri)})"
+        self.spark.sql(f"CREATE VIEW {table} ({columns}){comment}{mark} AS {rows.text}")
+
+    def _window(self, options: Mapping[str, str]) -> Window | None:
+        """What a view shows; None for changes, which files do not have."""
+        if "changes" in options:
+            return None
+        if "history" in options:
+            return Window("history")
+        return Window("as_of", int(options["asOf"])) if "asOf" in options else LATEST
+
+    def _make_table(
+        self, table: str, ref: TypeRef, options: Mapping[str, str], said: str | None, noted: Mapping[str, str]
+    ) -> None:
+        """A table over the Python source, which is pinned to the same commit."""
+        from ontologia.spark.reading.rows import FORMAT
+
+        location = self.engine.location
+        given = {"uri": location.uri, "settings": location.settings_text(), "nested": self.nested}
+        given |= {"type": ref.name, "kind": ref.kind, "head": str(self.catalog.head), **options}
+        if location.branch is not None:
+            given["branch"] = location.branch
+        if noted:
+            given[COMMENTS] = json.dumps(noted)
+        create: Any = self.spark.catalog.createTable
+        create(table, path=_place(location.uri), source=FORMAT, description=said, **given)
+        if said is not None:  # Spark does not take it from there
+            self.spark.sql(f"COMMENT ON TABLE {table} IS {quote_text(said)}")
 
 
 def _name_tables(refs: Iterable[TypeRef]) -> Iterator[tuple[str, TypeRef]]:
@@ -115,7 +172,7 @@ def _make_way(spark: SparkSession, table: str) -> None:
         return
     if not _is_ours(spark, table):
         raise ValidationError(f"{table} is there already, and no table of ontologia: attach under another name")
-    spark.sql(f"DROP TABLE {table}")
+    spark.sql(f"DROP {'VIEW' if _is_view(spark, table) else 'TABLE'} {table}")
 
 
 def _is_ours(spark: SparkSession, table: str) -> bool:
@@ -125,11 +182,17 @@ def _is_ours(spark: SparkSession, table: str) -> bool:
     """
     from ontologia.spark.reading.rows import FORMAT
 
+    if _is_view(spark, table):
+        return any(row.key == MARK for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect())
     rows = [(row.col_name, row.data_type) for row in spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()]
     names = [name for name, _ in rows]
     said = dict(rows[names.index(DETAILS) :] if DETAILS in names else [])  # behind the columns, which have any name
     is_table = said.get("Type") != "VIEW" and said.get("Provider", FORMAT) == FORMAT
     return is_table and bool(address_of(spark.table(table).schema))
+
+
+def _is_view(spark: SparkSession, table: str) -> bool:
+    return spark.catalog.getTable(table).tableType == "VIEW"
 
 
 def _place(uri: str) -> str:

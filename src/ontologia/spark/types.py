@@ -62,6 +62,11 @@ def nullable(struct: StructType) -> StructType:
     return StructType([StructField(field.name, field.dataType, True, field.metadata) for field in struct])
 
 
+def quote_text(text: str) -> str:
+    """A text as SQL of Spark has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def quote_name(name: str) -> str:
     """A name as one part of an expression, whatever is in it."""
     return f"`{name.replace('`', '``')}`"

@@ -120,7 +120,9 @@ class SparkSource:
             views[KEYS] = self.spark.createDataFrame(keys)
         statement = compile(plan, stored_rows, SPARK)
         with _register_views(self.spark, views):
-            found = self.spark.sql(statement.sql, args=_exact(self.spark, statement.parameters(plan)))
+            parameters = statement.parameters(plan)
+            asked = _with_java_time(self.spark) if any(map(_is_skipped, parameters.values())) else self.spark
+            found = asked.sql(statement.sql, args=_exact(self.spark, parameters))
         typed = (found[f"c{place}"].cast(_type(output)) for place, output in enumerate(statement.outputs))
         return found.select(*typed).toDF(*(f"c{place}" for place in range(len(statement.outputs)))), statement
 
@@ -156,6 +158,28 @@ def to_spark(spark: SparkSession, engine: Any, plan: Plan) -> DataFrame:
     shown = found.toDF(*(f"c{place}" for place in range(len(names))))
     first = 1 if plan.window.deduplicated else 0
     return shown.select(*(shown[f"c{place}"].alias(names[place]) for place in range(first, len(names))))
+
+
+def _is_skipped(value: Any) -> bool:
+    """Whether a time is of the ten days that Java's old calendar does not have, or a list has one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_skipped, value))
+    if isinstance(value, datetime):
+        value = to_utc(value).date()
+    return isinstance(value, date) and date(1582, 10, 4) <= value <= date(1582, 10, 15)
+
+
+def _with_java_time(spark: SparkSession) -> SparkSession:
+    """A copy of the session that hands filters to files in Java's new calendar: in the old one, times that it does
+    not have become others."""
+    from pyspark.sql import SparkSession
+
+    session: Any = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return spark
+    copy = session.cloneSession()
+    copy.conf().set("spark.sql.datetime.java8API.enabled", "true")
+    return SparkSession(spark.sparkContext, copy)
 
 
 def _exact(spark: SparkSession, parameters: Mapping[str, Any]) -> dict[str, Any]:

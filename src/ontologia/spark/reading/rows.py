@@ -112,7 +112,7 @@ def read(
     with open_engine(location) as engine, explain_failures(f"reading {location.uri}"):
         _, schema = resolve(engine, type_, kind)
         window = window_of(engine, as_of=as_of, timestamp_as_of=timestamp_as_of, history=history, since=since)
-        names = _choose_names(schema, window, columns)
+        names = choose_names(schema, window, columns)
         across = across_of(type_, upgraders) if across_versions else None
         if window.mode != "latest":  # of which a caller is warned as elsewhere
             window_diagnostics(window, () if across else (schema.ref,), engine, engine.catalog())
@@ -122,7 +122,7 @@ def read(
             found, by_name = by_place(to_spark(spark, engine, plan))
             found = found.select(*(by_name[name].alias(name) for name in names))
         else:
-            stored = _stored_names(schema, window)
+            stored = stored_names(schema, window)
             only = frozenset(stored[name] for name in names)
             rows = read_stored_rows(spark, engine, engine.catalog(), schema, window, only=only, across=across)
             found = _rename(rows, stored, names)
@@ -139,7 +139,7 @@ def _add_comments(rows: DataFrame, type_: type[Any] | str) -> DataFrame:
     return rows.select(*(column.alias(name, **noted[name]) for name, column in by_name.items()))
 
 
-def _choose_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
+def choose_names(schema: TypeSchema, window: Window, columns: Sequence[str] | None) -> list[str]:
     """The columns of a result: all, or those that were asked for, in that order."""
     all_ = result_struct(schema, versions=not window.deduplicated).fieldNames()
     unknown = [name for name in columns or () if name not in all_]
@@ -148,7 +148,7 @@ def _choose_names(schema: TypeSchema, window: Window, columns: Sequence[str] | N
     return all_ if columns is None else list(columns)
 
 
-def _stored_names(schema: TypeSchema, window: Window) -> dict[str, str]:
+def stored_names(schema: TypeSchema, window: Window) -> dict[str, str]:
     """What is stored under which name, by the names callers know."""
     found = {name: name for name in schema.ref.identity} | {column.name: column.physical for column in schema.columns}
     if window.deduplicated:

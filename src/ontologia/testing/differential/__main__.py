@@ -14,6 +14,7 @@ SUITES = {
     "types": "ontologia.testing.differential.checking",
     "frames": "ontologia.testing.differential.frames",
     "graphs": "ontologia.testing.differential.graphs",
+    "loads": "ontologia.testing.differential.loads",
 }
 """Suites by name. The module of a suite has `soak_seed(seed)`, which returns the number of checks it made and raises
 `Disagreement` where one failed."""

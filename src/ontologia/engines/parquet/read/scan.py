@@ -58,6 +58,13 @@ class Scan:
         return [file for entry in self.tail for file in entry.files]
 
     @property
+    def settled_paths(self) -> frozenset[str]:
+        """The files whose rows have the column that says what superseded them: snapshots, and those with removals."""
+        return frozenset(
+            file.path for entry in self.entries for file in entry.files if entry.is_snapshot or file.removals
+        )
+
+    @property
     def tail_is_mixed(self) -> bool:
         """Whether the tail may have several rows of one identity: one commit has each once, a snapshot has not."""
         return len(self.tail) > 1 or any(entry.is_snapshot for entry in self.tail)
