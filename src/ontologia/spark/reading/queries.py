@@ -164,6 +164,8 @@ def _is_skipped(value: Any) -> bool:
     """Whether a time is of the ten days that Java's old calendar does not have, or a list has one."""
     if isinstance(value, (list, tuple)):
         return any(map(_is_skipped, value))
+    if isinstance(value, str):  # as a statement has dates
+        return value.startswith("1582-10-")
     if isinstance(value, datetime):
         value = to_utc(value).date()
     return isinstance(value, date) and date(1582, 10, 4) <= value <= date(1582, 10, 15)
