@@ -193,9 +193,8 @@ def test_a_question_to_a_table_reads_its_columns_and_filters_in_files_of_known_s
     assert "EiB" not in spark.sql("EXPLAIN COST SELECT age FROM shop.Customer").first()[0]
 
 
-@pytest.mark.parametrize("uri", ["sqlite", "file"], indirect=True)
-@pytest.mark.slow_on("sqlite")
-def test_a_table_has_the_docstrings_of_its_class(spark, uri):
+def test_a_table_has_the_docstrings_of_its_class(spark, folder):
+    uri = folder
     commit(uri, Customer(id="a", name="Ann", age=1))
     try:
         attach(spark, uri, "noted", types=[Known])

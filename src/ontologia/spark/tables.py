@@ -148,8 +148,6 @@ class AttachedStore:
             given[COMMENTS] = json.dumps(noted)
         create: Any = self.spark.catalog.createTable
         create(table, path=_place(location.uri), source=FORMAT, description=said, **given)
-        if said is not None:  # Spark does not take it from there
-            self.spark.sql(f"COMMENT ON TABLE {table} IS {quote_text(said)}")
 
 
 def _name_tables(refs: Iterable[TypeRef]) -> Iterator[tuple[str, TypeRef]]:
