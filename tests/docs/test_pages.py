@@ -94,3 +94,13 @@ def test_every_rule_that_a_comment_cites_is_told():
     chapters = {(number, section.partition(".")[0]) for number, section in told}
     assert len(cited) > 30
     assert cited - told - chapters == set()
+
+
+def test_every_test_that_the_walk_through_the_rfcs_names_is_there():
+    text = (ROOT / "docs/design/0079-rfc-walk.md").read_text(encoding="utf-8")
+    missing, file = [], ""
+    for name in re.findall(r"`([\w/]+/test_\w+\.py)`|`(test_\w+)`", text):
+        file = name[0] or file
+        if name[1] and f"def {name[1]}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8"):
+            missing.append((file, name[1]))
+    assert missing == []
