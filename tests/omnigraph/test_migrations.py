@@ -106,3 +106,15 @@ def test_a_current_graph_is_not_written_to_on_open(graph):
     before = graph.datasets.open(MANIFEST).version
     reopened(graph)
     assert graph.datasets.open(MANIFEST).version == before
+
+
+def test_a_branch_that_is_called_like_a_run_survives_the_migration_of_an_older_branch(filled):
+    branches.create_branch(filled, "feature")
+    as_v2(filled, "__run__old")
+    filled.datasets.open(MANIFEST, "feature").update_schema_metadata({STAMP: "2"})
+    graph = reopened(filled)
+    assert graph.branches() == ["main", "feature"]
+    branches.create_branch(graph, "__run__mine")
+    put(graph, {PERSON: people(z=1)}, branch="feature")
+    assert graph.branches() == ["main", "__run__mine", "feature"]
+    assert stamp_of(graph.datasets.open(MANIFEST, "feature")) == INTERNAL_SCHEMA_VERSION
