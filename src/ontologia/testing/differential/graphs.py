@@ -358,9 +358,9 @@ class GraphModel:
         for name, commit in self.tags.items():
             self.expect(f"tag {name}", self.read(name, self.commits[commit].shape), self.commits[commit].tables)
         for commit in self.promised:
-            known = self.commits[commit]
-            self.expect(f"commit {commit}", self.read(commit, known.shape), known.tables)
-        others = sorted(self.commits.keys() - self.promised)
+            self.expect(f"commit {commit}", self.read(commit, self.commits[commit].shape), self.commits[commit].tables)
+        known = set().union(*(self.ancestors(head) for head in self.heads.values()))
+        others = sorted(known - self.promised)
         for commit in self.rng.sample(others, min(2, len(others))):
             self.check_unpromised(commit)
         self.check_diff()
