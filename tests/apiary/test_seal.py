@@ -1,16 +1,20 @@
 """The seal: whatever a filter or a statement says, it reads the frames it names, and nothing else."""
 
+from contextlib import ExitStack
 from itertools import cycle
 
 import duckdb
 import pytest
 
 from ontologia.apiary import Computed
+from ontologia.apiary.sql.planning import plan_query
+from ontologia.apiary.sql.statements import parse_statement
 from ontologia.cli import main
-from ontologia.errors import OntologiaError, StorageBackendError, ValidationError
+from ontologia.errors import OntologiaError, StorageBackendError, UnsupportedStatementError, ValidationError
 from ontologia.files import sealing
 from ontologia.files.duck import Duck
 from ontologia.spark.frames.tasks import FrameWork
+from ontologia.spark.frames.work import spark_text
 from support.frames import NAME, apiary, readings, sensors
 
 SECRET = "hunter2"
@@ -322,12 +326,14 @@ def test_every_function_that_does_more_than_compute_is_known_to_the_seal():
     assert {name for (name,) in names} - harmless <= sealing.FORBIDDEN_FUNCTIONS
 
 
+BREAKS_DUCKDB = "SELECT 1 WHERE (1, 'a') > ANY (SUMMARIZE SELECT 1 AS x)"
+
+
 def test_a_failure_inside_duckdb_leaves_other_answers_as_they_are(filled):
     frame = filled.frame(NAME)
     frame.read()
-    duck = filled.node.duck
-    with pytest.raises(StorageBackendError), duck.cursor():
-        raise duckdb.FatalException("FATAL Error: of this test")
+    with pytest.raises(StorageBackendError, match="INTERNAL"):
+        filled.node.duck.table(BREAKS_DUCKDB, {})
     assert frame.read().num_rows == 2
 
 
@@ -344,3 +350,28 @@ def test_a_statement_whose_database_another_one_broke_runs_again():
         patch.setattr("ontologia.files.duck.execute", broken_once)
         assert duck.table("SELECT 1 AS one", {}).to_pydict() == {"one": [1]}
     duck.close()
+
+
+def planned(filled, text):
+    statement = parse_statement(text.replace("{t}", NAME))
+    with ExitStack() as pins:
+        return plan_query(filled.node, statement.tree, None, None, pins)
+
+
+def test_spark_puts_no_variable_of_the_environment_into_a_statement(filled):
+    text = spark_text(planned(filled, "SELECT '${env:HOME} and ${system:user.home}' AS x, 'a' AS y FROM {t}"))
+    assert "${" not in text
+    with pytest.raises(UnsupportedStatementError, match="variable"):
+        spark_text(planned(filled, 'SELECT id AS "${env:HOME}" FROM {t}'))
+
+
+UNKNOWN_TO_SPARK = "read_text('{file}') IS"  #: as a function of a row, which is for Spark to say
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text for text in STATEMENTS if text.startswith(("SELECT", "FROM", "WITH")) and UNKNOWN_TO_SPARK not in text],
+)
+def test_a_statement_on_spark_is_refused_as_well(filled, secret, text):
+    with pytest.raises(OntologiaError):
+        spark_text(planned(filled, text.replace("{file}", str(secret)).replace("{folder}", str(secret.parent))))

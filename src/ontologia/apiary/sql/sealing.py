@@ -15,7 +15,7 @@ from sqlglot.expressions import Expr
 from ontologia.apiary import scan
 from ontologia.apiary.colony.bees import Chamber
 from ontologia.apiary.node import Node
-from ontologia.apiary.sql.planning import Reference
+from ontologia.apiary.sql.planning import PlannedQuery, Reference
 from ontologia.apiary.sql.statements import DIALECT
 from ontologia.errors import StorageBackendError, TaskAbandonedError, UnknownNameError, ValidationError
 from ontologia.files.quoting import quote_name
@@ -49,6 +49,11 @@ class SealedDatabase:
     def _ask(self, verb: str, query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         check_query(_without_pivots(query), [*self.views, *tables])
         return self.duck.table(f"{verb}{query}", {}, **tables)
+
+
+def check_plan(plan: PlannedQuery) -> None:
+    """The same check for a statement that another engine runs."""
+    check_query(_without_pivots(plan.sql()), [reference.view for reference in plan.references])
 
 
 def _without_pivots(query: str) -> str:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
+from sqlglot.expressions import Expr
 
 from ontologia.apiary.compaction import CompactionPolicy, due, groups
 from ontologia.apiary.conditions import Filter, condition, render
@@ -21,11 +23,12 @@ from ontologia.apiary.queries.manifest import QueryManifest, Task, announce
 from ontologia.apiary.results import RewriteResult, WriteResult
 from ontologia.apiary.rewriting import Rewrite, rewriting
 from ontologia.apiary.sql.planning import PlannedQuery, Reference
+from ontologia.apiary.sql.sealing import check_plan
 from ontologia.apiary.sql.session import pruning_facts
 from ontologia.apiary.sql.statements import ReadStatement
 from ontologia.apiary.state import FrameSnapshot, FrameState, partition_of
 from ontologia.apiary.writing import check_duration, remove_cells
-from ontologia.errors import CommitOutcomeUnknownError, ValidationError
+from ontologia.errors import CommitOutcomeUnknownError, UnsupportedStatementError, ValidationError
 from ontologia.objects import Location
 from ontologia.spark.frames.tasks import FrameWork, cells_of, cells_text, gather, shares
 from ontologia.spark.frames.types import spark_arrow, struct_of
@@ -156,10 +159,28 @@ def query(node: Node, statement: ReadStatement, plan: PlannedQuery) -> pa.Table:
                 frame = cells_frame(session, node, reference, plan)
                 frame.createOrReplaceTempView(reference.view)
                 views.append(reference.view)
-            return session.sql(plan.sql("spark")).toArrow()
+            return session.sql(spark_text(plan)).toArrow()
         finally:
             for view in views:
                 session.catalog.dropTempView(view)
+
+
+def spark_text(plan: PlannedQuery) -> str:
+    """A statement for Spark, which the seal has read as DuckDB does. Spark puts variables of the environment and of the
+    machine in the place of `${…}` before it parses: texts say it in two parts, and nothing else may."""
+    check_plan(plan)
+
+    def in_two_parts(node: Expr) -> Expr:
+        if not (isinstance(node, exp.Literal) and node.is_string and "${" in str(node.this)):
+            return node
+        first, *others = str(node.this).split("${")
+        parts = [first + "$" * bool(others), *("{" + part + "$" for part in others[:-1]), "{" + others[-1]]
+        return exp.Concat(expressions=[exp.Literal.string(part) for part in parts], safe=False, coalesce=False)
+
+    text = str(plan.tree.transform(in_two_parts).sql(dialect="spark"))
+    if "${" in text:
+        raise UnsupportedStatementError("Spark would take ${…} for a variable: leave it out of names and comments")
+    return text
 
 
 def cells_frame(session: SparkSession, node: Node, reference: Reference, plan: PlannedQuery) -> DataFrame:
