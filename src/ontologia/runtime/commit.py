@@ -72,9 +72,9 @@ def commit_state(
                 changed = identities(changes[ref], want.schema)
                 stored = stored_commits(current, want.schema)
                 stale_rows += stale.replaced(want.schema, want.read, changes[ref], current)
-                if want.read.changed and not is_repeated:
-                    want.read.changed.difference_update(changed)
-                    stale_rows += stale.repeated(want.schema, want.read, stored, current)
+                repeated = set() if is_repeated else want.read.changed.difference(changed)
+                if repeated:
+                    stale_rows += stale.repeated(want.schema, want.read, repeated, stored, current)
                 versions[ref] = new_versions(want.read, changed, stored, transaction.commit_id)
         kept = {ref: want.rows for ref, want in wanted.items()}
         gone = rows_to_remove(engine, transaction.catalog, unwanted, transaction, kept)

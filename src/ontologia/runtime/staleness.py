@@ -19,6 +19,8 @@ from ontologia.query.plan import Plan, Window
 if TYPE_CHECKING:
     import pyarrow as pa
 
+MOST_LOOKUPS = 20
+
 Identity = str | tuple[str, ...]
 """The key of an entity, or the ends and the instance key of a relation."""
 
@@ -80,6 +82,8 @@ class StaleRows:
     def __init__(self, engine: Engine, transaction: Transaction) -> None:
         self._engine = engine
         self._transaction = transaction
+        self._commits: dict[int, Mapping[str, Any] | None] = {}
+        self._lookups = 0
 
     def replaced(
         self, schema: TypeSchema, read: ReadObjects, changes: pa.Table, current: pa.Table | None
@@ -109,13 +113,20 @@ class StaleRows:
             )
 
     def repeated(
-        self, schema: TypeSchema, read: ReadObjects, stored: Mapping[Identity, int], current: pa.Table | None
+        self,
+        schema: TypeSchema,
+        read: ReadObjects,
+        equal: Iterable[Identity],
+        stored: Mapping[Identity, int],
+        current: pa.Table | None,
     ) -> Iterator[StaleRow]:
-        """The rows that somebody else gave the very values that changed objects have."""
-        for identity in read.changed:
-            expected, commit_id = read.expected[identity], stored.get(identity)
-            if commit_id is not None and commit_id != expected and current is not None:
-                values = _values(schema, current, _places(stored)[identity])
+        """Of changed objects whose rows are `equal` to them, those to which somebody else gave these values."""
+        stale = {it for it in equal if it in stored and stored[it] != read.expected[it]}
+        if not stale:
+            return
+        for place, (identity, commit_id) in enumerate(stored.items()):
+            if identity in stale and current is not None:
+                expected, values = read.expected[identity], _values(schema, current, place)
                 commit = self._commit(commit_id)
                 yield StaleRow(schema.ref.name, _key(identity), expected, values, values, commit)
 
@@ -129,14 +140,22 @@ class StaleRows:
                 yield StaleRow(schema.ref.name, _key(identity), expected, {}, values, commit)
 
     def _removed_by(self, schema: TypeSchema, row: pa.Table, since: int) -> int | None:
-        """The last commit that had anything to do with a row that is gone; None after an erasure."""
+        """The last commit that had anything to do with a row that is gone; None after an erasure. Of many that are
+        gone, the first are looked up: a message names no more."""
+        self._lookups += 1
+        if self._lookups > MOST_LOOKUPS:
+            return None
         plan = Plan.of(schema, Window("since", since), keyed=True, stored=True, unordered=True)
         keys = row.select(list(schema.ref.identity))
         commits = self._engine.table(plan, keys, self._transaction.catalog).column(0).to_pylist()
         return max(commits, default=None)
 
     def _commit(self, commit_id: int | None) -> Mapping[str, Any] | None:
-        return None if commit_id is None else self._engine.get_commit(commit_id)
+        if commit_id is None:
+            return None
+        if commit_id not in self._commits:
+            self._commits[commit_id] = self._engine.get_commit(commit_id)
+        return self._commits[commit_id]
 
 
 def _places(stored: Mapping[Identity, int]) -> dict[Identity, int]:
