@@ -3,13 +3,18 @@ orders; and failures after the commit point."""
 
 import itertools
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
+from ontologia.apiary import frame as frames
 from ontologia.apiary import ledger as ledgers
 from ontologia.apiary import registry as registries
 from ontologia.apiary import writing
+from ontologia.apiary.sql import planning
 from ontologia.apiary.sql.session import SqlSession
 from ontologia.config import OntologiaConfig
 from ontologia.errors import CommitOutcomeUnknownError, OntologiaError, TaskAbandonedError
@@ -148,6 +153,86 @@ def test_a_call_of_another_node_at_any_request_of_ours_loses_nothing(quick, tmp_
             versions = retained_versions(frame)
         check(location, tmp_path / "c", outer, inner, versions)
     assert number > 1
+
+
+# --- calls that are half done ------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("half", ["write", "overwrite", "update", "compact"])
+@pytest.mark.parametrize("outer", ["vacuum"])
+def test_a_half_done_call_that_ends_at_any_request_of_another_loses_nothing(quick, tmp_path, outer, half):
+    """A thread has written its first cell when the other call begins, and commits at one of that call's requests."""
+    for number in itertools.count(1):
+        location = quick()
+        faulty = FaultyObjects(location.open_objects())
+        with apiary(location, tmp_path / "c", objects=faulty) as ap, ThreadPoolExecutor(1) as threads:
+            frame = ap.frame(NAME)
+            lock = ap.node.ledger(frame.name)._lock
+            written, go_on = threading.Event(), threading.Event()
+
+            def pause(request, written=written, go_on=go_on):
+                written.set()
+                go_on.wait(60)
+
+            faulty.heal()
+            faulty.call(pause, operation="put", key="*/cell_*", when="after")
+            other = threads.submit(CALLS[half].act, frame)
+            assert written.wait(60)
+            faulty.faults.requests = 0
+            finish = partial(end_of, other, go_on)
+            rule = faulty.call(lambda _, finish=finish, lock=lock: lock._is_owned() or finish(), at=number)
+            CALLS[outer].act(frame)
+            finish()
+            if not rule.used:
+                break
+            versions = retained_versions(frame)
+        check(location, tmp_path / "c", outer, half, versions)
+    assert number > 1
+
+
+def end_of(other, go_on):
+    """Let a thread that waits go on, and wait for its end. What it was told while it made nothing is no error."""
+    go_on.set()
+    other.result(60)
+
+
+def test_a_version_is_pinned_from_before_it_is_looked_up(root, frame, monkeypatch):
+    """All that can happen between the look and the read: a compaction, and a vacuum of what it replaced."""
+    frame.write(readings(("north", 1.0, 1)))
+    frame.write(readings(("north", 1.0, 2)))
+
+    def tidy_first(*arguments):
+        monkeypatch.undo()
+        CALLS["tidy"].act(frame)
+        return frames.condition(*arguments)
+
+    monkeypatch.setattr(frames, "condition", tidy_first)
+    assert ids(frame.read(filter="id > 0")) == [1, 2]
+
+
+def test_a_statement_pins_its_versions_from_before_it_is_planned(root, ap, frame, monkeypatch):
+    frame.write(readings(("north", 1.0, 1)))
+    frame.write(readings(("north", 1.0, 2)))
+    prune = planning.prune_cells
+
+    def tidy_first(*arguments):
+        monkeypatch.undo()
+        CALLS["tidy"].act(frame)
+        return prune(*arguments)
+
+    monkeypatch.setattr(planning, "prune_cells", tidy_first)
+    assert ap.query(f"SELECT count(*) AS n FROM {NAME}").to_pylist() == [{"n": 2}]
+
+
+def test_spark_takes_no_cells_back_once_a_commit_was_tried(root, frame):
+    """After a commit that failed, Spark aborts with a message of every task; before one, at least one is missing."""
+    source = pytest.importorskip("ontologia.spark.frames.source")
+    frame.write(readings(("north", 1.0, 1)))
+    writer = source.FrameWriter({"path": root.as_uri(), "frame": NAME}, overwrite=False)
+    message = source.CellsWritten(source.cells_text(frame._node.ledger(frame.name).snapshot().cells))
+    writer.abort([message])
+    assert ids(frame.read()) == [1]
 
 
 # --- after the commit point --------------------------------------------------------------------------------------
