@@ -281,10 +281,11 @@ class FramesWorld(World):
         if ticket.operation[0] != "vacuum":
             return f"{ticket.operation[0]} is no vacuum"
         _, age, keep = ticket.operation
-        if version.number > ticket.head - keep:
+        if version.number > self.head - keep:
             return f"it is one of the newest {keep}"
-        if version.replaced_at > ticket.started - age + CLOCKS_DIFFER_S:
-            return f"it was the newest {ticket.started - version.replaced_at:.0f} s before a vacuum of {age} s"
+        idle = self.simulation.now - version.replaced_at
+        if idle < age - CLOCKS_DIFFER_S:
+            return f"it was the newest {idle:.0f} s ago, and the vacuum is one of {age} s"
         return None
 
     def settle(self, ticket: Ticket, answer: Any, problem: OntologiaError | None) -> None:

@@ -265,8 +265,10 @@ def _alone(simulation: Simulation, name: str, work: Callable[[Machine], None]) -
     def checked() -> None:
         try:
             work(machine)
-        except (Violation, OntologiaError) as problem:
+        except Violation as problem:
             simulation.fail(problem)
+        except OntologiaError as problem:
+            simulation.fail(Violation(f"{name}, without faults or others: {type(problem).__name__}: {problem}"))
 
     simulation.add(machine, name, checked).task = name
     simulation.run()

@@ -47,6 +47,7 @@ class Machine:
     incarnation: int = 0
     dead: bool = False
     cut_off_until: float = 0.0
+    frozen_until: float = 0.0
     handle: Any = None
 
     def __post_init__(self) -> None:
@@ -121,6 +122,8 @@ class Actor(threading.Thread):
     def is_ready(self, now: float) -> bool:
         if self.machine.dead:
             return True
+        if self.machine.frozen_until > now:
+            return False
         if self.until is not None and self.until():
             return True
         if self.wake_at is not None:
@@ -222,9 +225,11 @@ class Simulation:
         if not ready:
             times = [actor.wake_at for actor in self.actors if actor.wake_at is not None]
             times += [when for when, *_ in self.late]
+            times += [actor.machine.frozen_until for actor in self.actors]
+            times = [when for when in times if when > self.now]
             if not times:
                 raise RuntimeError(f"seed {self.seed}: everybody waits: {[actor.name for actor in self.actors]}")
-            self.now = max(self.now, min(times))
+            self.now = min(times)
             self._deliver_late()
             return self._choose()
         return ready[self.random.randrange(len(ready))]
@@ -360,11 +365,12 @@ class Simulation:
         return self._apply(actor, request, call, "repeated")
 
     def _stall(self, actor: Actor, request: Request, call: Callable[[], object]) -> object:
-        """The process stands still, before the request or when the answer is there."""
+        """The machine stands still, and its clocks go on: before the request, or when the answer is there."""
         first = self.random.random() < 0.5
         answer = None if first else self._apply(actor, request, call, "ok")
-        self.note(actor, str(request), "stalls")
-        actor.park(self.now + self.random.uniform(1.0, LONGEST_STALL_S))
+        self.note(actor, str(request), f"{actor.machine.name} stalls")
+        actor.machine.frozen_until = self.now + self.random.uniform(1.0, LONGEST_STALL_S)
+        actor.park(actor.machine.frozen_until)
         return self._apply(actor, request, call, "ok") if first else answer
 
     def _crash(self, actor: Actor, request: Request, call: Callable[[], object]) -> object:

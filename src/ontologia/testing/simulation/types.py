@@ -14,6 +14,7 @@ from typing import Any
 from ontologia.config import OntologiaConfig
 from ontologia.engines.dispatch import open_objects_engine
 from ontologia.engines.parquet import paths, setup
+from ontologia.engines.parquet.log.records import CommitManifest
 from ontologia.engines.repository import Repository
 from ontologia.errors import (
     ConcurrentWriteError,
@@ -27,6 +28,7 @@ from ontologia.errors import (
     OntologiaError,
     ValidationError,
 )
+from ontologia.files.json_objects import parse
 from ontologia.model import Entity, Field
 from ontologia.objects import Request
 from ontologia.query.plan import LATEST, Window
@@ -167,11 +169,21 @@ class TypesWorld(World):
             if number == self.head + 1:
                 ticket.commits.append(number)
                 self._take_in(ticket.operation)
+                self._check_files()
                 check_told(ticket)
             elif number != self.head:
                 raise Violation(f"the head went from commit {self.head} to commit {number}")
         elif request.operation.startswith("delete") and not request.key.startswith(("_probe/", *paths.PROBES)):
             self._look()
+
+    def _check_files(self) -> None:
+        """What the commit at the head names is there."""
+        head = json.loads(self.backend.get(paths.HEAD).data)
+        manifest = parse(self.backend.get(head["manifest_path"]).data, head["manifest_path"], CommitManifest.read)
+        for file in manifest.files:
+            for path in [part.path for part in file.parts] or [file.path]:
+                if self.backend.head(path) is None:
+                    raise Violation(f"commit {manifest.commit_id} names {path}, which is not there")
 
     def _look(self) -> None:
         """Ask for every state that is left, with nothing in any cache."""
