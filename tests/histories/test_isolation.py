@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,56 +17,76 @@ from support.history_client import KEYS, Log, open_logs, read_journals
 pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("workers_path")]
 
 PROMISED = {"stale": Level.SNAPSHOT, "graph": Level.SNAPSHOT, "if_head": Level.STRICT_SERIALIZABLE}
-SECONDS = float(os.environ.get("HISTORY_SECONDS", "5"))
+TRANSACTIONS = int(os.environ.get("HISTORY_TRANSACTIONS", "200"))
 
 
 @pytest.fixture
 def store(request, tmp_path):
-    """The address of an empty store."""
-    if request.param == "sqlite":
-        return str(tmp_path / "logs.db")
+    """The address of a store with empty lists: an object that is made anew declares state, whoever else made it."""
+    empty = [Log(id=key) for key in KEYS]
     if request.param == "graph":
-        Omnigraph.init(str(tmp_path / "graph"), types=[Log]).close()
-        return str(tmp_path / "graph")
-    uri = request.getfixturevalue("s3_prefix") if request.param == "s3" else (tmp_path / "logs").as_uri()
-    initialize_storage(storage_uri=uri)
+        uri = str(tmp_path / "graph")
+        with Omnigraph.init(uri, types=[Log]) as graph, graph.transaction() as transaction:
+            transaction.upsert(empty)
+        return uri
+    uri = str(tmp_path / "logs.db")
+    if request.param != "sqlite":
+        uri = request.getfixturevalue("s3_prefix") if request.param == "s3" else (tmp_path / "logs").as_uri()
+        initialize_storage(storage_uri=uri)
+    with open_logs(uri) as onto, onto.session() as session:
+        session.ensure(empty)
     return uri
 
 
 class Clients:
-    """Processes that run transactions, and what happens to them."""
+    """Processes that run transactions until they are killed. Faults follow their progress, so that a slow machine has as many."""
 
     def __init__(self, uri, guard, folder):
         self.uri, self.guard, self.folder = uri, guard, folder
-        self.running = {}
-        self.until = time.monotonic() + SECONDS
+        self.running = [self.start(number) for number in range(3)]
 
     def start(self, number):
-        left = max(0.5, self.until - time.monotonic())
-        ahead = {0: "0", 1: "40", 2: "-40"}[number]
+        ahead = ["0", "40", "-40"][number]
         command = [sys.executable, "-m", "support.history_client", self.uri, self.guard]
-        command += [str(self.folder / f"journal-{number}"), str(number), str(left), ahead]
-        self.running[number] = subprocess.Popen(command)
+        command += [str(self.folder / f"journal-{number}"), str(number), ahead]
+        return subprocess.Popen(command)
 
-    def disturb(self):
-        """Kill, freeze and restart clients until time is up."""
+    def history(self):
+        return read_journals(sorted(self.folder.glob("journal-*")))
+
+    def wait_for(self, transactions):
+        """Wait until the journals have this many transactions."""
+        while len(self.history()) < transactions:
+            assert [client.poll() for client in self.running] == [None] * 3
+            time.sleep(0.02)
+
+    def run(self, transactions, faults):
+        """Spread kills and freezes over a number of transactions."""
         chance = random.Random(1)
-        while time.monotonic() < self.until:
-            time.sleep(chance.uniform(0.3, 1.0))
-            number = chance.choice(list(self.running))
+        for fault in range(1, faults + 1):
+            self.wait_for(transactions * fault // faults)
+            number = chance.randrange(3)
             client = self.running[number]
             if chance.random() < 0.5:
                 client.kill()
                 client.wait()
-                self.start(number)
-            elif client.poll() is None:
+                self.running[number] = self.start(number)
+            else:
                 client.send_signal(signal.SIGSTOP)
-                time.sleep(chance.uniform(0.1, 2.0))  # a lease lasts 1.5 s
+                time.sleep(chance.choice([0.05, 1.0, 2.0]))  # a lease lasts 1.5 s
                 client.send_signal(signal.SIGCONT)
 
     def stop(self):
-        codes = [client.wait(60) for client in self.running.values()]
-        assert codes == [0] * len(codes)
+        for client in self.running:
+            client.kill()
+            client.wait()
+
+
+@pytest.fixture
+def clients(store, guard, tmp_path):
+    clients = Clients(store, guard, tmp_path)
+    yield clients
+    clients.stop()
 
 
 def final_state(uri, guard):
@@ -77,28 +96,29 @@ def final_state(uri, guard):
     else:
         with open_logs(uri) as onto:
             logs = onto.query().entities(Log).collect()
-    return {key: [] for key in KEYS} | {log.id: log.values for log in logs}
+    return {log.id: log.values for log in logs}
 
 
 @pytest.mark.parametrize(
     ("store", "guard"),
     [
-        *[pytest.param(store, guard) for store in ("sqlite", "folder") for guard in ("stale", "if_head")],
-        pytest.param("s3", "if_head", marks=pytest.mark.s3),
+        pytest.param("sqlite", "stale"),
+        pytest.param("sqlite", "if_head", marks=pytest.mark.slow),
+        pytest.param("folder", "stale", marks=pytest.mark.slow),
+        pytest.param("folder", "if_head"),
+        pytest.param("s3", "stale", marks=[pytest.mark.s3, pytest.mark.slow]),
+        pytest.param("s3", "if_head", marks=[pytest.mark.s3, pytest.mark.slow]),
         pytest.param("graph", "graph"),
     ],
     indirect=["store"],
 )
-def test_what_processes_see_under_kills_proves_the_promised_isolation(store, guard, tmp_path):
-    clients = Clients(store, guard, tmp_path)
-    for number in range(3):
-        clients.start(number)
-    clients.disturb()
+def test_what_processes_see_under_kills_proves_the_promised_isolation(store, guard, clients):
+    clients.run(TRANSACTIONS, faults=TRANSACTIONS // 20)
     clients.stop()
 
-    history = read_journals(sorted(Path(tmp_path).glob("journal-*")))
+    history = clients.history()
     evidence = check(history, final_state(store, guard))
 
     assert [str(piece) for piece in forbidden(evidence, PROMISED[guard])] == []
     assert Anomaly.STALE_READ not in {piece.anomaly for piece in evidence}
-    assert sum(transaction.outcome is Outcome.COMMITTED for transaction in history) > 10
+    assert {transaction.outcome for transaction in history} >= {Outcome.COMMITTED, Outcome.REJECTED}

@@ -1,5 +1,5 @@
 """A client that runs small transactions over lists and writes down what it saw:
-`python -m support.history_client URI GUARD JOURNAL CLIENT SECONDS CLOCK_AHEAD_S`.
+`python -m support.history_client URI GUARD JOURNAL CLIENT CLOCK_AHEAD_S`.
 
 Every transaction is in the journal before its commit, with an unknown outcome, and again after it, so that one of a client
 that was killed counts as unknown. Values say who appended them: no two clients append the same.
@@ -81,31 +81,30 @@ class GraphClient:
         self.graph.close()
 
 
-def run(uri: str, guard: str, journal: Path, number: int, seconds: float, ahead_s: float) -> None:
+def run(uri: str, guard: str, journal: Path, number: int, ahead_s: float) -> None:
+    """Until the process is killed."""
     chance = random.Random(os.getpid())
     client = GraphClient(uri, guard, ahead_s) if guard == "graph" else TypedClient(uri, guard, ahead_s)
     values = iter(range(number * 10**9 + os.getpid() * 10**4, NEVER))
-    until = time.monotonic() + seconds
     with closing(client), journal.open("a") as lines:
 
         def note(operations: list[Read | Append], outcome: Outcome, start: int, end: int) -> None:
             lines.write(Transaction(f"p{number}-{os.getpid()}", operations, outcome, start, end).to_json() + "\n")
             lines.flush()
 
-        while time.monotonic() < until:
+        while True:
             keys = chance.sample(KEYS, chance.randint(1, len(KEYS)))
             start = time.monotonic_ns()
             try:
                 logs = client.read(keys)
             except OntologiaError:
                 continue
-            operations: list[Read | Append] = [Read(key, logs[key].values if key in logs else []) for key in keys]
+            operations: list[Read | Append] = [Read(key, logs[key].values) for key in keys]
             changed = chance.sample(keys, chance.randint(0, len(keys)))
             for key in changed:
                 value = next(values)
                 operations.append(Append(key, value))
-                log = logs.setdefault(key, Log(id=key))
-                log.values = [*log.values, value]
+                logs[key].values = [*logs[key].values, value]
             note(operations, Outcome.UNKNOWN, start, NEVER)
             try:
                 client.write([logs[key] for key in changed])
@@ -129,5 +128,5 @@ def read_journals(paths: Iterator[Path] | list[Path]) -> list[Transaction]:
 
 
 if __name__ == "__main__":
-    uri, guard, journal, number, seconds, ahead_s = sys.argv[1:]
-    run(uri, guard, Path(journal), int(number), float(seconds), float(ahead_s))
+    uri, guard, journal, number, ahead_s = sys.argv[1:]
+    run(uri, guard, Path(journal), int(number), float(ahead_s))
