@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "apiary": BOTTOM | {"objects", "files"},
     "omnigraph": BOTTOM | {"objects", "files"},
     "model": {"errors"},
-    "query": {"errors", "extras", "model"},
+    "query": {"errors", "extras", "files", "model"},
     "engines": BOTTOM | {"objects", "files", "apiary", "omnigraph", "model", "query"},
     "runtime": BOTTOM | {"objects", "files", "apiary", "omnigraph", "model", "query", "engines"},
     "spark": BOTTOM | {"objects", "files", "apiary", "omnigraph", "model", "query", "engines", "runtime"},
