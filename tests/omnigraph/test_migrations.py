@@ -13,7 +13,7 @@ from ontologia.omnigraph.names import MANIFEST
 from support.graph_shop import PERSON, contents, new_graph, people, put, reopened
 
 
-def as_v1(graph):
+def as_v1(graph, *, stable_row_ids=True):
     """Write `__manifest` anew as releases before the stamp did: no key annotation, no stamp."""
     rows = graph.datasets.open(MANIFEST).to_table()
     rows = pa.Table.from_pylist(rows.to_pylist(), schema=manifest_schema(keyed=False))
@@ -21,7 +21,11 @@ def as_v1(graph):
     for info in list(graph.objects.list(f"{MANIFEST}/")):
         graph.objects.delete(info.key)
     lance.write_dataset(
-        rows, place, enable_stable_row_ids=True, data_storage_version="2.2", storage_options=graph.datasets.options
+        rows,
+        place,
+        enable_stable_row_ids=stable_row_ids,
+        data_storage_version="2.2",
+        storage_options=graph.datasets.options,
     )
     return graph
 
@@ -100,6 +104,22 @@ def test_a_step_that_stopped_halfway_is_run_again(graph):
     as_v1(graph)
     graph.datasets.open(MANIFEST).update_field_metadata({"object_id": {PRIMARY_KEY: "true"}})  # no stamp after it
     assert stamp_of(reopened(graph).datasets.open(MANIFEST)) == 3
+
+
+def test_a_graph_without_stable_row_ids_is_read_and_refused_for_writing_before_a_byte_changes(filled):
+    as_v1(filled, stable_row_ids=False)
+    before = sorted((info.key, info.size) for info in filled.objects.list())
+    with pytest.raises(EngineVersionError, match="load that into a new graph"):
+        reopened(filled)
+    assert contents(reopened(filled, OpenMode.READ_ONLY)) == {PERSON: people(a=1)}
+    assert sorted((info.key, info.size) for info in filled.objects.list()) == before
+
+
+def test_a_publish_to_a_manifest_without_stable_row_ids_is_refused(filled):
+    as_v1(filled, stable_row_ids=False)
+    with pytest.raises(EngineVersionError, match="stable row ids"):
+        put(filled, {PERSON: people(b=2)})
+    assert contents(reopened(filled, OpenMode.READ_ONLY)) == {PERSON: people(a=1)}
 
 
 def test_a_current_graph_is_not_written_to_on_open(graph):

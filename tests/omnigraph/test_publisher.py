@@ -15,6 +15,7 @@ from ontologia.omnigraph import publisher as publishing
 from ontologia.omnigraph.manifest import CommitRecord, Pin
 from ontologia.omnigraph.names import MANIFEST, new_ulid
 from ontologia.omnigraph.publisher import PUBLISHER_RETRY_BUDGET, Publication
+from ontologia.testing.stores import ManualClock
 from support.graph_shop import FIRM, PERSON, contents, drift, new_graph, people, put, reopened
 
 
@@ -69,7 +70,7 @@ def test_contention_is_retried_five_times_and_then_named(filled, monkeypatch):
         raise OSError("Too many concurrent writers. Attempted 0 retries.")
 
     monkeypatch.setattr(publishing, "_merge", lose)
-    monkeypatch.setattr(publishing.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(publishing, "SYSTEM_CLOCK", ManualClock())
     with pytest.raises(HeadMismatchError, match="6 races"):
         filled.publisher.publish("main", Publication(), record())
     assert len(attempts) == PUBLISHER_RETRY_BUDGET + 1 == 6

@@ -41,15 +41,28 @@ def check_stamp(dataset: LanceDataset) -> int:
     return found
 
 
+def check_row_ids(dataset: LanceDataset) -> None:
+    """Refuse to write where rows do not know the version that published them: every state would look like the first.
+    Lance can add this to no dataset that was made without it."""
+    if not dataset.has_stable_row_ids:
+        raise EngineVersionError(
+            f"{dataset.uri}: this graph was made without stable row ids, which cannot be added later: open it "
+            "read-only, export it, and load that into a new graph",
+            context={"path": dataset.uri},
+        )
+
+
 def is_outdated(datasets: Datasets) -> bool:
     """Whether main has something to migrate."""
     dataset = datasets.open(MANIFEST)
+    check_row_ids(dataset)
     return check_stamp(dataset) < INTERNAL_SCHEMA_VERSION or bool(cleans_itself(dataset))
 
 
 def migrate(datasets: Datasets, branch: str | None = None) -> LanceDataset:
     """Bring `__manifest` on a branch to this release's shape. When the stamp is right, this is one metadata read."""
     dataset = datasets.open(MANIFEST, branch)
+    check_row_ids(dataset)
     found = check_stamp(dataset)
     lost = 0
     while found < INTERNAL_SCHEMA_VERSION or cleans_itself(dataset):
