@@ -64,7 +64,7 @@ def test_errors_of_every_door_begin_with_our_sentence(spark, folder, tmp_path):
             NOBODY,
         ),
         "INSERT": (
-            lambda: spark.sql("INSERT INTO spoken.Customer SELECT * FROM spoken.Customer"),
+            lambda: spark.sql("INSERT INTO spoken.Customer_changes SELECT * FROM spoken.Customer_changes"),
             "Spark does not tell",
         ),
         "saveAsTable": (

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from pydantic import StringConstraints
+from pydantic import StringConstraints, field_validator, model_validator
 from pyspark.sql import functions as sql
 
-from ontologia import Entity, Field, OntologiaConfig, Ontology, Session, StorageBackendError, ValidationError
+from ontologia import Entity, Field, OntologiaConfig, Ontology, Relation, Session, StorageBackendError, ValidationError
 from ontologia.model import key_text
 from ontologia.runtime.intake.quarantine import QUARANTINE
 from ontologia.runtime.intake.reports import TypeReport
@@ -42,6 +42,33 @@ class Tidy(Entity):
 
 class Coded(Entity):
     id: Field[Annotated[str, StringConstraints(pattern="^[a-z]$")]] = Field(primary_key=True)
+
+
+class Vetted(Entity):
+    id: Field[str] = Field(primary_key=True)
+
+    @field_validator("id")
+    @classmethod
+    def _lower(cls, value: str) -> str:
+        return value.lower()
+
+
+class Ordered(Entity):
+    id: Field[str] = Field(primary_key=True)
+    low: Field[int] = 0
+
+    @model_validator(mode="after")
+    def _positive(self) -> Ordered:
+        return self
+
+
+class VettedPair(Relation[Customer, Customer]):
+    weight: Field[int] = 0
+
+    @field_validator("weight")
+    @classmethod
+    def _any(cls, value: int) -> int:
+        return value
 
 
 class Timed(Entity):
@@ -201,6 +228,22 @@ def test_a_key_that_its_validator_refuses_is_a_row_that_does_not_fit(spark, fold
     assert report.types["Coded"] == TypeReport(read=2, inserted=1, rejected=1, files=1)
     aside = spark.read.parquet(f"{report.quarantine}entity-Coded").collect()
     assert [row.reason for row in aside] == ["id: String should match pattern '^[a-z]$'"]
+
+
+@pytest.mark.parametrize("cls", [Vetted, Ordered, VettedPair])
+@pytest.mark.parametrize("mode", ["upsert", "sync"])
+def test_a_class_with_validators_is_refused_with_what_to_do(spark, folder, cls, mode):
+    people = spark.createDataFrame([("c1", "Ann", 1)], COLUMNS)
+    frame = spark.createDataFrame([("A", "B")], "id string, other string")
+    ends = {"left": "id", "right": "other"} if cls is VettedPair else {}
+    pipeline = Pipeline(spark, folder).load(people, into=Customer)
+    with pytest.raises(ValidationError) as caught:
+        pipeline.load(frame, into=cls, mode=mode, **ends).commit()
+    assert str(caught.value) == (
+        f"{cls.__name__} has @field_validator or @model_validator, which do not run on Spark: load it in process, "
+        "without a Spark session, or say it with Field(ge=…, pattern=…, …) or Annotated"
+    )
+    assert head(folder) == 0
 
 
 def test_times_and_nested_values_are_those_of_the_embedded_path_in_any_session(spark, folder):

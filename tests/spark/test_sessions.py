@@ -88,6 +88,20 @@ spark.stop()
 """
 
 
+BESIDE = """
+import sys
+from ontologia import initialize_storage
+from ontologia.spark import read, spark_session
+from beside_models import Crate
+initialize_storage(storage_uri=sys.argv[1])
+spark = spark_session(master="local[1]", brief=True)
+frame = spark.createDataFrame([("a",)], "id string")
+frame.write.format("ontologia").option("models", "beside_models:Crate").mode("append").save(sys.argv[1])
+print([row.id for row in read(spark, sys.argv[1], Crate).collect()])
+spark.stop()
+"""
+
+
 CONNECTED = """
 import sys, tempfile
 from pathlib import Path
@@ -122,7 +136,7 @@ writer = negative.write.format("ontologia").option("models", "support.spark_shop
 for work in (
     lambda: spark.read.format("ontologia").option("type", "Nobody").load(uri).schema,
     lambda: writer.save(uri),
-    lambda: spark.sql("INSERT INTO shop.Customer SELECT * FROM shop.Customer"),
+    lambda: spark.sql("INSERT INTO shop.Customer_changes SELECT * FROM shop.Customer_changes"),
     lambda: Pipeline(spark, uri).load(frame.selectExpr("id", "name", "-age as age"), into=Customer).commit(),
 ):
     try:
@@ -158,6 +172,18 @@ def test_a_session_works_and_prints_nothing_of_its_own(workers_path, tmp_path):
     assert done.stdout.startswith("['b'] 2 /"), done.stderr
     said = [line for line in done.stderr.splitlines() if "incubator modules" not in line]  # the JVM's own line
     assert said == []
+
+
+@pytest.mark.slow
+def test_a_class_beside_the_script_is_written(tmp_path):
+    (tmp_path / "beside_models.py").write_text(
+        "from ontologia import Entity, Field\n\n\nclass Crate(Entity):\n    id: Field[str] = Field(primary_key=True)\n"
+    )
+    script = tmp_path / "load.py"
+    script.write_text(BESIDE)
+    command = [sys.executable, str(script), (tmp_path / "store").as_uri()]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=250, check=False)
+    assert done.stdout == "['a']\n", done.stderr
 
 
 @pytest.mark.slow

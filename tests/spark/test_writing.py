@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import zipfile
 
 import pyarrow as pa
 import pytest
@@ -335,3 +336,47 @@ def test_a_decimal_of_zero_or_one_fills_a_bool_of_a_write(spark, folder):
     write(frame, folder, "Everything")
     with session(folder) as opened:
         assert opened.query().entities(Everything).where(Everything.number == 2).first().yes is True
+
+
+SHIPPED = """
+from ontologia import Entity, Field
+from shipped_sizes import smallest
+
+class {name}(Entity):
+    id: Field[str] = Field(primary_key=True)
+    size: Field[int] = Field(default_factory=smallest, ge=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def shipped(spark, tmp_path_factory):
+    """Classes in an archive that came to a running session with `addPyFile`, as `--py-files` does, too."""
+    path = tmp_path_factory.mktemp("archive") / "shipped.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("shipped_sizes.py", "def smallest():\n    return 7\n")
+        for name in ("Crate", "Barrel"):
+            archive.writestr(f"shipped_{name.lower()}.py", SHIPPED.format(name=name))
+    spark.sparkContext.addPyFile(str(path))
+
+
+@pytest.mark.parametrize("name", ["Crate", "Barrel"])
+def test_a_class_in_an_archive_that_spark_ships_is_written(spark, shipped, folder, name):
+    frame = spark.createDataFrame([("a",), ("b",)], "id string").repartition(2)
+    write(frame, folder, name, models=f"shipped_{name.lower()}:{name}")
+    found = spark.read.format("ontologia").option("type", name).load(folder).collect()
+    assert sorted((row.id, row.size) for row in found) == [("a", 7), ("b", 7)]
+
+
+def test_limits_of_a_class_in_an_archive_count(spark, shipped, folder):
+    frame = spark.createDataFrame([("a", 0)], "id string, size int")
+    text = refused(frame, folder, "Crate", models="shipped_crate:Crate")
+    assert text.startswith("entity Crate: size: Input should be greater than or equal to 1")
+
+
+def test_a_module_that_spark_cannot_import_is_refused_with_what_to_do(spark, folder):
+    frame = spark.createDataFrame([("a",)], "id string")
+    text = refused(frame, folder, "Crate", models="nowhere:Crate")
+    assert text.startswith(
+        "models='nowhere:Crate' cannot be imported by the processes that Spark starts: No module named 'nowhere'. Ship "
+        "the module with --py-files or spark.sparkContext.addPyFile(…), or install it where Spark runs"
+    )

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,12 +92,30 @@ def spark_session(
 def _start(app_name: str, master: str, java: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    if java == _find_bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        _start_gateway(java, settings)
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _modules_beside_the_script():
+        if java == _find_bundled_java() and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            _start_gateway(java, settings)
+        builder = SparkSession.builder.appName(app_name).master(master)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _modules_beside_the_script() -> Iterator[None]:
+    """Let the processes of a JVM that starts meanwhile import what lies beside the user's script, as it does itself."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    folder = None if script is None else os.path.dirname(os.path.abspath(script))
+    before = os.environ.get("PYTHONPATH")
+    if folder in sys.path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (before, folder)))
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _java_options(java: str, *, brief: bool) -> str:

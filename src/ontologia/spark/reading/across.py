@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import sys
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from pyspark import cloudpickle
 
 from ontologia.engines.base import Engine
 from ontologia.engines.catalog import Catalog
@@ -79,9 +86,45 @@ def _name_of(item: Any) -> str:
 def _import(option: str, named: str) -> Any:
     module, _, place = named.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _import_module(module)
         for name in filter(None, place.split(".")):
             found = getattr(found, name)
-    except (ImportError, AttributeError) as problem:
-        raise ValidationError(f"{option}={named!r} cannot be imported here: {problem}") from None
+    except ImportError as problem:
+        raise ValidationError(
+            f"{option}={named!r} cannot be imported by the processes that Spark starts: {problem}. Ship the module "
+            "with --py-files or spark.sparkContext.addPyFile(…), or install it where Spark runs"
+        ) from None
+    except AttributeError as problem:
+        raise ValidationError(f"{option}={named!r} is not there: {problem}") from None
     return found
+
+
+def _import_module(name: str) -> ModuleType:
+    """A module that is installed, or in an archive of `--py-files` or `addPyFile`.
+
+    Spark tells functions of the user which archives there are, but not a source that it found by itself. What comes
+    from an archive goes on to tasks by value, because they are not told either.
+    """
+    try:
+        found = importlib.import_module(name)
+    except ModuleNotFoundError:
+        unknown = [path for path in _shipped_archives() if path not in sys.path]
+        if not unknown:
+            raise
+        sys.path += unknown
+        importlib.invalidate_caches()
+        found = importlib.import_module(name)
+    archives = tuple(f"{path}{os.sep}" for path in _shipped_archives())
+    for module in list(sys.modules.values()):
+        if str(getattr(module, "__file__", None)).startswith(archives):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _shipped_archives() -> list[str]:
+    """The archives among the files that Spark has brought along, in a process that it started."""
+    from pyspark import SparkFiles
+
+    if not SparkFiles._is_running_on_worker:  # the driver imports from them as Spark arranged it
+        return []
+    return [str(path) for path in sorted(Path(SparkFiles.getRootDirectory()).iterdir()) if zipfile.is_zipfile(path)]
