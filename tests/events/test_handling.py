@@ -1,5 +1,9 @@
 """What becomes of an event: committed, handled in turn, emitted on; and handlers that cannot be."""
 
+import fcntl
+import resource
+import socket
+
 import pytest
 
 from ontologia import (
@@ -9,6 +13,7 @@ from ontologia import (
     ValidationError,
     on_event,
 )
+from ontologia.runtime.events.wakeup import Wakeup
 from support.events_shop import OrderPlaced, Product, StockLow, send
 
 
@@ -267,3 +272,20 @@ def test_a_session_is_registered_while_it_runs(bench, seen):
     assert record.namespace == "shop"
     assert {"hostname", "pid", "namespace"} <= set(record.metadata)
     assert session.events.sessions() == []
+
+
+def test_a_session_waits_in_a_process_with_many_open_files():
+    many = 1_100
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= many:
+        pytest.skip(f"this system allows {hard} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many + 10), hard))
+    wakeup = Wakeup()
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(wakeup._read, fcntl.F_DUPFD, many))
+        wakeup._read.close()
+        wakeup._read = high
+        wakeup.wait(0.001)
+    finally:
+        wakeup.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -107,5 +107,7 @@ def find_repeated_in_order(table: pa.Table, identity: Sequence[str]) -> tuple[st
         column = table.column(name)
         same = pc.equal(column.slice(0, len(column) - 1), column.slice(1))
         again = same if again is None else pc.and_(again, same)
-    row = pc.index(again, True).as_py()
-    return None if row < 0 else tuple(table.column(name)[row].as_py() for name in identity)
+    if not pc.any(again).as_py():
+        return None
+    row = again.to_pylist().index(True)  # pc.index() would make a scalar of True, for which Arrow imports pandas
+    return tuple(table.column(name)[row].as_py() for name in identity)

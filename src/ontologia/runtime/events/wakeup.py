@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import select
 import signal
 import socket
@@ -36,7 +37,9 @@ class Wakeup:
     def wait(self, seconds: float) -> None:
         """Sleep, unless a stop was asked for or comes meanwhile."""
         if not self.stopping:
-            select.select([self._read], [], [], max(seconds, 0.0))
+            waiting = select.poll()  # select() fails in a process with more than 1,024 open files
+            waiting.register(self._read, select.POLLIN)
+            waiting.poll(math.ceil(max(seconds, 0.0) * 1_000))
 
     def close(self) -> None:
         self._read.close()
