@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -238,7 +239,8 @@ class FramesWorld(World):
         for kind, name in (("AddCells", "cells"), ("RewriteCells", "added")):
             for cell in action.get(kind, {}).get(name, ()):
                 cells[cell["id"]] = cell["path"]
-        before.replaced_at = self.simulation.now
+        # A vacuum goes by what entries say, which is when their writers began to put them.
+        before.replaced_at = datetime.fromisoformat(json.loads(body)["timestamp"]).timestamp()
         rows = self._expected(operation, before.rows)
         self.versions.append(Version(number, self.simulation.now, rows, cells, operation))
         self.named.update(cells.values())

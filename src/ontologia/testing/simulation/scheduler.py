@@ -361,6 +361,8 @@ class Simulation:
                     self.failure = self.failure or violation
 
     def _repeat(self, actor: Actor, request: Request, call: Callable[[], object]) -> object:
+        if request.operation == "list":  # asked again, a listing gives its next page
+            return self._apply(actor, request, call, "ok")
         self._apply(actor, request, call, "ok")
         return self._apply(actor, request, call, "repeated")
 
