@@ -9,7 +9,6 @@ never change, so neither does what is known of them.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from ontologia.files.identity import identity_key
 from ontologia.files.quoting import quote_name, quote_names
 from ontologia.files.reading import FileReader
 from ontologia.model import COMMIT_ID, SUPERSEDED_BY, TypeRef, TypeSchema
+from ontologia.objects import system
 from ontologia.query.in_force import is_removal, keep_newest
 
 TABLES_KEPT = 12
@@ -116,7 +116,7 @@ class Tails:
         self._reader = reader
         self._small = SmallFiles(reader)
         self._known: OrderedDict[TailKey, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = system().lock()
 
     @contextmanager
     def load(self, layout: TypeLayout, layers: Layers, key: TailKey) -> Iterator[Tail]:
