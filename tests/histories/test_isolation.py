@@ -1,4 +1,4 @@
-"""What real processes see while they are killed and frozen, and while their clocks are wrong, proves the promised isolation."""
+"""What real processes see while they are killed and frozen proves the promised isolation."""
 
 import os
 import random
